@@ -95,17 +95,19 @@ class Extender:
         leading = client.fenced(self.leadership.leads)
         self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
         self.reports = make_reports(leading, self.store, self.events, level, clock)
+        records = Records(
+            leading,
+            level.api_version,
+            instance,
+            self.leadership.leads,
+            composite_version=level.composite_api_version,
+        )
+        self._contested = records.contested
         self.core = Core(
             leading,
             self.store,
             Term(self.leadership.leads),
-            Records(
-                leading,
-                level.api_version,
-                instance,
-                self.leadership.leads,
-                composite_version=level.composite_api_version,
-            ),
+            records,
             status=self.reports,
             metrics=metrics,
             clock=clock,
@@ -231,6 +233,8 @@ class Extender:
                 tasks.create_task(self.endpoint_slice.run(), name="endpoint slice")
             holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held))
             tasks.create_task(holding, name="hold switch")
+            renewing = self.takeover.renew(self._contested, lambda: self._on_turn(self.leadership.active))
+            tasks.create_task(renewing, name="contested records")
             tasks.create_task(self.selfcheck.check_group_field(self._client, self._home), name="selfcheck")
             await self.feed.synced.wait()
             self._inherit()

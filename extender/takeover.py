@@ -18,6 +18,9 @@ from serried.model.backoff import Backoff
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first=1.0, cap=10.0)
+_CONTEST_SECONDS = 5.0
+"""How long another that is active may go on with what it has committed: what it has bound by then is seen."""
+
 _MAX_FAILURES = 3
 """How many failures in a row are passed over; after them it is no matter of moments."""
 
@@ -47,6 +50,19 @@ class Takeover:
     def note_turn(self) -> None:
         """Leadership has turned, to us or away."""
         self._turned.set()
+
+    async def renew(self, contested: asyncio.Event, begin_anew: Callable[[], None]) -> None:
+        """Have a new term begun whenever this one meets a commit of another that it has not taken over.
+
+        Whoever has written it may be dead, and then nobody would go on with it. Runs until cancelled.
+        """
+        while True:
+            await contested.wait()
+            log.warning("another instance is active, too, and has committed a gang: its records are taken over")
+            await asyncio.sleep(_CONTEST_SECONDS)
+            contested.clear()
+            if self._term.plans:
+                begin_anew()
 
     async def run(self) -> None:
         """Begin terms until cancelled."""

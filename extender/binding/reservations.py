@@ -69,6 +69,9 @@ class Records:
         self._instance = instance
         self._leads = leads
 
+        self.contested = asyncio.Event()
+        """Set when another term was seen to have committed what this one has not taken over: two are active at once."""
+
         self._terms = 0
         """How many terms this process has begun."""
 
@@ -131,6 +134,7 @@ class Records:
         found = await self._look(key)
         self._check_term(f"write Reservation {key}")  # the look took its time
         if found is not None and _term_of(found) != self.term and _is_committed(found):
+            self.contested.set()
             raise Conflict(f"write Reservation {key}", Failure(409, "OtherTerm", f"{_term_of(found)} has committed it"))
         if found is not None:
             self._note(key, found)

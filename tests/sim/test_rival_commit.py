@@ -1,0 +1,68 @@
+"""Two extenders were active at once, and one has died in its burst: the other one ends what it has committed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from extender import takeover
+from extender.binding.reservations import Records
+from extender.process import Extender
+from serried.kube.wire import NODES, PODS, RESERVATIONS, pod_groups
+from serried.model.level import FALLBACK
+from serried.model.reservation import Reservation, Slot
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.settings import extender_settings
+from tests.support.apiserver import FakeApiServer
+from tests.support.builders import node, pod, pod_group
+from tests.support.controller_harness import until
+from tests.support.extender_harness import GANG
+
+GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
+FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+GROUP = pod_group("g").gang(2)
+SLOTS = {"pod-p0": Slot("pod-p0", "p0", "n1"), "pod-p1": Slot("pod-p1", "p1", "n2")}
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "_CONTEST_SECONDS", 0.1)
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
+    for name in ("n1", "n2", "n3"):
+        server.add(NODES, node(name).cpu(1).raw())
+    server.add(GROUPS, GROUP.raw())
+    async with server.client() as client:
+        made = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
+        task = asyncio.create_task(made.run())
+        try:
+            await until(lambda: made.core.term.plans)
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def commit_as_rival(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        rival = Records(client, FALLBACK.api_version, "rival")
+        await rival.write(GROUP.value(), Reservation(GANG, "podgroup-g", "", 2, SLOTS, SLOTS.keys()))
+
+
+def where(server: FakeApiServer, name: str) -> str:
+    (found,) = [raw for raw in server.all(PODS) if raw["metadata"]["name"] == name]
+    return str(found["spec"].get("nodeName", ""))
+
+
+async def test_the_rest_of_the_commit_is_bound_where_it_was_committed() -> None:
+    async with FakeApiServer() as server, running(server):
+        await commit_as_rival(server)
+        for name, on in (("p0", ""), ("p1", "n2")):
+            member = pod(name).cpu(1).scheduler("serried").in_group("g")
+            server.add(PODS, (member.on(on) if on else member).raw())
+        await until(lambda: where(server, "p0"))
+        assert (where(server, "p0"), where(server, "p1")) == ("n1", "n2")
+        await until(lambda: not server.all(RESERVATIONS))
