@@ -17,6 +17,9 @@ CRDS = ("crd/workloads.scheduling.serried.dev", "crd/podgroups.scheduling.serrie
 PROMISED = 10.0
 """Seconds from the API's return until everything is made."""
 
+WATCHED = 60.0
+"""Seconds in which every watch has found that its kind is served again: it is tried once in 30 s at the latest."""
+
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -59,7 +62,7 @@ def test_a_right_that_is_taken_away_holds_the_gangs_until_it_is_given_back(fragi
     for number in range(10):
         stage.create_job(f"train-{number}", 2)
     for number in range(10):
-        stage.await_reason(f"job:train-{number}", "PodGroupMissing")
+        stage.await_reason(f"job:train-{number}", "PodGroupMissing", seconds=WATCHED)
     assert not stage.bound()
 
     fragile.api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _without_identity(binding))

@@ -90,21 +90,22 @@ def test_victims_that_do_not_end_in_time_are_waited_for_no_longer(stage: Cluster
 def test_the_room_that_victims_have_left_is_kept_from_plain_pods_while_others_still_end(
     stage: ClusterStage, high: str
 ) -> None:
-    stage.create_pods(names("other", 8), cpu=WHOLE_NODE, priorityClassName=high)
-    stage.await_bound("other", 8)
-    run_low(stage, 4, end_after="50s")
-    submit(stage, "ring", 4, high)
-    eventually("pods that end", lambda: len(list_ending(stage)) == 4)
-    end_at_once(stage, names("low", 3))
-    stage.create_pods(["rival-lower"], cpu=WHOLE_NODE)
-    stage.create_pods(["rival-equal"], cpu=WHOLE_NODE, priorityClassName=create_class(stage, POLITE, "Never"))
-    eventually("the scheduler's word", lambda: said_of(stage, "rival-lower") and said_of(stage, "rival-equal"))
-    assert list_ending(stage) == ["low-3"]
-    assert not stage.bound("ring")
+    with told(stage, **LONG):
+        stage.create_pods(names("other", 8), cpu=WHOLE_NODE, priorityClassName=high)
+        stage.await_bound("other", 8)
+        run_low(stage, 4, end_after="50s")
+        submit(stage, "ring", 4, high)
+        eventually("pods that end", lambda: len(list_ending(stage)) == 4)
+        end_at_once(stage, names("low", 3))
+        stage.create_pods(["rival-lower"], cpu=WHOLE_NODE)
+        stage.create_pods(["rival-equal"], cpu=WHOLE_NODE, priorityClassName=create_class(stage, POLITE, "Never"))
+        eventually("the scheduler's word", lambda: said_of(stage, "rival-lower") and said_of(stage, "rival-equal"))
+        assert list_ending(stage) == ["low-3"]
+        assert not stage.bound("ring")
 
-    end_at_once(stage, ["low-3"])
-    stage.await_bound("ring", 4)
-    assert not stage.bound("rival")
+        end_at_once(stage, ["low-3"])
+        stage.await_bound("ring", 4, 60)
+        assert not stage.bound("rival")
 
 
 def end_at_once(stage: ClusterStage, pods: list[str]) -> None:
