@@ -26,7 +26,17 @@ def finish(stage: ClusterStage, gangs: set[str]) -> None:
 
 
 def test_gangs_that_both_plan_at_once_end_whole(stage: ClusterStage, tmp_path: Path) -> None:
-    served: set[str] = set()
+    def fill() -> set[str]:
+        whole = list_whole(stage)
+        return whole if len(whole) >= FITTING else set()
+
+    with rival(stage.cluster, tmp_path):
+        for gang in GANGS:
+            stage.create_group(gang, SIZE)
+            stage.create_pods(names(gang, SIZE), gang, cpu="8")
+        served = eventually("a full cluster", fill)
+        finish(stage, served)
+        eventually("gangs in their place", lambda: list_whole(stage) - served)
 
     def serve() -> bool:
         whole = list_whole(stage) - served
@@ -34,11 +44,6 @@ def test_gangs_that_both_plan_at_once_end_whole(stage: ClusterStage, tmp_path: P
         served.update(whole)
         return served == set(GANGS)
 
-    with rival(stage.cluster, tmp_path):
-        for gang in GANGS:
-            stage.create_group(gang, SIZE)
-            stage.create_pods(names(gang, SIZE), gang, cpu="8")
-        eventually("a full cluster", lambda: len(list_whole(stage)) >= FITTING)
-        eventually("the last gang", serve, 90)
-        eventually("the records' end", lambda: not stage.reservations() and not stage.held_in_ledger())
+    eventually("the last gang, once the rival is dead", serve, 90)
+    eventually("the records' end", lambda: not stage.reservations() and not stage.held_in_ledger())
     assert '"reason":"Planned"' in (tmp_path / "rival-extender.log").read_text()
