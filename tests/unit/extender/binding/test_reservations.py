@@ -26,8 +26,8 @@ def reservation(**nodes: str) -> Reservation:
 
 
 def committed(**nodes: str) -> Reservation:
-    slots = {name: Slot(name, name, node) for name, node in nodes.items()}
-    return Reservation(GANG, GROUP.uid, "r1", 2, slots, slots.keys())
+    planned = reservation(**nodes)
+    return Reservation(planned.group, planned.group_uid, "r1", 2, planned.slots, nodes.keys())
 
 
 @pytest.fixture
