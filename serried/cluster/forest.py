@@ -5,11 +5,13 @@ value, built anew whenever something in it changes. A group whose parent is not 
 key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from serried.cluster.indexes import reindex
 from serried.model.composite import Composite
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Policy
+from serried.model.priority import PreemptionPolicy
 from serried.model.tree import Branch, Leaf, Tree
 
 _MAX_DEPTH = 8
@@ -107,7 +109,7 @@ class Forest:
             topology_key=root.topology_key,
             priority_class=root.priority_class,
             priority=root.priority,
-            preemption=root.preemption,
+            preemption=self._find_preemption(root),
             owners=root.owners,
             generation=root.generation,
             version=root.version,
@@ -117,15 +119,24 @@ class Forest:
             api=root.api,
         )
 
+    def _find_preemption(self, root: Composite) -> PreemptionPolicy | None:
+        """What the root says, unless a group below it says Never: its members would profit as well."""
+        says_never = any(item.preemption is PreemptionPolicy.NEVER for item in self._iterate_groups(root.key))
+        return PreemptionPolicy.NEVER if says_never else root.preemption
+
     def _is_large(self, root: Composite) -> bool:
-        count = 1
-        places = [root.key]
-        while places and count <= _MAX_GROUPS:
+        return sum(1 for _ in islice(self._iterate_groups(root.key), _MAX_GROUPS + 1)) > _MAX_GROUPS
+
+    def _iterate_groups(self, root: Key) -> Iterator[Composite | PodGroup]:
+        """All groups of a tree, its root among them."""
+        places = [root]
+        while places:
             place = places.pop()
-            composites = self._composites_below.get(place, ())
-            places.extend(composites)
-            count += len(composites) + len(self._groups_below.get(place, ()))
-        return count > _MAX_GROUPS
+            yield self.composites[place]
+            places.extend(self._composites_below.get(place, ()))
+            for key in self._groups_below.get(place, ()):
+                if (group := self._groups.get(key)) is not None:
+                    yield group
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:
         if not depth:

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import cast
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from yarl import URL
 
@@ -237,15 +238,32 @@ class Transport:
 
 
 class _CheckedRequest(aiohttp.ClientRequest):
-    """A request that is checked when it has its connection, right before its first byte."""
+    """A request that is checked when it has its connection, in the same step as its first byte is written.
+
+    The process may be stopped between two steps, and go on when another one leads. The first bytes are those of head
+    and body together; up to Python 3.11 aiohttp writes them a turn of the loop after `send`.
+    """
 
     check: Check | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """As aiohttp's own, unless the check raises."""
-        if self.check is not None:
+        """As aiohttp's own, unless there is no body and the check raises."""
+        if self.check is not None and not self.body:
             self.check()
         return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """As aiohttp's own. What the check raises goes to whoever waits for the answer, and nothing was written."""
+        try:
+            if self.check is not None:
+                self.check()
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            if conn.protocol is not None:
+                conn.protocol.set_exception(error)
+            return
+        await super().write_bytes(writer, conn, content_length)
 
 
 def _carrying(check: Check) -> aiohttp.ClientMiddlewareType:

@@ -149,10 +149,17 @@ def test_others_may_be_evicted_for_it_unless(level: ApiLevel, builders: list[Bui
     assert store_at(level, *builders).priorities.may_preempt(GANG) is expected
 
 
-def test_nobody_is_evicted_for_a_tree_whose_root_says_never() -> None:
-    root = composite("root").having("Never", "spec", "preemptionPolicy")
-    store = store_at(NATIVE, root, pod_group("leaf").gang(1).under("root"))
-    assert not store.priorities.may_preempt(TREE)
+@pytest.mark.parametrize("never", ["root", "middle", "leaf", "nobody"])
+def test_nobody_is_evicted_for_a_tree_if_a_group_of_it_says_never(never: str) -> None:
+    tree: dict[str, Builder] = {
+        "root": composite("root"),
+        "middle": composite("middle").under("root"),
+        "leaf": pod_group("leaf").gang(1).under("middle"),
+        "other": pod_group("other").gang(1).under("root"),
+    }
+    if never in tree:
+        tree[never] = tree[never].having("Never", "spec", "preemptionPolicy")
+    assert store_at(NATIVE, *tree.values()).priorities.may_preempt(TREE) is (never == "nobody")
 
 
 class TestMismatch:

@@ -1,4 +1,5 @@
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -438,6 +439,22 @@ class Fence:
         return not self.down
 
 
+class FallingFence(Fence):
+    """It is down from the turn of the loop after the first question on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[bool] = []
+
+    def may_write(self) -> bool:
+        asyncio.get_running_loop().call_soon(self.fall)
+        self.answers.append(super().may_write())
+        return self.answers[-1]
+
+    def fall(self) -> None:
+        self.down = True
+
+
 class TestAFence:
     """Whoever may not write any more sends nothing more, whatever it is at."""
 
@@ -493,6 +510,19 @@ class TestAFence:
             with pytest.raises(Fenced):
                 await ask(client.fenced(lambda: bool(leads)), verb)
         assert len(server.requests) == 1
+
+    @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there aiohttp writes the body in the step of the question")
+    @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict", "replace", "delete"])
+    async def test_is_asked_in_the_very_step_in_which_the_first_byte_is_written(
+        self, server: FakeApiServer, client: ApiClient, verb: str
+    ) -> None:
+        await client.get(PODS, "ns", "a")  # so that there is a connection
+        fence = FallingFence()
+        with pytest.raises(Fenced):
+            await ask(client.fenced(fence.may_write), verb)
+        assert fence.answers == [True, False]
+        assert [request.method for request in server.requests] == ["GET"]
+        await client.get(PODS, "ns", "a")
 
     async def test_a_call_that_is_not_sent_is_no_failure_of_the_api_server(self, server: FakeApiServer) -> None:
         metrics = Failures()
