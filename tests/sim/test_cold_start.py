@@ -11,17 +11,15 @@ import pytest
 from extender.process import Extender
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
 log = logging.getLogger(__name__)
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 OFFERED = ["n0", "n1"]
 
 PATIENCE = 5.0
@@ -61,9 +59,7 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
     plain = pod("new").cpu(1).scheduler("serried").raw()
     async with FakeApiServer() as server:
         fill(server, nodes, pods)
-        async with server.client() as client:
-            extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-            task = asyncio.create_task(extender.run())
+        async with run_extender(server) as extender:
             begun = time.monotonic()
             answered = 0
             longest = 0.0
@@ -84,8 +80,6 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
             assert len(extender.store.pods) == pods + 2
             assert ask(extender, plain) == OFFERED
             await until(lambda: len(extender.core.ledger) == 1)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
@@ -94,9 +88,7 @@ async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
         fill(server, 4, 10)
         server.add(PODS, plain)
         lists = server.hold(lambda request: request.watches or "limit" in request.params)
-        async with server.client() as client:
-            extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-            task = asyncio.create_task(extender.run())
+        async with run_extender(server) as extender:
             await asyncio.wait_for(lists.reached.wait(), PATIENCE)
             await until(lambda: extender.leadership.active)
             assert ask(extender, plain) == OFFERED
@@ -107,8 +99,6 @@ async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
             assert bound["spec"]["nodeName"] == OFFERED[0]
             lists.open()
             await until(lambda: len(extender.core.ledger) == 1)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def bind(extender: Extender, name: str) -> Any:

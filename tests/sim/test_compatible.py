@@ -1,6 +1,5 @@
 """The extender and the PodGroups of scheduler-plugins: their API may come later, go, or not be granted."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,17 +13,14 @@ from serried.kube.reflector import WatchTiming
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.backoff import Backoff
 from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import compatible_group, node, pod
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
 GROUPS = pod_groups(*COMPATIBLE_API.split("/"))
 GANG = GroupKey("default", "g", GroupKind.COMPATIBLE)
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 
 
 class Scene:
@@ -54,14 +50,8 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
         server.add(NODES, node(name).cpu(2).raw())
     for name in ("p0", "p1"):
         server.add(PODS, pod(name).cpu(1).scheduler("serried").in_compatible_group("g").raw())
-    async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(extender.run())
-        try:
-            yield Scene(server, extender)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with run_extender(server) as extender:
+        yield Scene(server, extender)
 
 
 @pytest.fixture

@@ -18,15 +18,12 @@ from serried.kube import wire
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import LEASES, NODES
 from serried.model.backoff import Backoff
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
-LEASE = "serried-system/serried"
 PATIENCE = 0.5
 LONGER_THAN_PATIENCE = 0.8
 PODS = calls("GET", "/pods")
@@ -70,16 +67,9 @@ class Scene:
 async def running(server: FakeApiServer, holder: str) -> AsyncIterator[Scene]:
     server.add(NODES, node("n1").cpu(2).raw())
     server.add(LEASES, lease(holder))
-    flags = [f"--lease={LEASE}", "--lease-holder-prefix=here", f"--filter-listen=127.0.0.1:{find_port()}"]
-    flags += ["--bind-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
-    async with server.client() as client:
-        extender = Extender(extender_settings(flags, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(extender.run())
-        try:
-            yield Scene(extender)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    flags = ("--lease=serried-system/serried", "--lease-holder-prefix=here", f"--filter-listen=127.0.0.1:{find_port()}")
+    async with run_extender(server, *flags) as extender:
+        yield Scene(extender)
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,12 @@ from serried import feed
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, NODES, PODS
 from serried.model.group import GroupKey, GroupKind
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, node, pod
+from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 from tests.support.reflector_harness import until_true
 
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 WAITING = GroupKey("default", "j", GroupKind.JOB)
 PODS_OF_J = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler("serried") for index in range(2)]
 
@@ -38,16 +35,9 @@ def fall_silent(server: FakeApiServer) -> None:
 
 @asynccontextmanager
 async def planning(server: FakeApiServer) -> AsyncIterator[Extender]:
-    flags = [*FLAGS, "--job-unknown-deadline=0.05"]
-    async with server.client() as client:
-        extender = Extender(extender_settings(flags, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(extender.run())
-        try:
-            await until_true(lambda: extender.core.term.plans)
-            yield extender
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with run_extender(server, "--job-unknown-deadline=0.05") as extender:
+        await until_true(lambda: extender.core.term.plans)
+        yield extender
 
 
 def why(extender: Extender) -> str:

@@ -14,12 +14,11 @@ from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from serried.observe.prometheus import PrometheusExtenderMetrics
 from serried.process import Process
-from serried.settings import extender_settings
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.controller_harness import until
+from tests.support.extender_process import make_settings
 
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 
 
@@ -28,7 +27,7 @@ class House:
 
     def __init__(self, client: ApiClient) -> None:
         self.extenders: list[Extender] = []
-        self._settings = extender_settings(FLAGS, {})
+        self._settings = make_settings()
         self._metrics = PrometheusExtenderMetrics()
         self._process = Process("extender", self._settings, self._metrics)
         self.task = asyncio.create_task(self._process.work_on(client, Succession(self._make).build))

@@ -14,16 +14,14 @@ from serried.kube.discovery import Discovery
 from serried.kube.wire import JOBS, NODES, PODS, pod_groups, workloads
 from serried.model.group import Key
 from serried.model.level import ApiLevel
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import node, pod
 from tests.support.controller_harness import controller_on, gang, job_pod, until
+from tests.support.extender_process import run_extender
 from tests.support.schemas import GROUP, V1BETA1_KINDS, Kinds, change
 
 GROUPS = pod_groups(GROUP, "v1")
 SIZE = 3
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 UNKNOWN = change(V1BETA1_KINDS, "PodGroup.spec.schedulingPolicy", None)
 
 
@@ -37,25 +35,13 @@ async def serving(kinds: Kinds) -> AsyncIterator[tuple[FakeApiServer, ApiLevel]]
         yield server, await Discovery(client).find()
 
 
-@asynccontextmanager
-async def extender_on(server: FakeApiServer, level: ApiLevel) -> AsyncIterator[Extender]:
-    async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, level, PrometheusExtenderMetrics())
-        task = asyncio.create_task(extender.run())
-        try:
-            await until(lambda: extender.readiness()["synced"])
-            yield extender
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
 async def test_a_gang_job_goes_from_its_workload_to_its_last_binding_through_v1() -> None:
     async with (
         serving(V1BETA1_KINDS) as (server, level),
         controller_on(server, level=level),
-        extender_on(server, level) as extender,
+        run_extender(server, level=level) as extender,
     ):
+        await until(extender.feed.synced.is_set)
         server.add(JOBS, gang(size=SIZE).raw())
         await until(lambda: server.all(GROUPS))
         for index in range(SIZE):
@@ -69,7 +55,8 @@ async def test_a_gang_job_goes_from_its_workload_to_its_last_binding_through_v1(
 
 
 async def test_gangs_of_a_shape_that_nobody_knows_wait_with_the_reason_and_plain_pods_go_on() -> None:
-    async with serving(UNKNOWN) as (server, level), extender_on(server, level) as extender:
+    async with serving(UNKNOWN) as (server, level), run_extender(server, level=level) as extender:
+        await until(extender.feed.synced.is_set)
         server.add(PODS, pod("m0").cpu(1).scheduler("serried").in_group("g").raw())
         server.add(PODS, pod("plain").cpu(1).scheduler("serried").raw())
         await until(lambda: "WorkloadAPIMissing" in reasons(extender))

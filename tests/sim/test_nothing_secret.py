@@ -1,6 +1,5 @@
 """No answer of the operations listener holds a secret, wherever one is: in flags, credentials, pods, annotations."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,24 +9,20 @@ import pytest
 from fastapi import FastAPI
 
 from extender.process import Extender
-from serried.kube.auth import Credentials
-from serried.kube.client import ApiClient
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.level import FALLBACK
 from serried.observe.ops import ops_routes
 from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 PLANTED = "open-sesame"
 """What every secret here begins with."""
 
 FLAGS = [
-    *("--lease", ""),
-    *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops")),
     f"--traces=http://collector:{PLANTED}-traces@nowhere.example:4318/v1/traces?key={PLANTED}-query",
     f"--scheduler-livez=http://probe:{PLANTED}-probe@127.0.0.1:1/livez",
     "--profiling=on",
@@ -54,17 +49,12 @@ async def extender() -> AsyncIterator[Extender]:
             server.add(GROUPS, plant(pod_group(name).gang(2)))
             for at in range(2):
                 server.add(PODS, plant(pod(f"{name}-{at}").cpu(cpu).scheduler("serried").in_group(name)))
-        credentials = Credentials(server.url, read_token=lambda: server.token)
-        async with ApiClient(credentials, component="test") as client:
-            made = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-            task = asyncio.create_task(made.run())
+        async with run_extender(server, *FLAGS) as made:
             await until(lambda: len(made.core.ledger) == 1 and made.reports.decisions)
             # So that the page of what differs has something to tell.
             server.drop_changes(NODES)
             server.add(NODES, plant(node("unseen").cpu(4)))
             yield made
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def address(path: str, said: dict[str, Any], decision: str) -> str:

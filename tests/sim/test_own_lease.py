@@ -8,19 +8,16 @@ from datetime import datetime
 import pytest
 
 from extender import idleness, process
-from extender.process import Extender
 from serried.kube.election import Timing
 from serried.kube.wire import LEASES, NODES
 from serried.model.backoff import Backoff
 from serried.model.lease import Lease
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
 from tests.support.controller_harness import until
+from tests.support.extender_process import make_extender
 
-FLAGS = ["--lease-mode=hold", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
+FLAGS = ("--lease=serried-system/serried", "--lease-mode=hold")
 
 
 class Pod:
@@ -28,8 +25,7 @@ class Pod:
 
     def __init__(self, server: FakeApiServer, name: str) -> None:
         self._client = server.client()
-        settings = extender_settings([*FLAGS, "--lease-holder-prefix", name], {})
-        self.extender = Extender(settings, self._client, FALLBACK, PrometheusExtenderMetrics())
+        self.extender = make_extender(self._client, *FLAGS, f"--lease-holder-prefix={name}")
         self._task = asyncio.create_task(self.extender.run())
 
     def is_ready(self) -> bool:

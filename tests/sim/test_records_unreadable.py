@@ -1,6 +1,5 @@
 """An extender that cannot read its records: nothing is planned, everybody hears why, and nobody else waits for it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,16 +13,14 @@ from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_group
 from serried.model.backoff import Backoff
 from serried.model.group import GroupKey
 from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 GANG = GroupKey("default", "g")
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 READS = calls("GET", "/reservations")
 
 
@@ -54,14 +51,8 @@ async def running(server: FakeApiServer) -> AsyncIterator[Scene]:
     server.add(GROUPS, pod_group("g").gang(2).raw())
     for name in ("p0", "p1"):
         server.add(PODS, pod(name).cpu(1).scheduler("serried").in_group("g").raw())
-    async with server.client() as client:
-        extender = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(extender.run())
-        try:
-            yield Scene(server, extender)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with run_extender(server) as extender:
+        yield Scene(server, extender)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """Two extenders were active at once, and one has died in its burst: the other one ends what it has committed."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,15 +11,13 @@ from extender.process import Extender
 from serried.kube.wire import NODES, PODS, RESERVATIONS, pod_groups
 from serried.model.level import FALLBACK
 from serried.model.reservation import Reservation, Slot
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until
 from tests.support.extender_harness import GANG
+from tests.support.extender_process import run_extender
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
-FLAGS = ["--lease", "", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops"))]
 GROUP = pod_group("g").gang(2)
 SLOTS = {"pod-p0": Slot("pod-p0", "p0", "n1"), "pod-p1": Slot("pod-p1", "p1", "n2")}
 
@@ -35,15 +32,9 @@ async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
     for name in ("n1", "n2", "n3"):
         server.add(NODES, node(name).cpu(1).raw())
     server.add(GROUPS, GROUP.raw())
-    async with server.client() as client:
-        made = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(made.run())
-        try:
-            await until(lambda: made.core.term.plans)
-            yield made
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with run_extender(server) as extender:
+        await until(lambda: extender.core.term.plans)
+        yield extender
 
 
 async def commit_as_rival(server: FakeApiServer) -> None:

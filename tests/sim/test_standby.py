@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,18 +11,12 @@ from serried.kube.wire import NODES, PODS, pod_groups
 from serried.model.group import GroupKey, Key
 from serried.model.level import FALLBACK
 from serried.model.verdict import Reason, Verdict
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until
+from tests.support.extender_process import run_extender
 from tests.support.faults import Request
 
-FLAGS = [
-    "--lease=serried-system/serried",
-    "--lease-holder-prefix=here",
-    *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops")),
-]
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 
 
@@ -43,19 +36,6 @@ async def server() -> AsyncIterator[FakeApiServer]:
         yield made
 
 
-@asynccontextmanager
-async def running(server: FakeApiServer) -> AsyncIterator[Extender]:
-    async with server.client() as client:
-        made = Extender(extender_settings(FLAGS, {}), client, FALLBACK, PrometheusExtenderMetrics())
-        task = asyncio.create_task(made.run())
-        await made.feed.synced.wait()
-        try:
-            yield made
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
 async def never() -> None:
     await asyncio.get_running_loop().create_future()
 
@@ -66,7 +46,8 @@ async def bind_plain(extender: Extender) -> str:
 
 
 async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
-    async with running(server) as standby:
+    async with run_extender(server, "--lease=serried-system/serried", "--lease-holder-prefix=here") as standby:
+        await standby.feed.synced.wait()
         standby.reports.say(GroupKey("default", "g"), Verdict(Reason.QUORUM_MISSING))
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p0", "uid": "pod-p0"}
         standby.events.emit(about, "Warning", "Anything", "whatever it is")

@@ -114,8 +114,9 @@ class FakeApiServer:
     # ------------------------------------------------------------ set up, look
 
     def client(self, retry: RetryPolicy = _PATIENT, timeout: float = 10.0) -> ApiClient:
-        """A client of this server."""
-        return ApiClient(Credentials(self.url), component="test", retry=retry, timeout=timeout)
+        """A client of this server, which presents its token."""
+        credentials = Credentials(self.url, read_token=lambda: self.token)
+        return ApiClient(credentials, component="test", retry=retry, timeout=timeout)
 
     def add(self, resource: Resource, obj: Mapping[str, Any]) -> JSON:
         """Create an object as it is, status and uid included."""

@@ -2,11 +2,13 @@
 
 import asyncio
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from serried.kube.changes import Deleted, Listed, Unserved
+from serried.kube.changes import Deleted, Denied, Listed, Unserved
 from serried.kube.wire import PODS, RESERVATIONS
+from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
 from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, until_true
@@ -145,3 +147,21 @@ async def test_before_the_first_list_the_first_404_may_count(server: FakeApiServ
         server.add(RESERVATIONS, pod("c"))
         await scene.sink.knows("a", "b", "c")
         assert (order.left, scene.sink.count(Unserved)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "told"), [(404, "NotFound", Unserved), (403, "Forbidden", Denied)], ids=["unserved", "denied"]
+)
+async def test_a_kind_that_is_back_is_asked_for_again_soon_if_its_first_watches_are_refused(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, status: int, reason: str, told: type
+) -> None:
+    uniform = Mock(return_value=0.0)
+    monkeypatch.setattr("random.uniform", uniform)
+    server.refuse(calls("GET"), times=20, status=status, reason=reason)
+    server.refuse(calls("GET"), times=2, status=429, message="storage is (re)initializing")
+    async with following(server, RESERVATIONS, replace(AT_ONCE, backoff=Backoff(0.001, cap=30.0))) as scene:
+        await scene.sink.knows("a", "b")
+        assert scene.sink.count(told) > 0
+        assert scene.metrics.causes[-2:] == ["refused", "refused"]
+    longest = [call.args[1] for call in uniform.mock_calls]
+    assert longest == [0.002, 0.004], "as after the first two failures"

@@ -1,0 +1,37 @@
+"""A whole extender in this event loop, at work on a fake API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from extender.process import Extender
+from serried.kube.client import ApiClient
+from serried.model.level import FALLBACK, ApiLevel
+from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.settings import ExtenderSettings, extender_settings
+from tests.support.apiserver import FakeApiServer
+
+_ALONE = ("--lease=", *(f"--{name}-listen=127.0.0.1:0" for name in ("filter", "bind", "ops")))
+
+
+def make_settings(*arguments: str) -> ExtenderSettings:
+    """Always active and each listener at any free port, unless the arguments say otherwise; no environment counts."""
+    return extender_settings([*_ALONE, *arguments], {})
+
+
+def make_extender(client: ApiClient, *arguments: str, level: ApiLevel = FALLBACK) -> Extender:
+    """An extender with the settings of ``make_settings``, which has not begun."""
+    return Extender(make_settings(*arguments), client, level, PrometheusExtenderMetrics())
+
+
+@asynccontextmanager
+async def run_extender(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Extender]:
+    """An extender with the settings of ``make_settings`` from its first moment on; at the end it is cancelled."""
+    async with server.client() as client:
+        extender = make_extender(client, *arguments, level=level)
+        running = asyncio.create_task(extender.run())
+        try:
+            yield extender
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
