@@ -169,7 +169,7 @@ class Reflector:
         self._since = 0.0
         """The monotonic time since which the watch lasts."""
         self._fruitless = 0
-        """How many ends in a row there were without progress."""
+        """How many ends in a row there were without progress, since the last refusal that counts."""
         self._complaint = ""
         """The last message in the log, which is not repeated at the same level."""
 
@@ -185,7 +185,10 @@ class Reflector:
             lived = time.monotonic() - self._since
             steady = lived >= _STEADY_SECONDS or (self._followed > followed and cause is not Cause.GONE)
             # Half a list is no progress, however long it took: the next one begins with the first object again.
-            self._fruitless = 0 if steady and not self._listing else self._fruitless + 1
+            fine = steady and not self._listing
+            # What comes after a refusal that counts is the first failure again: an API server that has just got a
+            # kind back refuses its watches for a moment (429, "storage is (re)initializing").
+            self._fruitless = 0 if fine or self._counts(cause) else self._fruitless + 1
             self._forced = self._forced and self._fruitless > 0
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
@@ -197,8 +200,12 @@ class Reflector:
                 self._forced = True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
+    def _counts(self, cause: Cause) -> bool:
+        """Whether it is a refusal that has lasted, so that the kind is not served, or not shown."""
+        return cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted)
+
     def _delay(self, cause: Cause) -> float:
-        if cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted):
+        if self._counts(cause):
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0

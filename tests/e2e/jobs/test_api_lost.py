@@ -17,8 +17,8 @@ CRDS = ("crd/workloads.scheduling.serried.dev", "crd/podgroups.scheduling.serrie
 PROMISED = 10.0
 """Seconds from the API's return until everything is made."""
 
-WATCHED = 60.0
-"""Seconds in which every watch has found that its kind is served again: it is tried once in 30 s at the latest."""
+WATCHED = 20.0
+"""Seconds in which every watch has found that its kind is served again: some four, and more beside other work."""
 
 
 @pytest.fixture(scope="module")
