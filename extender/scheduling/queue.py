@@ -122,8 +122,12 @@ class Queue:
         return answer
 
     def _refuse(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        self.backlog.put(waiting.group, request, refusal)
+        self._put_back(waiting.group, request, refusal)
         return self._contend(waiting, request, refusal)
+
+    def _put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        put = self.backlog.put_late if self._studies.is_stale(group) else self.backlog.put
+        put(group, request, refusal)
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
         """Room may be kept for a gang that was refused, now or when its forecast is there; what is said of it."""
@@ -169,7 +173,7 @@ class Queue:
         if isinstance(answer, Plan):
             return answer
         self._contenders.pop(group, None)
-        self.backlog.put(group, request, answer)
+        self._put_back(group, request, answer)
         return self.backfill.refuse(request)
 
     def note_preempting(self, group: GroupKey) -> None:

@@ -345,6 +345,11 @@ class Studies:
             self._studies[group] = kept
         return self._tolls.pop(group, Toll(0.0, stale=False))
 
+    def is_stale(self, group: GroupKey) -> bool:
+        """Whether room was freed while one of the plans was made that a group was given since it was settled last."""
+        toll = self._tolls.get(group)
+        return toll is not None and toll.stale
+
     # --- groups ------------------------------------------------------------------------------------------------
 
     def settle(self, group: GroupKey) -> Toll:

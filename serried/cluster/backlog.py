@@ -105,13 +105,17 @@ class Backlog:
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
-        counted = refusal.reason in _COUNTED and _is_plain(request)
-        demand = self._choose(group, _demand(request, counted=counted))
-        waiters = self._enlist(group, demand, max(1, request.need) if counted else 1)
-        if counted and not demand.crowd:
-            named = {"": refusal.have} if request.topology_key is None else {d.domain: d.slots for d in refusal.domains}
-            waiters.room = named
-            waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+        demand, waiters = self._enlist_refused(group, request, refusal)
+        self._limit(demand, waiters, refusal)
+
+    def put_late(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        """As `put`, for a refusal that has counted before room was freed. The group has to be planned again soon.
+
+        What is known for others that wait stays as it is: it counts the room of which this refusal may lack some.
+        """
+        demand, waiters = self._enlist_refused(group, request, refusal)
+        if len(waiters.needs) == 1:
+            self._limit(demand, waiters, refusal)
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A group has given its room and its nominations up: that they are free is no news to it."""
@@ -176,6 +180,19 @@ class Backlog:
         waiters.needs[group] = need
         return waiters
 
+    def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[Demand, _Waiters]:
+        counted = refusal.reason in _COUNTED and _is_plain(request)
+        demand = self._choose(group, _demand(request, counted=counted))
+        return demand, self._enlist(group, demand, max(1, request.need) if counted else 1)
+
+    def _limit(self, demand: Demand, waiters: _Waiters, refusal: Verdict) -> None:
+        """The slots that a refusal has counted are all that there are."""
+        if not demand.counted:
+            return
+        named = {"": refusal.have} if demand.topology_key is None else {d.domain: d.slots for d in refusal.domains}
+        waiters.room = named
+        waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+
     def _help_crowd(
         self, demand: Demand, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
@@ -230,7 +247,13 @@ def _is_open(demand: Demand, freed: Freed | None) -> bool:
 
 def _is_plain(request: PlanRequest) -> bool:
     """Whether the slots of each domain are all that decides: one shape, and nothing that keeps members from nodes."""
-    apart = request.excluded or request.parts or request.taken or (request.levels and not request.spills)
+    apart = (
+        request.own_slots
+        or request.excluded
+        or request.parts
+        or request.taken
+        or (request.levels and not request.spills)
+    )
     return not apart and len({member.shape for member in request.members}) == 1
 
 

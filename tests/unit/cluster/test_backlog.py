@@ -96,6 +96,32 @@ def test_of_several_gangs_those_wake_that_the_room_would_hold(scene: Scene) -> N
     assert scene.free("a2", 3) == {G}
 
 
+def test_a_refusal_from_before_room_was_freed_takes_nothing_from_others_that_wait(scene: Scene) -> None:
+    asked = scene.ask(9)
+    answer = plan_gang(scene.store.snapshots.take(0, asked.members), asked)
+    assert isinstance(answer, Verdict)
+    scene.refuse(H, 3)
+    assert scene.free("a1", 2) == set()
+    scene.backlog.put_late(G, asked, answer)
+    assert scene.free("b1", 1) == {H}
+
+
+def test_a_refusal_from_before_room_was_freed_is_what_is_known_if_nobody_else_waits(scene: Scene) -> None:
+    asked = scene.ask(3)
+    answer = plan_gang(scene.store.snapshots.take(0, asked.members), asked)
+    assert isinstance(answer, Verdict)
+    scene.backlog.put_late(G, asked, answer)
+    assert scene.free("a1", 2) == set()
+    assert scene.free("a1", 3) == {G}
+
+
+def test_replacements_whose_own_slots_are_taken_say_nothing_of_the_room_for_others(scene: Scene) -> None:
+    scene.refuse(H, 3)
+    assert scene.free("a1", 2) == set()
+    scene.backlog.put(G, scene.ask(1, own_slots=True), Verdict(Reason.NO_CAPACITY, need=1))
+    assert scene.free("b1", 1) == {G, H}
+
+
 def test_a_node_that_the_members_may_not_use_wakes_nobody(scene: Scene) -> None:
     scene.refuse(G, 1, like=ONE_CPU.selecting("gpu", "yes"))
     assert scene.free("a1", 4) == set()

@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from extender.answers import Pass
+from extender.scheduling.backfill import Mode
 from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.studies import Studies, Unfinished
@@ -300,6 +301,28 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
     assert not is_planned(world)
     world.delete("xa2")
     await until(world, lambda: is_planned(world))
+    await world.close()
+
+
+async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_others_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("serried.plan.capacity._NODES_PER_STEP", 1)
+    world = racks(Harness(stopwatch=ticking(), backfill=Mode.OFF), cpus=1, size=8)
+    world.add(*[pod(f"x{name}").cpu(1).on(name) for name in sorted(world.store.nodes)])
+    world.add(pod_group("h").gang(3), *[each.in_group("h") for each in members(3, first=100)])
+    await until(world, lambda: Reason.NO_CAPACITY in world.reasons(SMALL))
+    for name in list(world.store.nodes):
+        world.add(node(name).cpu(1).rack(name[0]).label("checked", "yes"))  # each is counted anew
+    world.add(gang(9), *members(9)).look()
+    await begin(world)
+    world.delete("xa0")
+    await until(world, lambda: Reason.NO_CAPACITY in world.reasons())
+    assert world.heard.verdicts[-1][1].have == 0  # an answer of before
+    world.delete("xa1")
+    world.delete("xa2")
+    world.look()
+    await until(world, lambda: is_planned(world, SMALL))
     await world.close()
 
 
