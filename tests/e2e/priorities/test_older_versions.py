@@ -10,6 +10,7 @@ from tests.e2e.manifests.server import GROUP, Server
 from tests.e2e.manifests.server import eventually as soon
 from tests.e2e.priorities.stage import MOST, PriorityStage
 from tests.e2e.promises.test_disruption import evict, evicting, run_whole_gang
+from tests.e2e.promises.test_preemption_victims import reasons_of
 from tests.support.cluster_stage import eventually, names, staged
 from tests.support.clusters import on_kubernetes, running
 
@@ -86,6 +87,9 @@ def test_in_1_36_a_gang_goes_whole_for_a_plain_pod_and_for_a_gang(stage: Priorit
         stage.await_bound("ring", 2, 60)
         eventually("nobody of the second gang", lambda: not stage.pods("second"))
         assert stage.bound("plain")
+        said = {each["metadata"]["name"]: reasons_of(each) for each in stage.list_groups()}
+        assert ("DisruptionTarget", "PreemptionByScheduler") in said["second"]
+        assert "DisruptionTarget" not in {kind for kind, _ in said["ring"]}
 
 
 @WITH_MODES

@@ -153,6 +153,32 @@ def test_in_a_full_cluster_nobody_goes_for_a_group_whose_class_or_one_member_say
         assert len(stage.bound("low")) == 10
 
 
+@pytest.mark.parametrize("cluster", ["native"], indirect=True)
+def test_a_group_that_says_never_itself_evicts_nobody_also_when_its_class_allows_it_by_now(
+    stage: PriorityStage,
+) -> None:
+    stage.create_pods(names("low", 12), cpu="30")
+    stage.await_bound("low", 12)
+    with stage.priority_class("high", 1000, preemptionPolicy="Never") as high:
+        # 1.37 takes only what the class says. So this word stands alone when the class is made anew with another.
+        stage.create_gang("calm", 2, priorityClassName=high, preemptionPolicy="Never")
+    gone = f"no PriorityClass with name {high} was found"
+    eventually("admission without the class", lambda: gone in stage.refusal("probe", priorityClassName=high))
+    with stage.priority_class("high", 1000):
+        stage.create_pods(names("calm", 2), "calm", cpu="30", priorityClassName=high)
+        stage.await_reason("calm", "NoCapacity", seconds=30.0)
+
+        stage.create_gang("bold", 2, priorityClassName=high)
+        stage.create_pods(names("bold", 2), "bold", cpu="30", priorityClassName=high)
+        stage.await_bound("bold", 2)
+        assert len(stage.bound("low")) == 10
+        assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
+        stage.await_reason("calm", "NoCapacity")
+        asked = stage.view("calm?dryRun")["dryRun"]
+        assert asked["message"] == "preemptionPolicy Never: its PriorityClass, the group or a member says so"
+        assert not stage.bound("calm")
+
+
 def test_a_job_whose_class_says_never_is_a_gang_for_which_nobody_is_evicted(stage: PriorityStage) -> None:
     with stage.priority_class("calm", 1000, preemptionPolicy="Never") as calm:
         stage.submit_job(

@@ -89,6 +89,11 @@ def list_ending(stage: ClusterStage) -> list[str]:
     return [pod["metadata"]["name"] for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
 
 
+def find_gone(stage: ClusterStage, prefix: str, count: int) -> set[str]:
+    """Which of the first ``count`` pods of this name are there no more."""
+    return set(names(prefix, count)) - {pod["metadata"]["name"] for pod in stage.pods(prefix)}
+
+
 def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12)
     submit(stage, "ring", 3, high, RACK)

@@ -14,7 +14,7 @@ from _pytest.mark import ParameterSet
 
 from bench.cluster import Cluster
 from tests.e2e.promises.test_crashes import revive
-from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, submit
+from tests.e2e.promises.test_preemption import WHOLE_NODE, create_high_class, find_gone, list_ending, submit
 from tests.support.cluster_stage import ClusterStage, eventually, names
 from tests.support.knife import Knife, Moment, Order
 
@@ -26,6 +26,16 @@ SURE_WRITES = 12
 and a Binding; the commit, and the record's end. Beside these, members may be woken."""
 
 WRITES = SURE_WRITES + 4
+
+BUDGET = 3
+"""How many pods a PodDisruptionBudget lets go, and how many a gang needs to go."""
+
+CUT_EVICTION_SECONDS = 120.0
+"""An eviction whose caller dies may take from its budget and end nobody; then the budget is right again after so long
+(DeletionTimeout in upstream's pkg/controller/disruption/disruption.go)."""
+
+NEVER = 1_000_000
+"""The number of a write that never comes: of such an order it is only asked what it has seen."""
 
 SHORT = {(3, Moment.UNHEARD), (5, Moment.UNSENT), (10, Moment.UNHEARD)}
 """Those of `make test`."""
@@ -76,6 +86,48 @@ def test_a_kill_at_any_write_of_a_preemption_ends_whole(
     assert not stage.pods("low")
     eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
     assert not [pod for pod in stage.pods("middle") if "nominatedNodeName" in pod["status"]]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cluster", ["native"], indirect=True)
+@pytest.mark.parametrize(
+    "number", [pytest.param(0, id="the first eviction"), pytest.param(BUDGET - 1, id="the last eviction")]
+)
+def test_a_kill_among_evictions_costs_a_budget_no_more_than_it_allows_and_nobody_goes_twice_or_in_vain(
+    stage: ClusterStage, knife: Knife, number: int
+) -> None:
+    high = create_high_class(stage)
+    kept, ends = {"kept": "yes"}, {"bench.serried.dev/end-after": "5s"}
+    low = names("low", 12)
+    stage.create_pods(low, cpu=WHOLE_NODE, labels=kept, annotations=ends, terminationGracePeriodSeconds=30)
+    stage.await_bound("low", 12)
+    stage.create_budget("kept", kept, minAvailable=12 - BUDGET)
+    eventually("those that may go", lambda: stage.disruptions_allowed("kept") == BUDGET)
+    first = order_after_eviction(stage, number)
+    knife.order(first)
+    submit(stage, "ring", BUDGET, high)
+    assert first.done.wait(20), first.seen
+
+    stage.cluster.kill("extender")
+    before = find_gone(stage, "low", 12) | set(list_ending(stage))
+    assert before
+    second = order_after_eviction(stage, NEVER)
+    knife.order(second)
+    revive(stage)
+    stage.await_bound("ring", BUDGET, CUT_EVICTION_SECONDS + 60.0)
+    after = {write.split("/")[-2] for write in second.seen}
+    assert before.isdisjoint(after)
+    assert before | after <= find_gone(stage, "low", 12)
+    assert len(stage.bound("low")) == 12 - BUDGET
+    assert not list_ending(stage)
+    eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger())
+
+
+def order_after_eviction(stage: ClusterStage, number: int) -> Order:
+    """The extender is killed before it hears of the eviction of this number; rehearsals do not count."""
+    inside = f"/namespaces/{stage.namespace}/pods/"
+    pid = stage.cluster.pids["extender"]
+    return Order(number, Moment.UNHEARD, pid, lambda path: inside in path and path.endswith("/eviction"))
 
 
 def is_of_preemption(path: str) -> bool:

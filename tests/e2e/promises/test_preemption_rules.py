@@ -3,12 +3,22 @@
 12 nodes of 32 CPU in 4 racks of 3.
 """
 
+import time
 from typing import Any
 
 import pytest
 
 from serried.decode.times import write_time
-from tests.e2e.promises.test_preemption import WHOLE_NODE, create_class, create_high_class, list_ending, run_low, submit
+from tests.e2e.promises.test_preemption import (
+    HIGHER,
+    WHOLE_NODE,
+    create_class,
+    create_high_class,
+    find_gone,
+    list_ending,
+    run_low,
+    submit,
+)
 from tests.e2e.promises.test_preemption_kills import MIDDLE
 from tests.e2e.promises.test_preemption_victims import LONG, hold_two
 from tests.e2e.promises.test_preferences import PREFERRED
@@ -17,6 +27,9 @@ from tests.e2e.waiting.test_one_reason import sum_metric
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+SEARCHED_AGAIN_SECONDS = 65.0
+"""By then a gang for which no victims were found was searched for once more: that is done every minute."""
 
 LONG_AGO = write_time(1_577_836_800.0)
 
@@ -42,11 +55,6 @@ def list_victims(stage: ClusterStage) -> list[set[str]]:
     """The names of the victims that each Reservation has."""
     specs = [record["spec"] for record in stage.reservations()]
     return [{each["name"] for each in spec["victims"]} for spec in specs if spec.get("victims")]
-
-
-def find_gone(stage: ClusterStage, prefix: str, count: int) -> set[str]:
-    """Which of the first ``count`` pods of this name are there no more."""
-    return set(names(prefix, count)) - {pod["metadata"]["name"] for pod in stage.pods(prefix)}
 
 
 def make_old(stage: ClusterStage, *pods: str) -> None:
@@ -78,6 +86,43 @@ def test_two_gangs_at_once_share_the_room_and_nobody_goes_twice_or_for_nothing(s
     assert not list_ending(stage)
     assert count_evicted(stage) - before == 8
     eventually("the records' end", lambda: not stage.reservations())
+
+
+@pytest.mark.parametrize("cluster", ["native"], indirect=True)
+def test_gangs_that_want_the_same_room_never_evict_each_other_in_turn_however_long_they_want_it(
+    stage: ClusterStage, high: str
+) -> None:
+    higher = create_class(stage, HIGHER, "PreemptLowerPriority", 2000)
+    run_low(stage, 12)
+    before = count_evicted(stage)
+
+    def make_anew() -> None:
+        """What an owner does: all that were evicted come again at once, and want their room back."""
+        stage.create_pods(sorted(find_gone(stage, "low", 12)), cpu=WHOLE_NODE)
+        for name in ("left", "right"):
+            gone = sorted(find_gone(stage, name, 8))
+            stage.create_pods(gone, name, cpu=WHOLE_NODE, priorityClassName=high)
+
+    def stay(evicted: int, top: int) -> None:
+        deadline = time.monotonic() + SEARCHED_AGAIN_SECONDS
+        while time.monotonic() < deadline:
+            make_anew()
+            assert count_evicted(stage) - before == evicted
+            assert len(stage.bound("top")) == top
+            time.sleep(0.5)
+
+    with stage.asleep("extender"):  # so that it sees both at once
+        submit(stage, "left", 8, high)
+        submit(stage, "right", 8, high)
+    first = eventually("one of them", lambda: next((n for n in ("left", "right") if len(stage.bound(n)) == 8), None))
+    stay(evicted=8, top=0)
+    assert {name: len(stage.bound(name)) for name in ("left", "right")} == {"left": 0, "right": 0} | {first: 8}
+
+    # Of two levels: of those that it evicts, half are members, and may not evict it in turn.
+    submit(stage, "top", 8, higher)
+    stage.await_bound("top", 8)
+    stay(evicted=16, top=8)
+    assert len(stage.bound(first)) == 4
 
 
 def test_a_dry_run_names_who_would_go_and_the_next_best_rack_and_those_go_when_they_may(
