@@ -353,7 +353,11 @@ class _Start:
     def _commands(self, cluster: Cluster, record: Record) -> Mapping[str, list[str]]:
         directory = self._place.directory
         kubeconfigs = installation.write_kubeconfigs(
-            cluster.api, record.ports["apiserver"], self._place.kwok / "pki" / "ca.crt", directory / "credentials"
+            cluster.api,
+            record.ports["apiserver"],
+            self._place.kwok / "pki" / "ca.crt",
+            directory / "credentials",
+            installation.name_accounts(record.spec),
         )
         config = directory / "scheduler.yaml"
         config.write_text(installation.scheduler_config(record.spec, kubeconfigs["scheduler"], record.ports))

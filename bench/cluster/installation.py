@@ -26,22 +26,23 @@ _PAUSE = 0.5
 
 
 def pieces(spec: Spec) -> list[str]:
-    """The kustomizations that a cluster of this spec gets, in order."""
-    asked = (("gate", spec.gate_policy), ("marker", spec.isolated))
+    """The kustomizations, and single manifests, that a cluster of this spec gets, in order."""
+    asked = (("gate", spec.gate_policy), ("marker", spec.isolated), ("base/sidecar-rbac.yaml", spec.one_account))
     return ["crds", "rbac", "policies", *(name for name, wanted in asked if wanted)]
 
 
 def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:
-    """Apply our kustomizations; a kind that is not served yet is tried again."""
+    """Apply our kustomizations and manifests; a kind that is not served yet is tried again."""
     for name in names:
-        directory = MANIFESTS / "kustomize" / name
-        command = [str(kubectl), "--kubeconfig", str(kubeconfig), "apply", "-k", str(directory)]
+        piece = MANIFESTS / "kustomize" / name
+        option = "-k" if piece.is_dir() else "-f"
+        command = [str(kubectl), "--kubeconfig", str(kubeconfig), "apply", option, str(piece)]
         for attempt in range(1, _ATTEMPTS + 1):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 break
             if attempt == _ATTEMPTS:
-                raise ClusterError(f"kubectl apply -k {directory} failed:\n{done.stderr.strip()}")
+                raise ClusterError(f"kubectl apply {option} {piece} failed:\n{done.stderr.strip()}")
             time.sleep(_PAUSE)
 
 
@@ -57,11 +58,18 @@ def _is_established(crd: dict[str, Any]) -> bool:
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
-def write_kubeconfigs(api: Api, port: int, ca: Path, directory: Path) -> dict[str, Path]:
-    """One kubeconfig per process, each with the token of its own ServiceAccount."""
+def name_accounts(spec: Spec) -> Mapping[str, str]:
+    """The ServiceAccount of each process."""
+    return ACCOUNTS | {"scheduler": ACCOUNTS["extender"]} if spec.one_account else ACCOUNTS
+
+
+def write_kubeconfigs(
+    api: Api, port: int, ca: Path, directory: Path, accounts: Mapping[str, str] = ACCOUNTS
+) -> dict[str, Path]:
+    """One kubeconfig per process, each with the token of its ServiceAccount."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {}
-    for process, account in ACCOUNTS.items():
+    for process, account in accounts.items():
         path = directory / f"{process}.kubeconfig"
         path.write_text(json.dumps(kubeconfig(f"https://{LOOPBACK}:{port}", ca.read_bytes(), _token(api, account))))
         path.chmod(0o600)

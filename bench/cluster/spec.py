@@ -35,7 +35,8 @@ class Spec:
     `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
     `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
     `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
-    for marked pods only, and the policy that marks them is installed.
+    for marked pods only, and the policy that marks them is installed. With `one_account` it has the extender's account,
+    as in the Pod that we ship.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Spec:
     native_version: str = ""
     profiles: tuple[str, ...] = ()
     isolated: bool = False
+    one_account: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, half-way through."""

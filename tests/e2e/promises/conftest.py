@@ -1,7 +1,9 @@
 """Clusters for all stories: 12 nodes of 32 CPU in 4 racks, 384 CPU in all.
 
 Two of them for the two API levels. In the third, ``beside``, Kubernetes' own gates for gangs and racks are on, also in
-Serried's kube-scheduler: the promises hold there, too. What is otherwise is told in test_beside.py.
+Serried's kube-scheduler: the promises hold there, too. What is otherwise is told in test_beside.py. In the fourth,
+``one account``, kube-scheduler has the extender's account, as in the Pod that we ship: what it writes there has to pass
+the policies that confine the extender.
 """
 
 from collections.abc import Iterator
@@ -29,13 +31,29 @@ _NOT_BESIDE = {
 }
 """The files whose stories are not told beside native gang scheduling, and why."""
 
+_WRITTEN_BY_THE_SCHEDULER = frozenset(
+    {
+        "test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack",
+        "test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole",
+        "test_a_plain_pod_takes_the_room_of_plain_pods_rather_than_of_one_member",
+        "test_where_nothing_else_is_left_the_whole_gang_goes_and_is_placed_anew_together",
+        "test_a_gang_with_claims_is_bound_whole_where_their_devices_are",
+        "test_claims_from_a_template_are_waited_for",
+        "test_a_gang_finds_the_one_rack_that_has_the_devices_of_a_class",
+        "test_members_go_where_their_volume_is_or_wait_whole",
+        "test_claims_without_a_volume_are_said_with_the_plan",
+    }
+)
+"""The stories in which kube-scheduler itself writes: conditions, nominations, preemptions, devices, volumes."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tell every story on each of its clusters, unless it names its own."""
     named = {str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")}
     if "cluster" not in metafunc.fixturenames or "cluster" in named:
         return
-    metafunc.parametrize("cluster", ["native", "fallback", *_beside(metafunc)], indirect=True, scope="package")
+    clusters = ["native", "fallback", *_beside(metafunc), *_with_one_account(metafunc)]
+    metafunc.parametrize("cluster", clusters, indirect=True, scope="package")
 
 
 def _beside(metafunc: pytest.Metafunc) -> list[Any]:
@@ -45,12 +63,17 @@ def _beside(metafunc: pytest.Metafunc) -> list[Any]:
     return ["beside" if metafunc.function.__name__ in _SHORT_BESIDE else BESIDE]
 
 
+def _with_one_account(metafunc: pytest.Metafunc) -> list[Any]:
+    told = metafunc.function.__name__ in _WRITTEN_BY_THE_SCHEDULER
+    return [pytest.param("one account", marks=pytest.mark.full)] if told else []
+
+
 @pytest.fixture(scope="package")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # Short deadlines, so that a story about them is short, too.
     gates = GANG_GATES if request.param == "beside" else ()
     spec = Spec(
-        name=f"promises-{request.param}",
+        name=f"promises-{request.param.replace(' ', '-')}",
         nodes=12,
         racks=4,
         api="fallback" if request.param == "fallback" else "native",
@@ -59,6 +82,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         manager_gates=gates,
         scheduler_gates=gates,
         serried_args=("--barrier-idle", "8"),
+        one_account=request.param == "one account",
     )
     with running(spec, tmp_path_factory) as started:
         yield started

@@ -11,7 +11,9 @@ from bench.cluster.components import Name
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 from tests.support.next_version import NextVersion
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.parametrize("cluster", ["native"], indirect=True)]
+# 1.38 is announced to serve v1 and to have the gates of gangs on: the second cluster has them on, too.
+CLUSTERS = pytest.mark.parametrize("cluster", ["native", "beside"], indirect=True)
+pytestmark = [pytest.mark.e2e, pytest.mark.full, CLUSTERS]
 
 OURS: tuple[Name, ...] = ("extender", "controller")
 
@@ -54,6 +56,27 @@ def test_a_job_waits_whole_and_runs_whole_through_v1(cluster: Cluster, stage: Cl
         asked = {(method, path) for method, path in front.asked if "/podgroups" in path or "/workloads" in path}
         assert {"POST", "PATCH", "GET"} <= {method for method, _ in asked}
         assert {path.split("/")[3] for _, path in asked if path.startswith("/apis/scheduling.k8s.io")} == {"v1"}
+
+
+def test_a_gang_that_began_at_the_version_before_keeps_its_objects_and_is_repaired_in_its_rack(
+    cluster: Cluster, stage: ClusterStage, tmp_path: Path
+) -> None:
+    stage.create_job("train", 3, cpu="30", key=RACK)
+    stage.await_bound("train", 3)
+    rack = stage.racks("train")
+    before = [group["metadata"]["uid"] for group in stage.list_groups()]
+    with served(cluster, NextVersion(find_port(cluster)), tmp_path):
+        assert eventually("its API", lambda: stage.selfcheck().get("api"))["version"] == "v1"
+        lost, node = min(stage.bound("train").items())
+        stage.delete_pods(lost)
+
+        def is_whole() -> bool:
+            found = stage.bound("train")
+            return len(found) == 3 and lost not in found and node in found.values()
+
+        eventually("it is whole again", is_whole, 60)
+        assert stage.racks("train") == rack
+        assert [group["metadata"]["uid"] for group in stage.list_groups()] == before
 
 
 def test_a_shape_that_nobody_knows_is_refused_with_a_sentence_and_its_gangs_wait(

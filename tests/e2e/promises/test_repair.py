@@ -102,14 +102,15 @@ def test_the_slot_of_a_dead_member_is_kept_for_the_next_though_another_gang_wait
     stage.delete_pods("ring-3")
     kept = await_vacancy(stage, "ring-3")
     assert (kept["node"], kept["claimed"]) == (ring["ring-3"], True)
-    stage.create_pods(["ring-3"], "ring", cpu=WHOLE_NODE)
-    stage.await_bound("ring", 12)
-    assert stage.bound("ring") == ring
+    # Not by the same name: kwok, which saw that pod end, sometimes deletes what has its name a moment later.
+    stage.create_pods(["ring-12"], "ring", cpu=WHOLE_NODE)
+    await_bound_to(stage, "ring-12", ring["ring-3"])
+    assert len(stage.bound("ring")) == 12
     assert not stage.bound("next")
     eventually("the end of the record", lambda: not stage.reservations())
 
     # Of a gang that nobody makes anew nothing is kept: its room is everybody's.
-    stage.delete_pods(*ring)
+    stage.delete_pods(*stage.bound("ring"))
     stage.await_bound("next", 1)
 
 
@@ -198,14 +199,14 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
         stage.create_pods(["thief"], cpu=WHOLE_NODE, nodeSelector={HOSTNAME: pair["pair-0"]})
         stage.await_bound("thief", 1)
 
-        stage.create_pods(["pair-0"], "pair", cpu=WHOLE_NODE)
+        stage.create_pods(["pair-2"], "pair", cpu=WHOLE_NODE)
         stage.await_reason("pair", "Broken", "1 of 2 members of a gang that ran are left; ")
         eventually("the event", lambda: any(reason == "GangBroken" for reason, _ in stage.events("pair")))
-        assert not stage.bound("pair-0")
+        assert not stage.bound("pair-2")
         assert not stage.bound("older")
 
         stage.delete_pods("plain-4")
-        await_bound_to(stage, "pair-0", wanted)
+        await_bound_to(stage, "pair-2", wanted)
         assert not stage.bound("older")
 
 

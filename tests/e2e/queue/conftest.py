@@ -1,33 +1,33 @@
 """Small clusters of 4 nodes in 2 racks: one keeps room for the head of the queue, one keeps plain pods off it, too, and
-one keeps none.
+one keeps none. The first one is there a second time, with Kubernetes' own gates for gangs and racks on (``beside``).
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import staged
-from tests.support.clusters import running
+from tests.support.clusters import GANG_GATES, running
+
+SPEC = Spec(name="queue", nodes=4, racks=2, api="fallback", hold="filter")
+SPEC_BESIDE = replace(SPEC, api="native", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES)
 
 
-def make_cluster(name: str, directories: pytest.TempPathFactory, *arguments: str) -> Iterator[Cluster]:
-    spec = Spec(
-        name=f"queue-{name}",
-        nodes=4,
-        racks=2,
-        api="fallback",
-        hold="filter",
-        serried_args=arguments,
-    )
-    with running(spec, directories) as started:
+def make_cluster(
+    name: str, directories: pytest.TempPathFactory, *arguments: str, spec: Spec = SPEC
+) -> Iterator[Cluster]:
+    with running(replace(spec, name=f"queue-{name}", serried_args=arguments), directories) as started:
         yield started
 
 
 @pytest.fixture(scope="package")
-def forecasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    yield from make_cluster("forecast", tmp_path_factory, "--backfill", "forecast")
+def forecasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    name = getattr(request, "param", "fallback")
+    spec = SPEC_BESIDE if name == "beside" else SPEC
+    yield from make_cluster(f"forecast-{name}", tmp_path_factory, "--backfill", "forecast", spec=spec)
 
 
 @pytest.fixture(scope="package")

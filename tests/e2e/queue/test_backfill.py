@@ -4,10 +4,14 @@ import pytest
 
 from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import eventually
+from tests.support.clusters import BESIDE
 
 pytestmark = pytest.mark.e2e
 
+ALSO_BESIDE = pytest.mark.parametrize("forecasting", ["fallback", BESIDE], indirect=True, scope="package")
 
+
+@ALSO_BESIDE
 def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: QueueStage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)
@@ -36,6 +40,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
     stage.await_bound("small", 4)
 
 
+@ALSO_BESIDE
 def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_comes_true(stage: QueueStage) -> None:
     before = stage.outcomes().get("kept", 0)
     stage.occupy_rack(seconds=30)
