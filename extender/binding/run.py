@@ -15,6 +15,7 @@ Each await is a place where the world can change, or where this process can die.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_slot
 from extender.binding.earlier import EarlierBindings
@@ -52,6 +53,24 @@ _LONGEST_QUEUE = 1800.0
 
 _LOOK_SECONDS = 0.25
 """A deadline that is put off again and again is not looked at more often."""
+
+
+class _First:
+    """The last question before the first Binding of a commit leaves: whether all of them may still be sent.
+
+    The member that comes to the door first asks it for all, in the step in which it is sent: it may have waited long
+    for its turn. The others go by that no until the next look.
+    """
+
+    def __init__(self, ask: Callable[[], Refusal | None]) -> None:
+        self._ask = ask
+        self._refusal: Refusal | None = None
+
+    def refuse(self) -> Refusal | None:
+        """Why nothing may be sent; None if it may, or if something was."""
+        if self._refusal is None:
+            self._refusal = self._ask()
+        return self._refusal
 
 
 class CycleRunner:
@@ -312,7 +331,8 @@ class CycleRunner:
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
         while not cycle.over and committed & cycle.reservation.slots.keys() - cycle.bound:
-            await asyncio.gather(*(self._roll_forward(cycle, uid) for uid in committed))
+            first = _First(partial(self._refuse_commit, cycle))
+            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in committed))
             if not cycle.binding_sent:
                 await self._look_again(cycle)
         if committed and not cycle.over:
@@ -339,21 +359,21 @@ class CycleRunner:
         reservation = cycle.reservation
         return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
 
-    async def _roll_forward(self, cycle: BindingCycle, uid: str) -> None:
+    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: "_First") -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back.
 
-        Before that it is left if there is no gang to be bound with.
+        Before that it is left as soon as it is refused: then the whole commit is looked at again.
         """
         attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
-            sent = await self.send(cycle, uid)
+            sent = await self.send(cycle, uid, first.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
             if not self._term.leads():
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
-            if sent.refusal is not None and sent.refusal.obstacle is not Obstacle.SLOT:
-                return  # only as long as nothing was sent is the gang itself asked for
+            if sent.refusal is not None and not cycle.binding_sent:
+                return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
             self._tending.note_failure(cycle, uid, sent.error)
             await attempts.rest()
@@ -366,18 +386,24 @@ class CycleRunner:
             return  # its slot may be that of the next cycle by now
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
-            self._moves.replace(cycle, pod)
+            if not self._moves.replace(cycle, pod):
+                self._moves.displace(cycle, pod)
             self.carry_out()
 
-    async def send(self, cycle: BindingCycle, uid: str) -> Sent:
-        """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle."""
+    async def send(
+        self, cycle: BindingCycle, uid: str, refuse_commit: Callable[[], Refusal | None] = lambda: None
+    ) -> Sent:
+        """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle.
+
+        ``refuse_commit`` is asked before the door is.
+        """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
         gang = describe_gang(cycle.group, self._store.level)
         told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain, gang)
 
         def ask() -> Refusal | None:
-            refusal = self._permit.refuse(cycle, uid, node)
+            refusal = refuse_commit() or self._permit.refuse(cycle, uid, node)
             if refusal is None and uid in cycle.reservation.committed:
                 cycle.note_binding_sent()
             return refusal

@@ -21,6 +21,7 @@ from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.reservation import Slot
 from serried.model.verdict import Verdict
+from serried.plan.fit import admits
 
 
 class Moves:
@@ -59,11 +60,13 @@ class Moves:
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
-        kept = cycle.reservation.committed | cycle.bound
-        for uid in cycle.reservation.slots.keys() - kept:
-            sending = cycle.member(uid).stage is MemberStage.SENDING
-            if not sending and not self._permit.has_own_slot(cycle, uid):
-                self.drop(cycle, uid, error)
+        for uid in [uid for uid in cycle.reservation.slots if self._is_surplus(cycle, uid)]:
+            self.drop(cycle, uid, error)
+
+    def _is_surplus(self, cycle: BindingCycle, uid: str) -> bool:
+        if uid in cycle.reservation.committed or uid in cycle.bound:
+            return False
+        return cycle.member(uid).stage is not MemberStage.SENDING and not self._permit.has_own_slot(cycle, uid)
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
@@ -188,6 +191,25 @@ class Moves:
         cycle.mark_moved(pod.uid)
         self._outbox.put(Nominate(cycle, (pod.uid,)))
         return True
+
+    def displace(self, cycle: BindingCycle, pod: Pod) -> bool:
+        """Find one member of the commit another slot, at the cost of a mate beyond it; whether there was one.
+
+        The mate is one whose room would do: the commit would wait for it, and it for the commit.
+        """
+        mate = next((uid for uid in cycle.reservation.slots if self._may_give_way(cycle, uid, pod)), None)
+        if mate is None:
+            return False
+        self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
+        return self.replace(cycle, pod)
+
+    def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
+        mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
+        node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
+        if mate is None or node is None or slot.part != own.part or not self._is_surplus(cycle, uid):
+            return False
+        left = dict(mate.shape.requests)
+        return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
 
     def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
         """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""

@@ -48,6 +48,7 @@ TREE = Shape(
     {"m0": "a", "m1": "b", "m2": "b"},
     lambda bound: len(bound) == 3,
 )
+SHAPES = (GANG_OF_THREE, ELASTIC, TREE)
 
 
 class JumpyHarness(Harness):
@@ -59,17 +60,21 @@ class JumpyHarness(Harness):
         return super().wall() + self.offset
 
 
-def begin(api: FakeApi, policy: NominationPolicy, shape: Shape) -> JumpyHarness:
-    """An extender that has seen what the API server has: three members, and three nodes of one CPU."""
+def begin(api: FakeApi, policy: NominationPolicy, shape: Shape, nodes: int = 3) -> JumpyHarness:
+    """An extender that has seen what the API server has: three members, and so many nodes of one CPU."""
     world = JumpyHarness(api=api, nomination=policy)
     world.nominate()
-    world.add(*[node(f"n{index}").cpu(1) for index in range(3)], *shape.groups())
+    world.add(*[node(f"n{index}").cpu(1) for index in range(nodes)], *shape.groups())
     pods = dict(api.pods)
     if not pods:
-        world.add(*[pod(name).cpu(1).scheduler(SCHEDULER).in_group(shape.group_of[name]) for name in NAMES])
+        world.add(*[build_member(shape, name) for name in NAMES])
     for raw in pods.values():
         world.store.put_pod(PodBuilder(deepcopy(raw)).value())
     return world
+
+
+def build_member(shape: Shape, name: str) -> PodBuilder:
+    return pod(name).cpu(1).scheduler(SCHEDULER).in_group(shape.group_of[name])
 
 
 class Play:
@@ -77,25 +82,44 @@ class Play:
 
     def __init__(self, world: JumpyHarness) -> None:
         self.world = world
-        self._calls: dict[str, BindCall] = {}
+        self.calls: dict[str, BindCall] = {}
+        """The last bind call for each pod, by its UID."""
 
     @property
     def bound(self) -> set[str]:
-        return {name for name in NAMES if self.world.node_of(name)}
+        return {name for name in self.list_names() if self.world.node_of(name)}
 
     @property
     def over(self) -> bool:
         return len(self.bound) == len(NAMES) and self.world.nothing_reserved
 
-    async def turn(self) -> None:
+    def list_names(self) -> list[str]:
+        """Of the members that the API server has."""
+        return [name for name in NAMES if Key("default", name) in self.world.api.pods]
+
+    def hear(self) -> None:
+        """The watch tells what is new."""
         self.world.watch()
+
+    def offer(self, name: str) -> tuple[str, ...]:
+        """The nodes that kube-scheduler itself finds for a member; without any it does not ask."""
+        return tuple(self.world.store.nodes)
+
+    async def turn(self) -> None:
+        self.hear()
         self.world.look()
-        for name in NAMES:
-            if name not in self.bound and (name not in self._calls or not self._calls[name].waiting):
-                answer = self.world.filter(name)
-                if isinstance(answer, Steer):
-                    self._calls[name] = self.world.bind(name, answer.node)
+        for name in self.list_names():
+            if not self.world.node_of(name):
+                self._try(name)
         await asyncio.sleep(0)
+
+    def _try(self, name: str) -> None:
+        uid, offered = self.world.pod(name).uid, self.offer(name)
+        if not offered or (uid in self.calls and self.calls[uid].waiting):
+            return
+        answer = self.world.filter(name, *offered)
+        if isinstance(answer, Steer):
+            self.calls[uid] = self.world.bind(name, answer.node)
 
     async def run(self, turns: int) -> int:
         """So many turns, or fewer if all is done before; how many there were."""
@@ -122,7 +146,7 @@ def policy(request: pytest.FixtureRequest) -> NominationPolicy:
     return found
 
 
-@pytest.fixture(params=[GANG_OF_THREE, ELASTIC, TREE], ids=lambda shape: shape.name)
+@pytest.fixture(params=SHAPES, ids=lambda shape: shape.name)
 def shape(request: pytest.FixtureRequest) -> Shape:
     found: Shape = request.param
     return found

@@ -9,13 +9,15 @@ import pytest
 
 from extender import idleness, process
 from serried.kube.election import Timing
-from serried.kube.wire import LEASES, NODES
+from serried.kube.wire import LEASES, NODES, PODS, pod_groups
 from serried.model.backoff import Backoff
 from serried.model.lease import Lease
+from serried.model.level import FALLBACK
 from tests.support.apiserver import FakeApiServer
-from tests.support.builders import node
+from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until
 from tests.support.extender_process import make_extender
+from tests.support.faults import calls
 
 FLAGS = ("--lease=serried-system/serried", "--lease-mode=hold")
 
@@ -23,9 +25,9 @@ FLAGS = ("--lease=serried-system/serried", "--lease-mode=hold")
 class Pod:
     """An extender in a Pod of its own."""
 
-    def __init__(self, server: FakeApiServer, name: str) -> None:
+    def __init__(self, server: FakeApiServer, name: str, *flags: str) -> None:
         self._client = server.client()
-        self.extender = make_extender(self._client, *FLAGS, f"--lease-holder-prefix={name}")
+        self.extender = make_extender(self._client, *FLAGS, f"--lease-holder-prefix={name}", *flags)
         self._task = asyncio.create_task(self.extender.run())
 
     def is_ready(self) -> bool:
@@ -85,8 +87,8 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
     assert first.extender.core.term.plans
     assert not second.extender.leadership.active
     assert second.extender.leadership.holder.startswith("a_")
-    for pod in (first, second):
-        await pod.end()
+    for each in (first, second):
+        await each.end()
 
 
 def never_end() -> Iterator[None]:
@@ -106,8 +108,8 @@ async def test_one_whose_decision_never_ends_gives_the_lease_to_the_other(
     await until(second.is_ready)
     assert second.extender.core.term.plans
     assert not first.extender.leadership.active
-    for pod in (first, second):
-        await pod.end()
+    for each in (first, second):
+        await each.end()
 
 
 async def test_so_does_one_that_holds_the_lease_and_cannot_see_that(
@@ -159,3 +161,33 @@ async def test_what_is_on_its_way_ends_before_the_lease_is_given_up(server: Fake
     await pod.end()
     assert holders == [pod.extender.leadership.holder]
     assert look() == ""
+
+
+async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leads next clears what is left of our nominations: none of them may arrive after that."""
+    gate = server.hold(calls("PATCH", "/pods/m0/status"))
+    first = Pod(server, "a", "--stamp=always")
+    await until(first.is_ready)
+    lease = first.extender.settings.lease
+    assert lease is not None
+    server.add(pod_groups(FALLBACK.group, FALLBACK.version), pod_group("g").gang(1).raw())
+    server.add(PODS, pod("m0").cpu(1).scheduler("serried").in_group("g").raw())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    first.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
+    await until(lambda: (server.look(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == "")
+    gate.open()
+    await asyncio.sleep(0.1)
+    assert not (server.look(PODS, "default", "m0") or {}).get("status", {}).get("nominatedNodeName")
+    await first.end()
+
+
+async def test_a_leader_that_cannot_write_the_endpoint_slice_says_so(server: FakeApiServer) -> None:
+    """Nobody serves one here."""
+    flags = ("--endpoint-slice=serried-system/serried-verbs", "--endpoint-address=10.0.0.1")
+    pod = Pod(server, "a", *flags)
+    await until(pod.is_ready)
+    await until(lambda: bool(pod.extender.selfcheck.describe()["endpointSlice"]["obstacle"]))
+    await pod.end()

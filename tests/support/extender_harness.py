@@ -345,6 +345,7 @@ class BindCall:
     """One bind call of kube-scheduler."""
 
     def __init__(self, service: ExtenderService, request: BindRequest) -> None:
+        self.node = request.node
         self._gone = asyncio.Event()
         self.task = asyncio.create_task(service.bind(request, self._wait_for_hangup))
 
