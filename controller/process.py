@@ -62,7 +62,7 @@ class Controller:
         self.election = _make_election(settings, client, clock)
         # Whatever changes something goes this way, and is asked again at each attempt.
         leading = client.fenced(self.election.leads)
-        self.queue: WorkQueue[Task] = WorkQueue(clock, random.random)
+        self.queue: WorkQueue[Task] = WorkQueue(clock, random.random, lambda task: task.key.namespace)
         self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
         # The reflectors' clock, whatever the event loop's is.

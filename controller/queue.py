@@ -2,6 +2,8 @@
 
 A key waits at most once; a key that is added while it is worked on comes again afterwards, so it is never worked on
 twice at a time and no change is missed; a key that fails comes again after an exponential delay of its own.
+
+Beyond client-go's: namespaces take turns, so the keys of one do not wait behind thousands of another.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from serried.model.backoff import Backoff
+from serried.model.turns import Turns
 
 K = TypeVar("K")
 
@@ -23,14 +26,22 @@ _BACKOFF = Backoff(first=0.1, cap=60.0)
 class WorkQueue(Generic[K]):
     """The queue."""
 
-    def __init__(self, clock: Callable[[], float], random: Callable[[], float], backoff: Backoff = _BACKOFF) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        namespace_of: Callable[[K], str],
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
         self._clock = clock
         """The monotonic time in seconds."""
         self._random = random
         """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
+        self._namespace_of = namespace_of
+        """Whose turn a key comes in."""
         self._backoff = backoff
-        self._ready: deque[K] = deque()
-        """The keys that wait for a worker, in their order."""
+        self._ready: Turns[K] = Turns()
+        """The keys that wait for a worker."""
         self._waiting: set[K] = set()
         """The same as a set."""
         self._working: set[K] = set()
@@ -64,7 +75,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._ready.append(key)
+            self._ready.add(self._namespace_of(key), key)
             self._call_worker()
 
     def add_after(self, key: K, delay: float) -> None:
@@ -96,9 +107,9 @@ class WorkQueue(Generic[K]):
     def take(self) -> K | None:
         """The next key to work on, None if there is none now. Call ``done`` with it in any case."""
         self._wake_due()
-        if not self._ready:
+        key = self._ready.take()
+        if key is None:
             return None
-        key = self._ready.popleft()
         self._waiting.discard(key)
         self._working.add(key)
         return key

@@ -23,6 +23,7 @@ from serried.model.level import ApiLevel
 from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
 from serried.model.reservation import Victim
 from serried.model.tree import list_leaves
+from serried.model.turns import Turns
 from serried.model.verdict import Reason, Verdict, describe_mismatch, render
 from serried.observe.log import name_group
 
@@ -121,7 +122,8 @@ class Reports:
     """Writes conditions and events after the decisions, once a reason has settled.
 
     The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
-    other. A condition that cannot be written is tried again with pauses, which no verdict cuts short; events go on.
+    other. Where several are due, their namespaces take turns. A condition that cannot be written is tried again with
+    pauses, which no verdict cuts short; events go on.
     """
 
     def __init__(
@@ -153,6 +155,9 @@ class Reports:
 
         self._agenda: list[tuple[float, GroupKey]] = []
         """A heap of the times at which something may be due."""
+
+        self._in_turn: Turns[tuple[float, GroupKey]] = Turns()
+        """The entries of the agenda whose time has come."""
 
         self._writing: set[GroupKey] = set()
         """Groups that are being told of."""
@@ -303,7 +308,10 @@ class Reports:
         """The next group that is due now. Entries that were put off or taken over by others are passed over."""
         now = self._clock()
         while self._agenda and self._agenda[0][0] <= now:
-            due, key = heapq.heappop(self._agenda)
+            entry = heapq.heappop(self._agenda)
+            self._in_turn.add(entry[1].namespace, entry)
+        while (turn := self._in_turn.take()) is not None:
+            due, key = turn
             if key in self._pending and self._pending[key].due == due and key not in self._writing:
                 return key
         return None

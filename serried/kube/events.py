@@ -1,11 +1,11 @@
 """Writes core/v1 Events: the first of its kind at once, repeats as a count. Callers never wait for one."""
 
 import asyncio
+import heapq
 import logging
 import math
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
@@ -18,6 +18,7 @@ from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
+from serried.model.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,8 @@ class EventWriter:
     """Writes Events. `emit` may be called at any time, `run` writes until cancelled.
 
     There are two queues for new series, one for warnings and one, behind it, for Events of type Normal, and a third for
-    repeats.
+    repeats. In each, namespaces take turns. If a queue for new series is full, the namespace that has most in it loses
+    its newest.
     """
 
     def __init__(
@@ -131,9 +133,12 @@ class EventWriter:
         self._clock = clock
         """The monotonic time in seconds."""
         self._series: FIFOCache[_SeriesKey, _Series] = FIFOCache(2 * limit)
-        self._warnings: deque[_SeriesKey] = deque()
-        self._normal: deque[_SeriesKey] = deque()
-        self._repeated: deque[_SeriesKey] = deque()
+        self._warnings: Turns[_SeriesKey] = Turns()
+        self._normal: Turns[_SeriesKey] = Turns()
+        self._repeated: Turns[_SeriesKey] = Turns()
+        """Series that are due."""
+        self._later: list[tuple[float, _SeriesKey]] = []
+        """A heap of repeated series, with when each is due."""
         self._wake = asyncio.Event()
 
     def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
@@ -154,13 +159,24 @@ class EventWriter:
             series.type = kind
             if not series.queued:
                 series.queued = True
-                self._repeated.append(key)
-        elif len(fresh) >= self._limit:
-            self._drop()
+                self._put_off(key, series)
         else:
-            self._series[key] = _Series(regarding, kind, reason, message, first=now, last=now)
-            fresh.append(key)
+            self._queue_fresh(fresh, key, _Series(regarding, kind, reason, message, first=now, last=now))
         self._wake.set()
+
+    def _queue_fresh(self, fresh: Turns[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
+        if len(fresh) >= self._limit:
+            self._drop()
+            given_up = fresh.make_room(series.namespace)
+            if given_up is None:
+                return
+            self._series.pop(given_up, None)
+        self._series[key] = series
+        fresh.add(series.namespace, key)
+
+    def _put_off(self, key: _SeriesKey, series: _Series) -> None:
+        if series.due < math.inf:  # else it is being written, and put off again when that has ended
+            heapq.heappush(self._later, (series.due, key))
 
     async def run(self) -> None:
         """Write what was emitted until cancelled."""
@@ -188,19 +204,20 @@ class EventWriter:
         return key
 
     def _pop_fresh(self) -> _SeriesKey | None:
-        for queue in (self._warnings, *([] if self._gives_way() else [self._normal])):
-            while queue:
-                if self._is_queued(key := queue.popleft()):
-                    return key
-        return None
+        return self._pop(self._warnings) or (None if self._gives_way() else self._pop(self._normal))
 
     def _pop_repeated(self) -> _SeriesKey | None:
         now = self._clock()
-        for key in list(self._repeated):
-            if not self._is_queued(key):
-                self._repeated.remove(key)
-            elif self._series[key].due <= now:
-                self._repeated.remove(key)
+        while self._later and self._later[0][0] <= now:
+            key = heapq.heappop(self._later)[1]
+            # An entry may be of a series that was forgotten and has begun anew.
+            if self._is_queued(key) and self._series[key].due <= now:
+                self._repeated.add(self._series[key].namespace, key)
+        return self._pop(self._repeated)
+
+    def _pop(self, queue: Turns[_SeriesKey]) -> _SeriesKey | None:
+        while (key := queue.take()) is not None:
+            if self._is_queued(key):
                 return key
         return None
 
@@ -211,8 +228,9 @@ class EventWriter:
 
     def _next_due(self) -> float | None:
         now = self._clock()
-        known = (self._series[key].due for key in self._repeated if key in self._series)
-        due = min(known, default=math.inf)
+        due = self._later[0][0] if self._later else math.inf
+        if self._repeated:
+            due = now
         if self._warnings or self._normal:
             due = now + (_SECONDS_BETWEEN_LOOKS if self._gives_way() else 0.0)
         if due == math.inf:
@@ -238,6 +256,8 @@ class EventWriter:
             log.exception("event not written", extra={"reason": series.reason})
         finally:
             series.due = self._clock() + self._pause_seconds
+            if series.queued and self._series.get(key) is series:
+                self._put_off(key, series)
             self._wake.set()
 
     async def _create(self, series: _Series) -> None:

@@ -13,7 +13,12 @@ def clock() -> Clock:
 
 
 def make_queue(clock: Clock, spread: float = 0.0) -> WorkQueue[str]:
-    return WorkQueue(clock, lambda: spread, Backoff(first=1.0, cap=10.0))
+    return WorkQueue(clock, lambda: spread, namespace_of, Backoff(first=1.0, cap=10.0))
+
+
+def namespace_of(key: str) -> str:
+    """What stands before the slash of a key; keys without one are of one namespace."""
+    return key.rpartition("/")[0]
 
 
 def take_all(queue: WorkQueue[str]) -> list[str]:
@@ -29,6 +34,39 @@ async def test_a_key_waits_once_and_keys_come_in_their_order(clock: Clock) -> No
     for key in ("a", "b", "a"):
         queue.add(key)
     assert take_all(queue) == ["a", "b"]
+    assert queue.idle
+
+
+async def test_the_key_of_a_namespace_does_not_wait_behind_thousands_of_another(clock: Clock) -> None:
+    queue = make_queue(clock)
+    flood = [f"a/{number}" for number in range(5000)]
+    for key in flood:
+        queue.add(key)
+    queue.add("b/1")
+    taken = take_all(queue)
+    assert taken.index("b/1") == 1
+    assert [key for key in taken if key != "b/1"] == flood
+
+
+async def test_delayed_keys_of_a_namespace_do_not_hold_up_another_when_they_come_back(clock: Clock) -> None:
+    queue = make_queue(clock)
+    for number in range(1000):
+        queue.add_after(f"a/{number}", 1)
+    queue.add_after("b/1", 2)
+    clock.advance(3)
+    assert take_all(queue).index("b/1") == 1
+
+
+async def test_namespaces_take_turns_for_the_keys_that_came_while_they_were_worked_on(clock: Clock) -> None:
+    queue = make_queue(clock)
+    for key in ("a/1", "a/2", "a/3"):
+        queue.add(key)
+    assert queue.take() == "a/1"
+    queue.add("a/1")
+    queue.add("b/1")
+    queue.done("a/1")
+    assert len(queue) == 4
+    assert take_all(queue) == ["a/2", "b/1", "a/3", "a/1"]
     assert queue.idle
 
 
@@ -104,7 +142,7 @@ async def test_workers_are_woken_by_a_new_key(clock: Clock) -> None:
 
 async def test_a_waiting_worker_is_woken_when_a_delay_ends() -> None:
     loop = asyncio.get_running_loop()
-    queue: WorkQueue[str] = WorkQueue(loop.time, lambda: 0.0)
+    queue: WorkQueue[str] = WorkQueue(loop.time, lambda: 0.0, namespace_of)
     worker = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add_after("a", 0.01)
@@ -123,7 +161,7 @@ async def test_a_worker_that_is_cancelled_at_the_moment_of_its_waking_ends(clock
 
 def test_of_several_delays_of_a_key_the_first_to_end_counts_and_only_that() -> None:
     now = 0.0
-    queue: WorkQueue[str] = WorkQueue(lambda: now, lambda: 0.0)
+    queue: WorkQueue[str] = WorkQueue(lambda: now, lambda: 0.0, namespace_of)
     for delay in (5.0, 2.0, 9.0, 2.0):
         queue.add_after("a", delay)
     now = 2.0

@@ -12,7 +12,7 @@ class RetryHarness:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, Backoff(first=60.0, cap=60.0))
+        self.queue: WorkQueue[str] = WorkQueue(lambda: self.now, lambda: 0.0, str, Backoff(first=60.0, cap=60.0))
         self.retries: Retries[str] = Retries(self.queue, lambda: self.now)
 
     def refuse(self, *tasks: str, kind: type[ApiError] = Forbidden) -> list[int | None]:

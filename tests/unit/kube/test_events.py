@@ -134,6 +134,56 @@ async def test_a_full_queue_of_news_does_not_drop_a_warning(server: FakeApiServe
     assert writer.dropped == 2
 
 
+async def test_a_flood_of_one_namespace_neither_drops_nor_delays_an_event_of_another(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", writers=1)
+        for number in range(5000):
+            writer.emit(GANG | {"namespace": "flood", "uid": str(number)}, "Warning", "NoCapacity", "x")
+        writer.emit(GANG, "Warning", "NoCapacity", "of another")
+        assert writer.dropped == 3001
+        task = asyncio.create_task(writer.run())
+        events = await until(server, lambda events: any(event["message"] == "of another" for event in events))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(events) <= 4
+
+
+async def test_what_a_full_queue_drops_is_of_the_namespace_that_has_most_and_its_next_is_a_first_one(
+    server: FakeApiServer,
+) -> None:
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", limit=4)
+        for namespace, uid in (("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("b", "b2"), ("c", "c1")):
+            writer.emit(GANG | {"namespace": namespace, "uid": uid}, "Warning", "NoCapacity", uid)
+        assert writer.dropped == 2  # a3 for b2, then a2 or b2 for c1
+        task = asyncio.create_task(writer.run())
+        events = await until(server, lambda events: len(events) == 4)
+        writer.emit(GANG | {"namespace": "a", "uid": "a3"}, "Warning", "NoCapacity", "a3")
+        events = await until(server, lambda events: any(event["message"] == "a3" for event in events))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert {"a1", "b1", "c1", "a3"} <= {event["message"] for event in events}
+    assert [event["count"] for event in events] == [1] * 5
+
+
+async def test_repeats_of_a_namespace_do_not_wait_for_all_those_of_another(server: FakeApiServer) -> None:
+    clock = Clock()
+    gangs = [GANG | {"namespace": "flood", "uid": f"{number:02}"} for number in range(30)] + [GANG]
+    async with server.client() as client:
+        writer = EventWriter(client, "serried", writers=1, clock=clock)
+        for gang in gangs:
+            writer.emit(gang, "Warning", "NoCapacity", "x")
+        task = asyncio.create_task(writer.run())
+        await until(server, lambda events: len(events) == len(gangs))
+        clock.now += 61.0
+        for gang in gangs:
+            writer.emit(gang, "Warning", "NoCapacity", "y")
+        await until(server, lambda events: any(each["count"] == 2 for each in events if each["involvedObject"] == GANG))
+        assert len(server.seen(calls("PATCH"))) <= 4
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_warnings_go_before_news_when_writes_are_rationed(server: FakeApiServer) -> None:
     clock = Clock()
     async with server.client() as client:

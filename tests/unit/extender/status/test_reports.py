@@ -84,7 +84,8 @@ class Office:
         await self.until(lambda: not self._due() and not read_memory(self.reports)["writing"] - self.stuck)
 
     def _due(self) -> bool:
-        return any(due <= self.clock() for due, _ in read_memory(self.reports)["agenda"])
+        memory = read_memory(self.reports)
+        return bool(memory["in_turn"]) or any(due <= self.clock() for due, _ in memory["agenda"])
 
     async def settle(self) -> None:
         """Until what was said last is told."""
@@ -309,6 +310,19 @@ class TestADecisionsLine:
                 office.reports.say(GANG, binding(have))
         assert len([record for record in caplog.records if record.message == "decided"]) == 1
         assert len(office.reports.decisions) == 20
+
+
+async def test_a_group_is_not_told_of_after_thousands_of_another_namespace(office: Office) -> None:
+    flood = [GroupKey("flood", f"g{number:04}") for number in range(5000)]
+    for key in (*flood, GroupKey("other", "one")):
+        office.store.put_group(pod_group(key.name).namespace(key.namespace).gang(2).value())
+        office.reports.say(key, MISSING)
+    office.clock.advance(30)
+    office.reports.wake()
+    await office.until(lambda: len(office.api.conditions) > len(flood))
+    told = [call.name for call in office.api.said("apply")]
+    assert told.index("one") == 1
+    assert [name for name in told if name != "one"] == [key.name for key in flood]
 
 
 class TestASlowWrite:
