@@ -154,7 +154,8 @@ async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
     pace, court = Pace(), Court()
     court.users[_TOKEN] = _READER
     court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
-    guard = Guard(Paced(app, pace, OPEN_PATHS), TokenDemand.ALWAYS, Reviews(court.client(), _KEPT_SECONDS))
+    reviews = Reviews(court.client(), _KEPT_SECONDS)
+    guard = Guard(Paced(app, pace, OPEN_PATHS), TokenDemand.ALWAYS, reviews, pace.admit)
     tls = make_self_signed() if case.scheme == "https" else None
     server = make_server(guard, "127.0.0.1", 0, tls=tls, turn=pace.admit)
     task = asyncio.create_task(server.serve())

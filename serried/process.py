@@ -117,7 +117,7 @@ class Process:
     """A process of ours: its operations listener, and the work that goes on behind it."""
 
     def __init__(self, name: str, settings: CommonSettings, metrics: PrometheusMetrics) -> None:
-        self.app = FastAPI(title=f"Serried {name}", version=__version__)
+        self.app = FastAPI(title=f"Serried {name}", version=__version__, redoc_url=None)
         """What the operations listener serves."""
         self._name = name
         self._settings = settings
@@ -136,7 +136,8 @@ class Process:
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             reviews = Reviews(client, self._settings.ops_auth_cache)
-            guard = Guard(Paced(self.app, self._pace, OPEN_PATHS), TokenDemand(self._settings.ops_auth), reviews)
+            paced = Paced(self.app, self._pace, OPEN_PATHS)
+            guard = Guard(paced, TokenDemand(self._settings.ops_auth), reviews, self._pace.admit)
             server = make_server(guard, *ops, tls=secure_operations(self._settings, ops), turn=self._pace.admit)
             tasks = [
                 asyncio.create_task(server.serve(), name="operations"),

@@ -1,20 +1,29 @@
 """The guard before metrics and debug: an ASGI application before the one that answers.
 
-Whoever comes by loopback is in the pod already, where the verbs are: a port-forward, the scheduler beside us. Whoever
+Whoever comes by loopback is in the pod already, where the verbs are: a port-forward, the scheduler beside us. But a web
+page may come through somebody's port-forward: so who calls us by a name other than localhost shows a token. Whoever
 comes over the network comes by TLS and shows a bearer token whose owner may ask for that path. Probes are open.
+
+What strangers can have for nothing, refusals and very many probes, they wait for: each address behind itself alone.
 """
 
+import asyncio
 import ipaddress
 import logging
 import math
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Mapping
 from enum import Enum
+from weakref import WeakValueDictionary
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serried.callers.reviews import Reviews, TooManyReviewsError
 from serried.kube.errors import ApiError, Forbidden
+from serried.kube.events import Ration
+from serried.observe.intake import Turn, take_none
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +35,15 @@ TOKEN_HEADER = b"x-serried-token"
 
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 """From where those come who are in this pod."""
+
+_PORT = re.compile(r":\d*\Z")
+
+_PROBES_A_SECOND = 50.0
+_PROBES_AT_ONCE = 100
+"""How many probes are answered without a wait; kubelet and scheduler send a few."""
+
+_MOST_WAITING = 512
+"""How many may wait for what is answered without a token: those who hang up meanwhile are among them."""
 
 _SECONDS = "serried.seconds"
 """Where a request's scope says how long the answer to it may take."""
@@ -52,18 +70,62 @@ class TokenDemand(Enum):
     """Of nobody."""
 
 
-class Guard:
-    """``app`` for those who may."""
+class _Lines:
+    """Where those wait for a turn who show nothing: one address behind itself alone."""
 
-    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By address; a line lasts as long as somebody stands in it."""
+        self._waiting = 0
+
+    async def wait(self, scope: Scope) -> None:
+        """Return when it is this caller's turn, or at once if too many wait already."""
+        if self._waiting >= _MOST_WAITING:
+            return
+        client = scope.get("client")
+        line = self._lines.setdefault(client[0] if client else "", asyncio.Lock())
+        self._waiting += 1
+        try:
+            async with line:
+                await self._turn()
+        finally:
+            self._waiting -= 1
+
+
+class Guard:
+    """``app`` for those who may; who is refused waits for a ``turn``, and so do probes of which there are too many."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        demand: TokenDemand,
+        reviews: Reviews,
+        turn: Turn = take_none,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app = app
         self._demand = demand
         self._reviews = reviews
+        self._lines = _Lines(turn)
+        self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         refusal = await self._refuse(scope) if scope["type"] == "http" else None
+        if refusal is not None or self._is_surplus(scope):
+            await self._lines.wait(scope)
         await (refusal or self._app)(scope, receive, send)
+
+    def _is_surplus(self, scope: Scope) -> bool:
+        """Whether it is a probe of which there are too many; else it is counted, if it is one."""
+        if scope["type"] != "http" or scope["path"] not in OPEN_PATHS:
+            return False
+        if self._probes.delay(self._clock()) > 0:
+            return True
+        self._probes.take()
+        return False
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to one who may not; None for one who may."""
@@ -75,14 +137,21 @@ class Guard:
             return _refuse(414, f"the path is longer than {_MAX_PATH} characters")
         token = read_token(scope["headers"])
         if not token:
-            return _refuse(401, "a bearer token is needed here: " + _HOW)
+            return _refuse(401, self._name_need(scope) + _HOW)
         if len(token) > _MAX_TOKEN:
             return _refuse(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
         scope[_SECONDS] = self._reviews.kept_seconds
         return await self._review(token, scope["method"].lower(), scope["path"])
 
     def _demands(self, scope: Scope) -> bool:
-        return self._demand is TokenDemand.ALWAYS or (self._demand is TokenDemand.REMOTE and not is_loopback(scope))
+        if self._demand is not TokenDemand.REMOTE:
+            return self._demand is TokenDemand.ALWAYS
+        return not (is_loopback(scope) and names_address(scope["headers"]))
+
+    def _name_need(self, scope: Scope) -> str:
+        if self._demand is TokenDemand.REMOTE and is_loopback(scope):
+            return "a bearer token is needed where this is called by a name: ask for localhost or 127.0.0.1, or "
+        return "a bearer token is needed here: "
 
     async def _review(self, token: str, verb: str, path: str) -> Response | None:
         try:
@@ -92,7 +161,7 @@ class Guard:
             if await self._reviews.allows(caller, verb, path):
                 return None
         except TooManyReviewsError:
-            return _refuse(503, "too many tokens wait for the API server's word")
+            return _refuse(503, "the API server is asked about too many tokens and rights already: try again")
         except Forbidden as error:
             log.error("tokens cannot be reviewed", extra={"err": str(error)})
             return _refuse(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
@@ -109,6 +178,25 @@ def read_token(headers: list[tuple[bytes, bytes]]) -> str:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return found.get(TOKEN_HEADER, b"").decode("latin-1").strip()
+
+
+def names_address(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a request calls us localhost or by an address, or by nothing.
+
+    A web page elsewhere can have its own name mean 127.0.0.1 and so read what its visitor may, but no other name.
+    """
+    return all(_is_address(value.decode("latin-1")) for name, value in headers if name == b"host")
+
+
+def _is_address(host: str) -> bool:
+    name = _PORT.sub("", host)
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
+    except ValueError:
+        return False
+    return True
 
 
 def read_seconds(scope: Scope) -> float:

@@ -15,6 +15,7 @@ import orjson
 from cachetools import TTLCache
 
 from serried.kube.client import ONCE, ApiClient
+from serried.kube.events import Ration
 
 T = TypeVar("T")
 
@@ -25,7 +26,18 @@ _MOST_KEPT = 4096
 """How many answers are kept of each kind."""
 
 _MOST_OPEN = 16
-"""How many reviews of each kind may wait for the API server: whoever invents tokens costs it no more."""
+"""How many reviews of each kind may wait for the API server."""
+
+_TOKENS_A_SECOND = 20.0
+_TOKENS_AT_ONCE = 50
+"""How many tokens may be reviewed that were nobody's, or not shown, of late: whoever invents them costs no more."""
+
+_RIGHTS_A_SECOND = 50.0
+_RIGHTS_AT_ONCE = 200
+"""The same of rights; one with a good token may invent paths, or look at the pages of many groups."""
+
+_WELCOME_SECONDS = 3600.0
+"""For how long what was granted is reviewed anew without these bounds: nobody can invent it."""
 
 _REFUSAL_SECONDS = 10.0
 """How long a refusal counts at most: whoever has just been given a right should not wait long."""
@@ -35,7 +47,7 @@ _REVIEW_SECONDS = 5.0
 
 
 class TooManyReviewsError(Exception):
-    """So many wait for the API server that no other is begun."""
+    """So many reviews wait for the API server, or have begun of late, that no other is begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,9 @@ class Reviews:
         """For how long an answer counts."""
         self._client = client
         self._salt = secrets.token_bytes(32)
-        self._callers: _Kept[Caller | None] = _Kept(kept_seconds, clock)
-        self._rights: _Kept[bool] = _Kept(kept_seconds, clock)
+        tokens, rights = Ration(_TOKENS_A_SECOND, _TOKENS_AT_ONCE), Ration(_RIGHTS_A_SECOND, _RIGHTS_AT_ONCE)
+        self._callers: _Kept[Caller | None] = _Kept(kept_seconds, clock, tokens)
+        self._rights: _Kept[bool] = _Kept(kept_seconds, clock, rights)
 
     async def identify(self, token: str) -> Caller | None:
         """Whose token it is; None if it is nobody's, or has expired."""
@@ -101,9 +114,14 @@ class Reviews:
 class _Kept(Generic[T]):
     """Answers by question; those who ask the same at the same time share one review. What is falsy is a refusal."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float], ration: Ration) -> None:
         self._given: TTLCache[object, T] = TTLCache(_MOST_KEPT, seconds, clock)
         self._refused: TTLCache[object, T] = TTLCache(_MOST_KEPT, min(seconds, _REFUSAL_SECONDS), clock)
+        self._welcome: TTLCache[object, None] = TTLCache(_MOST_KEPT, _WELCOME_SECONDS, clock)
+        """What was granted of late."""
+        self._ration = ration
+        """Of reviews about anything else."""
+        self._clock = clock
         self._open: dict[object, asyncio.Task[T]] = {}
 
     async def find(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
@@ -117,12 +135,19 @@ class _Kept(Generic[T]):
 
     def _begin(self, question: object, review: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
         if question not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                raise TooManyReviewsError
+            self._admit(question)
             self._open[question] = asyncio.create_task(self._review(question, review), name="review")
             # An error that nobody waits for any more is nobody's.
             self._open[question].add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._open[question]
+
+    def _admit(self, question: object) -> None:
+        if len(self._open) >= _MOST_OPEN:
+            raise TooManyReviewsError
+        if question not in self._welcome:
+            if self._ration.delay(self._clock()) > 0:
+                raise TooManyReviewsError
+            self._ration.take()
 
     async def _review(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -130,4 +155,6 @@ class _Kept(Generic[T]):
         finally:
             del self._open[question]
         (self._given if answer else self._refused)[question] = answer
+        if answer:
+            self._welcome[question] = None
         return answer

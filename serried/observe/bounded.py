@@ -1,18 +1,20 @@
 """uvicorn's connections with bounds: of their number, of a request's head, of the time in which it has to arrive.
 
 uvicorn itself ends a connection that is idle after an answer, and no other: one that sends nothing, half a request, or
-does not read its answer, stays for ever.
+does not read its answer, stays for ever. And it begins whatever one read of a socket holds, thousands of requests.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
+from serried.observe.intake import MOST_FROM_ONE
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,13 @@ _LINGER_SECONDS = 2.0
 """How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
 
 _MAX_HEAD_BYTES = 1 << 16
+
+_MOST_WAITING = 16
+"""How many requests may wait behind the one that is being answered; clients that wait for answers have none."""
+
+
+class _TooManyError(Exception):
+    """So many requests wait on one connection that no other is read."""
 
 
 class _Alarm:
@@ -50,7 +59,11 @@ class _Alarm:
 
 
 class _Connection(HttpToolsProtocol):
-    """One connection. Of too many, the one that was of use longest ago ends: first of those that wait for no answer."""
+    """One connection.
+
+    Of too many, of one address or in all, the one that was of use longest ago ends: first of those that wait for no
+    answer.
+    """
 
     def __init__(
         self,
@@ -72,34 +85,49 @@ class _Connection(HttpToolsProtocol):
         self._refused = False
         """Whether what still arrives is dropped."""
 
+        self._answered: RequestResponseCycle | None = None
+        """The request that is being answered, or was last; uvicorn knows the one that has come last."""
+
         self._since = self.loop.time()
         """When the connection was of use last, in loop seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(cast("asyncio.Transport", _Patient(transport)))
         self._arrival.start(_ARRIVAL_SECONDS)
-        if len(self.connections) > _MOST:
-            others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
-            oldest = min(others, key=_find_rank)
-            self.connections.discard(oldest)  # it ends later in this turn of the loop, in which more may come
-            oldest.give_up("there are too many connections")
+        others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
+        neighbours = [each for each in others if each.address == self.address]
+        if len(neighbours) >= MOST_FROM_ONE:
+            self._make_room(neighbours)
+        elif len(others) >= _MOST:
+            self._make_room(others)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrival.stop()
         self._reading.stop()
         self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        if self._answered is not None:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused or self.transport.is_closing():
+        if self._is_done():
             return  # it was told so, and its parser understands nothing more
         self._head_bytes += len(data)
         self._arrival.start(_ARRIVAL_SECONDS)
         super().data_received(data)
-        if self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self._head_bytes > _MAX_HEAD_BYTES and not self._is_done():
             self._refuse_head()
 
+    def _is_done(self) -> bool:
+        """Whether what arrives is dropped."""
+        return self._refused or self.transport.is_closing()
+
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MOST_WAITING:
+            self._end_after_answers()
+            raise _TooManyError  # which ends the parsing of what has arrived
         super().on_message_begin()
         self._since = self.loop.time()
         self._arrival.start(_ARRIVAL_SECONDS)
@@ -117,6 +145,15 @@ class _Connection(HttpToolsProtocol):
         self._arrival.stop()
         super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, if it was read."""
+        if not self._refused:
+            super().send_400_response(msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._reading.start(_READING_SECONDS)
@@ -124,6 +161,11 @@ class _Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._reading.stop()
         super().resume_writing()
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self.client[0] if self.client else ""
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -135,6 +177,16 @@ class _Connection(HttpToolsProtocol):
         """End at once."""
         log.warning("a connection is given up", extra={"why": why})
         self.transport.abort()
+
+    def _make_room(self, others: Sequence["_Connection"]) -> None:
+        oldest = min(others, key=_find_rank)
+        self.connections.discard(oldest)  # it ends later in this turn of the loop, in which more may come
+        oldest.give_up("there are too many connections")
+
+    def _end_after_answers(self) -> None:
+        self._refused = True
+        self._arrival.stop()
+        self.cycle.keep_alive = False
 
     def _refuse_head(self) -> None:
         log.warning("a connection is given up", extra={"why": "the request's head is too large"})
@@ -149,40 +201,33 @@ class _Connection(HttpToolsProtocol):
 class _Patient:
     """A transport that drops what is written after its end.
 
-    uvicorn learns with the loop's next turn that the client has hung up. uvloop raises until then, and that would be
-    logged as a failure of ours.
+    uvicorn learns with the loop's next turn that the client has hung up, and never that a refusal was the last word
+    while it was at work on an answer. uvloop raises, and that would be logged as a failure of ours.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._ended = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
+        if not (self._ended or self._transport.is_closing()):
             self._transport.write(data)
+
+    def write_eof(self) -> None:
+        self._ended = True
+        self._transport.write_eof()
 
 
 def _find_rank(connection: _Connection) -> tuple[bool, float]:
     return connection.rank
 
 
-class _Counted(_Connection):
-    """One connection, which says when it has ended."""
-
-    def __init__(self, leave: Callable[[], None], **how: Any) -> None:
-        super().__init__(**how)
-        self._leave = leave
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._leave()
-
-
-def make_bounded(leave: Callable[[], None], server: uvicorn.Server) -> asyncio.Protocol:
-    """A connection of a server that has started; it calls ``leave`` at its end."""
-    return _Counted(leave, config=server.config, server_state=server.server_state, app_state=server.lifespan.state)
+def make_bounded(server: uvicorn.Server) -> asyncio.Protocol:
+    """A connection of a server that has started."""
+    return _Connection(server.config, server.server_state, server.lifespan.state)
 
 
 BOUNDED: type[asyncio.Protocol] = _Connection

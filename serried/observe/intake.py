@@ -1,7 +1,8 @@
 """How listeners take in what anybody can send them: silence, halves of handshakes, thousands of them at once.
 
 Whoever opens many takes nothing from others: each address has its bound, waits for handshakes behind itself alone, and
-of too many the first to go is one of the address that has most.
+of too many the first to go is one of the address that has most. It is the oldest one: behind one address there may be
+many, as a node's probes and what its pods send, and who means it is done soon.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ _HANDSHAKES_OF_ONE = 32
 """How many handshakes of one address may be under way: each holds far more memory than a connection that waits."""
 
 MOST_FROM_ONE = 128
-"""How many connections one address may have open at a port for operations, so that the others stay served."""
+"""How many connections of one address may be on their way in at a port for operations, and how many may be open."""
 
 _MOST_AT_ONCE = 1024
 """How many connections may be on their way in at a port for operations."""
@@ -40,11 +41,8 @@ _TLS_BEGIN = b"\x16"
 Turn = Callable[[], Awaitable[None]]
 """Returns when there is time for a handshake, which is work that anybody can ask for."""
 
-Make = Callable[[Callable[[], None]], asyncio.Protocol]
-"""Makes the protocol of a connection, which calls what it is given as soon as its address is not to be charged for it.
-
-At the latest that is when the connection has ended.
-"""
+Make = Callable[[], asyncio.Protocol]
+"""Makes the protocol of a connection; of those that are in, it is for the protocols to bound the number."""
 
 Choose = Callable[[bytes], ssl.SSLContext | None]
 """By what TLS a connection goes on that begins with this byte; None for plain HTTP."""
@@ -60,13 +58,13 @@ def tell_apart(tls: ssl.SSLContext | None) -> Choose:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections there may be."""
+    """How many connections may be on their way in."""
 
     from_one: int
-    """What one address may be charged for; the newest is refused."""
+    """How many of one address; of more the oldest goes."""
 
     at_once: int
-    """What may be on its way in; of too many the oldest goes, of the address that has most."""
+    """How many in all; of more the oldest goes, of the address that has most."""
 
 
 OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
@@ -80,8 +78,6 @@ class _Address:
     """What comes from one address."""
 
     def __init__(self) -> None:
-        self.charged: set[object] = set()
-        """Its connections that count."""
         self.entering: dict[asyncio.Task[None], None] = {}
         """What takes in its connections, first the oldest."""
         self.next = asyncio.Lock()
@@ -100,7 +96,7 @@ class Intake:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
-        """Those from which there is a connection."""
+        """Those from which a connection is on its way in."""
         self._entering = 0
         """How many connections are on their way in."""
         listener.settimeout(0)
@@ -128,71 +124,55 @@ class Intake:
                 log.warning("a connection cannot be accepted", extra={"err": str(error)})
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            if len(self._addresses[address[0]].charged) >= self._bounds.from_one:
-                connection.close()
-            else:
-                self._let_enter(connection, address[0])
+            self._let_enter(connection, address[0])
             # Many may stand in line: what else the loop has to do comes between any two.
             await asyncio.sleep(0)
 
     def _let_enter(self, connection: socket.socket, name: str) -> None:
         address = self._addresses[name]
-        charge = object()
-        address.charged.add(charge)
-
-        def leave() -> None:
-            address.charged.discard(charge)
-            self._forget(name)
 
         def end(task: asyncio.Task[None]) -> None:
             if address.entering.pop(task, self) is None:
                 self._entering -= 1
-            self._forget(name)
+            if not address.entering and self._addresses.get(name) is address:
+                del self._addresses[name]
 
-        task = self._loop.create_task(self._take_in(connection, address, leave))
+        task = self._loop.create_task(self._take_in(connection, address))
         address.entering[task] = None
         self._entering += 1
         task.add_done_callback(end)
-        if self._entering > self._bounds.at_once:
-            self._end_oldest()
+        if len(address.entering) > self._bounds.from_one:
+            self._end_oldest(address)
+        elif self._entering > self._bounds.at_once:
+            self._end_oldest(max(self._addresses.values(), key=lambda address: len(address.entering)))
 
-    def _end_oldest(self) -> None:
-        most = max(self._addresses.values(), key=lambda address: len(address.entering))
-        oldest = next(iter(most.entering))
-        del most.entering[oldest]
+    def _end_oldest(self, address: _Address) -> None:
+        oldest = next(iter(address.entering))
+        del address.entering[oldest]
         self._entering -= 1
         oldest.cancel()
 
-    def _forget(self, name: str) -> None:
-        address = self._addresses.get(name)
-        if address is not None and not (address.charged or address.entering):
-            del self._addresses[name]
-
-    async def _take_in(self, connection: socket.socket, address: _Address, leave: Callable[[], None]) -> None:
+    async def _take_in(self, connection: socket.socket, address: _Address) -> None:
         try:
             connection.settimeout(0)
             tls = self._choose(await self._hear(connection))
             if tls is None:
-                await self._loop.connect_accepted_socket(lambda: self._make(leave), connection)
+                await self._loop.connect_accepted_socket(self._make, connection)
             else:
-                await self._shake_hands(connection, address, leave, tls)
+                await self._shake_hands(connection, address, tls)
         except (OSError, TimeoutError):
-            leave()
             connection.close()
         except asyncio.CancelledError:
-            leave()
             connection.close()
             raise
 
-    async def _shake_hands(
-        self, connection: socket.socket, address: _Address, leave: Callable[[], None], tls: ssl.SSLContext
-    ) -> None:
+    async def _shake_hands(self, connection: socket.socket, address: _Address, tls: ssl.SSLContext) -> None:
         async with asyncio.timeout(_WAITING_SECONDS) as patience, address.handshakes:
             async with address.next:
                 await self._turn()
             patience.reschedule(None)
             await self._loop.connect_accepted_socket(
-                lambda: self._make(leave), connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+                self._make, connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
             )
 
     async def _hear(self, connection: socket.socket) -> bytes:

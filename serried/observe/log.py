@@ -4,14 +4,29 @@ Callers use the standard library: ``log.info("bound", extra={"pod": "ns/name", "
 """
 
 import logging
+import math
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
+from cachetools import FIFOCache
 
 from serried.model.group import GroupKey
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+OF_STRANGERS = frozenset(
+    {"serried.callers.certificates", "serried.callers.guard", "serried.observe.bounded", "serried.observe.intake"}
+    | {"extender.http.server", "uvicorn.error"}
+)
+"""Loggers of what anybody who reaches a port can cause, as often as he likes."""
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+_MOST_KNOWN = 256
+"""How many messages are remembered; those loggers have far fewer."""
 
 
 def name_group(key: GroupKey) -> dict[str, str]:
@@ -36,10 +51,39 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+class Seldom(logging.Filter):
+    """Of what strangers can cause it lets one line through for each message in a while, and says how many it left out.
+
+    The number is in the next line that it lets through, as ``leftOut``. What other loggers say is not touched.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said: FIFOCache[object, tuple[float, int]] = FIFOCache(_MOST_KNOWN)
+        """By message: when a line of it was let through, and how many were left out since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if record.name not in OF_STRANGERS:
+            return True
+        message = record.name, record.msg, record.exc_info and record.exc_info[0]
+        now = self._clock()
+        said, left_out = self._said.get(message, (-math.inf, 0))
+        if now - said < _SECONDS_BETWEEN_LINES:
+            self._said[message] = said, left_out + 1
+            return False
+        self._said[message] = now, 0
+        if left_out:
+            vars(record)["leftOut"] = left_out
+        return True
+
+
 def configure_logging(level: str) -> None:
     """Send all logs of this process through the JSON formatter; ``level`` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(Seldom())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

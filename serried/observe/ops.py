@@ -75,8 +75,8 @@ class Server(uvicorn.Server):
         self.servers = [Intake(each, self._make, choose, self._turn, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
         self.started = True
 
-    def _make(self, leave: Callable[[], None]) -> asyncio.Protocol:
-        return make_bounded(leave, self)
+    def _make(self) -> asyncio.Protocol:
+        return make_bounded(self)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from serried.observe.prometheus import PrometheusExtenderMetrics
 from tests.support.court import Court
 from tests.support.debug_stage import DebugStage
 from tests.support.logged import hear_errors
-from tests.support.odd_bytes import Line, requests, streams
+from tests.support.odd_bytes import Line, repeat_some, requests, streams
 
 TOKEN = "a-good-token"
 READER = "reader"
@@ -46,8 +46,8 @@ class Operations(DebugStage):
         court = Court()
         court.users[TOKEN] = READER
         court.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}
-        paced = Paced(self.app, Pace(), OPEN_PATHS)
-        guard = Guard(paced, TokenDemand.ALWAYS, Reviews(court.client(), 30.0))
+        pace = Pace()
+        guard = Guard(Paced(self.app, pace, OPEN_PATHS), TokenDemand.ALWAYS, Reviews(court.client(), 30.0), pace.admit)
         self.server: Server = make_server(guard, "127.0.0.1", 0)
         serving = asyncio.create_task(self.server.serve())
         while not self.server.started:  # noqa: ASYNC110 - it is seen from outside
@@ -122,7 +122,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
         seen.update(list_statuses(await line.hear()))
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
-    @given(pieces=streams(requests(ASKED, *SHOWN)))
+    @given(pieces=repeat_some(streams(requests(ASKED, *SHOWN))))
     def fuzz(pieces: list[bytes]) -> None:
         operations.run(talk(pieces))
 

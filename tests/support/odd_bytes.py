@@ -61,6 +61,11 @@ def streams(draw: st.DrawFn, asked: st.SearchStrategy[bytes]) -> list[bytes]:
     return [bytes(sent[begin:end]) for begin, end in zip([0, *places], [*places, len(sent)], strict=True)]
 
 
+def repeat_some(sent: st.SearchStrategy[list[bytes]]) -> st.SearchStrategy[list[bytes]]:
+    """What connections send, and of some of them all of it a thousand times over, at once."""
+    return st.tuples(sent, st.integers(0, 19)).map(lambda drawn: drawn[0] if drawn[1] else [b"".join(drawn[0]) * 1_000])
+
+
 class Line:
     """A bare connection: it goes on sending, or reading, whatever the other side has done."""
 

@@ -3,16 +3,19 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
+from uvicorn.protocols.http import httptools_impl
 
 from extender.debug.whatif import whatif_routes
 from serried.observe import bounded, intake
 from serried.observe.ops import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes
 from tests.support.listening import SOON, until
+from tests.support.logged import hear_errors
 
 FEW = 10
 PIECE = b"x" * 100_000
@@ -29,6 +32,8 @@ class Operations:
         self.app.add_api_route("/endless", self._answer_endlessly)
         self.app.add_api_route("/deaf", self._wait, methods=["POST"])
         self.sent = 0
+        self.streams = 0
+        """How many answers without end there are now."""
         self._lines: list[Line] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.server: Server = make_server(self.app, "127.0.0.1", 0)
@@ -36,10 +41,14 @@ class Operations:
 
     async def _answer_endlessly(self) -> StreamingResponse:
         async def pieces() -> AsyncIterator[bytes]:
-            while True:
-                self.sent += len(PIECE)
-                yield PIECE
-                await asyncio.sleep(0)
+            self.streams += 1
+            try:
+                while True:
+                    self.sent += len(PIECE)
+                    yield PIECE
+                    await asyncio.sleep(0)
+            finally:
+                self.streams -= 1
 
         return StreamingResponse(pieces())
 
@@ -187,6 +196,16 @@ async def test_a_head_without_end_is_refused(operations: Operations, head: Calla
     assert await operations.probe() == b"200"
 
 
+async def test_a_head_without_end_behind_a_request_that_is_at_work_is_no_failure(operations: Operations) -> None:
+    line = await operations.connect()
+    with hear_errors() as errors:
+        await line.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET /" + b"x" * 200_000)
+        assert await line.status() == b"431"
+        await line.until_ended()
+        await until(lambda: operations.connections == 0 and not operations.server.server_state.tasks)
+    assert errors == []
+
+
 async def test_who_goes_on_sending_after_a_refusal_is_cut_off(operations: Operations) -> None:
     line = await operations.connect()
     await line.send(b"GET /" + PIECE)
@@ -224,3 +243,45 @@ async def test_where_all_wait_for_answers_a_probe_is_answered_all_the_same(opera
     for line in waiting:
         await line.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
     assert await operations.probe() == b"200"
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The requests that are held for an answer, or were."""
+    made: list[object] = []
+
+    class Counted(httptools_impl.RequestResponseCycle):
+        def __init__(self, *args: Any, **how: Any) -> None:
+            super().__init__(*args, **how)
+            made.append(self)
+
+    monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Counted)
+    return made
+
+
+async def test_who_asks_thousands_of_times_at_once_is_answered_a_few_and_others_meanwhile(
+    operations: Operations, begun: list[object]
+) -> None:
+    line = await operations.connect()
+    line.writer.write(PROBE * 20_000)
+    assert await operations.probe() == b"200"
+    await line.until_ended()
+    assert len(begun) <= 20
+    assert operations.connections <= 1
+
+
+async def test_of_too_many_requests_those_that_were_taken_are_answered(operations: Operations) -> None:
+    line = await operations.connect()
+    await line.send(PROBE * 18)
+    async with asyncio.timeout(5):
+        heard = await line.reader.read(-1)
+    assert heard.count(b"HTTP/1.1 200 OK") == 17
+    assert heard.count(b"connection: close") == 1
+
+
+async def test_an_answer_ends_with_its_connection_also_where_others_wait_behind_it(operations: Operations) -> None:
+    line = await operations.connect()
+    await line.send(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n" + PROBE)
+    await until(lambda: operations.streams == 1)
+    await line.close()
+    await until(lambda: operations.streams == 0)

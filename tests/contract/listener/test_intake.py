@@ -1,7 +1,6 @@
 """One port for operations: plain HTTP and TLS, and what comes to it that is neither."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -87,26 +86,34 @@ async def test_what_is_neither_harms_nobody(port: int, sent: bytes) -> None:
     assert await ask("http", port) == "http"
 
 
-async def test_those_who_say_nothing_fill_their_own_address_alone_and_make_room_when_they_go(port: int) -> None:
-    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(MOST_FROM_ONE)]
-    with pytest.raises(httpx.TransportError):
-        await ask("http", port)
-    with socket.create_connection((LOOPBACK, port), source_address=("127.0.0.2", 0)) as other:
-        other.settimeout(0)
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(other, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(5):
-            assert (await loop.sock_recv(other, 100)).startswith(b"HTTP/1.1 200")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"G", id="the begin of a request"),
+        pytest.param(b"\x16\x03\x01", id="the begin of a handshake"),
+    ],
+)
+async def test_those_who_say_little_give_way_to_who_comes_last_from_their_address(port: int, sent: bytes) -> None:
+    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(MOST_FROM_ONE + 9)]
+    for _, writer in silent:
+        writer.write(sent)
+    assert await ask("http", port) == "http"
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(reader.read() for reader, _ in silent[:9]), return_exceptions=True)
+    assert not [reader for reader, _ in silent[-9:] if reader.at_eof()]
     for _, writer in silent:
         writer.transport.abort()
+
+
+async def test_those_of_one_address_who_say_nothing_take_nothing_from_another(port: int) -> None:
+    other = await asyncio.open_connection(LOOPBACK, port, local_addr=("127.0.0.2", 0))
+    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(2 * MOST_FROM_ONE)]
+    other[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(5):
-        while True:
-            try:
-                assert await ask("http", port) == "http"
-            except httpx.TransportError:
-                await asyncio.sleep(0.01)
-            else:
-                return
+        assert (await other[0].readline()).startswith(b"HTTP/1.1 200")
+    for _, writer in (other, *silent):
+        writer.transport.abort()
 
 
 async def test_a_listener_that_ends_takes_nobody_in_any_more() -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from serried.callers.guard import Guard, TokenDemand, read_seconds
+from serried.callers.guard import Guard, TokenDemand, names_address, read_seconds
 from serried.callers.reviews import Reviews
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
@@ -18,8 +18,31 @@ from tests.support.court import Court
 
 KEPT = 30.0
 AWAY = ("10.0.0.9", 40000)
+HERE = ("127.0.0.1", 40000)
 TOKEN = "a-good-token"
 READER = "system:serviceaccount:team:reader"
+
+
+class Turns:
+    """Turns that are given at once, or by hand."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._open = True
+        self._given = asyncio.Semaphore(0)
+
+    def hold(self) -> None:
+        """From now on they are given by hand."""
+        self._open = False
+
+    def give(self, count: int) -> None:
+        for _ in range(count):
+            self._given.release()
+
+    async def take(self) -> None:
+        self.asked += 1
+        if not self._open:
+            await self._given.acquire()
 
 
 class House:
@@ -39,7 +62,8 @@ class House:
             app.get(path)(self._answer)
         app.post("/debug/queue")(self._answer)
         app.get("/debug/stream")(self._tell_seconds)
-        self.guard = Guard(app, demand, Reviews(self.court.client(), KEPT, self.clock))
+        self.turns = Turns()
+        self.guard = Guard(app, demand, Reviews(self.court.client(), KEPT, self.clock), self.turns.take, self.clock)
 
     async def _answer(self) -> str:
         return "answered"
@@ -56,11 +80,12 @@ class House:
         scheme: str = "https",
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
+        host: str = "localhost:8912",
     ) -> httpx.Response:
         """One request; "" is no token."""
         shown = {"Authorization": f"Bearer {token}"} if token else {}
         transport = httpx.ASGITransport(self.guard, client=peer)
-        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://serried") as http:
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{host}") as http:
             return await http.request(method, path, headers=shown | dict(headers or {}))
 
 
@@ -166,6 +191,98 @@ class TestWhoIsThereAlready:
     async def test_where_no_tokens_are_asked_for_everybody_may_look(self) -> None:
         house = House(TokenDemand.OFF)
         assert (await house.ask(token="", scheme="http")).status_code == 200
+
+
+class TestByWhichNameTheyComeByLoopback:
+    @pytest.mark.parametrize(
+        "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8912", "[::1]:8912", "[::1]", "10.0.0.7:80"]
+    )
+    async def test_who_asks_for_localhost_or_an_address_needs_nothing(self, house: House, host: str) -> None:
+        assert (await house.ask(token="", peer=HERE, scheme="http", host=host)).status_code == 200
+
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:8912", "localhost.evil.example", "127.0.0.1.evil", "a:b"]
+    )
+    async def test_a_web_page_that_has_its_own_name_mean_loopback_reads_nothing(self, house: House, host: str) -> None:
+        answer = await house.ask(token="", peer=HERE, scheme="http", headers={"Host": host})
+        assert (answer.status_code, "ask for localhost" in answer.text) == (401, True)
+
+    def test_each_name_counts_where_there_are_two(self) -> None:
+        assert not names_address([(b"host", b"localhost"), (b"host", b"evil.example")])
+
+    def test_where_no_name_is_said_none_is_wrong(self) -> None:
+        assert names_address([(b"accept", b"*/*")])
+
+    async def test_by_another_name_a_token_is_enough(self, house: House) -> None:
+        assert (await house.ask(peer=HERE, scheme="http", host="jump.example:8912")).status_code == 200
+
+    async def test_probes_may_use_any_name(self, house: House) -> None:
+        assert (await house.ask("/livez", "", peer=HERE, scheme="http", host="node.example")).status_code == 200
+
+    async def test_where_a_token_is_needed_anyway_no_other_name_is_recommended(self) -> None:
+        answer = await House(TokenDemand.ALWAYS).ask(token="", peer=HERE, scheme="http", host="evil.example")
+        assert (answer.status_code, "ask for localhost" in answer.text) == (401, False)
+
+    async def test_where_no_tokens_are_asked_for_the_name_does_not_matter(self) -> None:
+        house = House(TokenDemand.OFF)
+        assert (await house.ask(token="", peer=HERE, scheme="http", host="x.example")).status_code == 200
+
+
+class TestWhatStrangersHaveForNothing:
+    async def test_of_a_thousand_invented_tokens_few_are_reviewed(self, house: House) -> None:
+        statuses = [(await house.ask(token=f"invented-{number}")).status_code for number in range(1_000)]
+        assert len(house.court.asked) == 50
+        assert statuses == [401] * 50 + [503] * 950
+        house.clock.advance(1.0)
+        for number in range(100):
+            await house.ask(token=f"another-{number}")
+        assert len(house.court.asked) == 70
+
+    async def test_who_was_known_is_still_answered_and_reviewed_anew_when_it_is_time(self, house: House) -> None:
+        await house.ask()
+        house.clock.advance(KEPT)
+        for number in range(100):
+            await house.ask(token=f"invented-{number}")
+        assert (await house.ask(token="invented")).headers["retry-after"] == "5"
+        assert (await house.ask()).status_code == 200
+        assert house.court.asked[-2:] == ["TokenReview", "SubjectAccessReview"]
+
+    async def test_of_a_thousand_invented_paths_few_are_reviewed(self, house: House) -> None:
+        for number in range(1_000):
+            await house.ask(f"/debug/{number}")
+        assert house.court.asked.count("SubjectAccessReview") == 200
+        assert (await house.ask()).status_code == 503
+        house.clock.advance(1.0)
+        assert (await house.ask()).status_code == 200
+
+    async def test_refusals_wait_for_their_turn_each_address_behind_itself_alone(self, house: House) -> None:
+        house.turns.hold()
+        crowd = [asyncio.create_task(house.ask(token="")) for _ in range(100)]
+        other = asyncio.create_task(house.ask(token="", peer=("10.0.0.10", 1)))
+        await until(lambda: house.turns.asked == 2)
+        assert (await house.ask()).status_code == 200
+        assert (await house.ask("/livez", "", scheme="http")).status_code == 200
+        house.turns.give(2)
+        assert (await other).status_code == 401
+        house.turns.give(99)
+        assert {(await ask).status_code for ask in crowd} == {401}
+
+    async def test_so_many_wait_and_no_more(self, house: House) -> None:
+        house.turns.hold()
+        crowd = [asyncio.create_task(house.ask(token="")) for _ in range(600)]
+        await until(lambda: sum(ask.done() for ask in crowd) == 88)
+        house.turns.give(600)
+        assert {(await ask).status_code for ask in crowd} == {401}
+
+    async def test_of_too_many_probes_some_wait_until_time_has_passed(self, house: House) -> None:
+        for _ in range(100):
+            await house.ask("/livez", "", scheme="http")
+        assert house.turns.asked == 0
+        assert (await house.ask("/livez", "", scheme="http")).status_code == 200
+        assert house.turns.asked == 1
+        house.clock.advance(1.0)
+        await house.ask("/livez", "", scheme="http")
+        assert house.turns.asked == 1
 
 
 class TestWhatIsKept:
