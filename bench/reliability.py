@@ -208,6 +208,12 @@ def _render_cluster(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _draw("fault | at random | at a write", {row: (n, between[row]) for row, n in faults["cluster"].items()})
     yield from _cite("faults.cluster[row]", "faults.cluster_at_writes[row]")
+    if ambushes := faults.get("ambushes"):
+        yield "The faults at writes happened before or after these writes:"
+        yield ""
+        rows = {write: (sum(each["before"].values()), sum(each["after"].values())) for write, each in ambushes.items()}
+        yield from _draw("write | before it | after it", rows)
+        yield from _cite("sum(faults.ambushes[row].before)", "sum(faults.ambushes[row].after)")
 
 
 def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:

@@ -36,7 +36,8 @@ ANYBODY = Aim()
 
 def read_aim(request: Request) -> Aim:
     """The gang of a record, a nomination or a Binding, and the nodes that it names."""
-    namespace, _, name = request.subject.partition("/")
+    namespace, _, subject = request.subject.partition("/")
+    name = subject.rpartition(".")[2]  # the record of what is no PodGroup: its kind comes first (`name_record`)
     try:
         body = json.loads(request.body)
     except ValueError:

@@ -56,16 +56,17 @@ class ClusterFaults:
             "planned node taken by another scheduler": self.take_planned,
         }
 
-    def do(self, kind: str, aim: Aim = ANYBODY) -> None:
-        """One of them; what cannot be done now is left out."""
+    def do(self, kind: str, aim: Aim = ANYBODY) -> bool:
+        """One of them; what cannot be done now is left out. Whether it was done."""
         with self._lock:
             try:
                 done = self.kinds[kind](aim)
             except (ApiError, OSError, ClusterError, ValueError, KeyError, IndexError):
-                return
+                return False
             if done:
                 (self.counted if aim == ANYBODY else self.aimed)[kind] += 1
                 self._note("fault", kind)
+            return done
 
     def repair(self) -> bool:
         """Bring nodes back whose time has come; whether none is away any more."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from tests.chaos.mishaps import Mishap, Request, Weather
 
@@ -32,6 +32,9 @@ _REFUSALS = {
 _RETRY_AFTER_SECONDS = 1
 _TIMEOUT_SECONDS = (1.0, 4.0)
 _SILENT_SECONDS = (2.0, 8.0)
+_DONE = 0.5
+"""The part of the requests without an answer that are done all the same."""
+
 _DELAY_SECONDS = (0.1, 1.2)
 _DELAY_EACH = 5.0
 """A watch is held up once in so many seconds: held up at each fortieth change, a busy one would never catch up."""
@@ -191,8 +194,7 @@ class Proxy:
         status = int(answer.first[1])
         ends = status in _NO_BODY or method == "HEAD"
         content = b"" if ends else await _read_body(far, answer, ends=False)
-        if mishap is Mishap.RESET_AFTER:
-            raise _EndError(abruptly=True)
+        await self._withhold(mishap)
         await self._write(answers, answer.raw + content, slowly=mishap is Mishap.SLOW_BODY)
 
     def _sign(self, head: _Head) -> bytes:
@@ -213,9 +215,8 @@ class Proxy:
         draw = self.weather.source.uniform
         if mishap is Mishap.RESET_BEFORE:
             raise _EndError(abruptly=True)
-        if mishap is Mishap.SILENT:
-            await asyncio.sleep(draw(*_SILENT_SECONDS))
-            raise _EndError(abruptly=False)
+        if mishap is Mishap.SILENT and self.weather.source.random() >= _DONE:
+            await self._keep_silent()
         if mishap is Mishap.TIMEOUT:
             await asyncio.sleep(draw(*_TIMEOUT_SECONDS))
         if mishap in _REFUSALS:
@@ -224,6 +225,17 @@ class Proxy:
         if mishap is Mishap.EXPIRED:
             answers.write(_make_expiry())
             await answers.drain()
+
+    async def _withhold(self, mishap: Mishap | None) -> None:
+        """What happens instead of an answer to a request that was done."""
+        if mishap is Mishap.RESET_AFTER:
+            raise _EndError(abruptly=True)
+        if mishap is Mishap.SILENT:
+            await self._keep_silent()
+
+    async def _keep_silent(self) -> NoReturn:
+        await asyncio.sleep(self.weather.source.uniform(*_SILENT_SECONDS))
+        raise _EndError(abruptly=False)
 
     async def _write(self, answers: StreamWriter, content: bytes, *, slowly: bool) -> None:
         if not slowly:

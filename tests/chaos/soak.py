@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.chaos.measures import Measures
 from tests.chaos.mishaps import Mishap
 from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL
 from tests.chaos.process_faults import ProcessFaults
-from tests.chaos.storm import CLOCKS, RESTARTED, Plan, Storm
+from tests.chaos.storm import CLOCKS, RESTARTED, Ambush, Plan, Storm
 from tests.chaos.writes import Writes
 
 CANARY = ("default", "canary")
@@ -210,6 +210,7 @@ class Soak:
                 "own_ends": self._processes.own_ends,
                 "cluster": cluster,
                 "cluster_at_writes": aimed,
+                "ambushes": sort_ambushes(self._storm.ambushed),
                 "split_brains": self._storm.splits,
                 "clocks": self._clocks.jumps,
             },
@@ -225,6 +226,14 @@ class Soak:
             **checked,
             **measured,
         }
+
+
+def sort_ambushes(ambushed: Mapping[Ambush, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """How often what was done before and after each write."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for (write, moment, kind), number in sorted(ambushed.items()):
+        found.setdefault(write, {"before": {}, "after": {}})[moment][kind] = number
+    return found
 
 
 def is_canary(violation: dict[str, Any]) -> bool:

@@ -31,8 +31,14 @@ KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "schedu
 """After an end of the API server kube-scheduler waits for up to a minute, so it ends in some storms only."""
 
 _WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods/"), ("POST", "/binding"),
-           ("DELETE", "/reservations"))  # fmt: skip
-"""The writes between plan and bind: the record, its commit, a nomination, a Binding, the record's end."""
+           ("DELETE", "/reservations"), ("DELETE", "/pods/"))  # fmt: skip
+"""The writes between plan and bind: the record, its commit, a nomination, a Binding, the record's end, a victim's end.
+
+No budget selects pods of the load, so victims are deleted. An eviction would be awaited in vain.
+"""
+
+_AWAITED_SECONDS = 4.0
+"""How long a trap waits for its write before another one may be laid: not each write comes in each storm."""
 
 _JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
 """How far wall clocks are set, in seconds."""
@@ -42,6 +48,9 @@ STILL_EACH = 8
 
 STILL_SECONDS = FIT_SECONDS + 30.0
 """How long it is."""
+
+Ambush = tuple[str, str, str]
+"""The write, whether before or after it, and what was done."""
 
 _LATE_SECONDS = 0.5
 _REPAIR_SECONDS = 60.0
@@ -84,6 +93,10 @@ class Plan:
     """How long nothing happens in the end, a minute at least for the rule to say something; 0.0 for not at all."""
 
 
+def _name_write(method: str, part: str) -> str:
+    return f"{method} {part.strip('/')}"
+
+
 def is_still(number: int) -> bool:
     """Whether the calm of a round is without any fault; rounds are counted from 0."""
     return number % STILL_EACH == STILL_EACH - 1
@@ -117,9 +130,15 @@ class Storm:
         self._note = note
         self._complain = complain
         self._deeds = self._list_deeds()
+        self._laid = 0.0
+        """When the last trap was laid."""
+
         self.splits = 0
         self.trapped: Counter[str] = Counter()
         """How often the extender was killed at a write, by the write."""
+
+        self.ambushed: Counter[Ambush] = Counter()
+        """What was done at a write to those whom it was about."""
 
     def rage(self, number: int, sample: Callable[[], None]) -> None:
         """The storm of a round; ``sample`` is called now and then."""
@@ -195,7 +214,7 @@ class Storm:
 
         def spring(_request: Request) -> None:
             if self._processes.kill("extender"):
-                self.trapped[f"{method} {part.strip('/')}"] += 1
+                self.trapped[_name_write(method, part)] += 1
 
         self._lay(Trap(method, part, self._draw_after(), spring))
 
@@ -203,19 +222,21 @@ class Storm:
         """At its next write of some kind somebody strikes at those whom it is about, and then it goes on."""
         method, part = self._source.choice(_WRITES)
         kind = self._source.choice(sorted(self._faults.kinds))
+        after = self._draw_after()
 
         def spring(request: Request) -> None:
             begun = time.monotonic()
-            self._faults.do(kind, read_aim(request))
+            if self._faults.do(kind, read_aim(request)):
+                self.ambushed[_name_write(method, part), "after" if after else "before", kind] += 1
             if time.monotonic() - begun > _LATE_SECONDS:
                 self._note("tamper", request.subject)
 
-        self._lay(Trap(method, part, self._draw_after(), spring, resets=False))
+        self._lay(Trap(method, part, after, spring, resets=False))
 
     def _lay(self, trap: Trap) -> None:
-        proxy = self._proxies["extender"]
-        if proxy.trap is None or proxy.trap.sprung:
-            proxy.trap = trap
+        proxy, now = self._proxies["extender"], time.monotonic()
+        if proxy.trap is None or proxy.trap.sprung or now - self._laid > _AWAITED_SECONDS:
+            proxy.trap, self._laid = trap, now
 
     def _draw_after(self) -> bool:
         return self._source.random() < 0.5

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from serried.decode.reservations import name_record
+from serried.model.group import GroupKey, GroupKind
 from tests.chaos.aims import ANYBODY, Aim, read_aim
 from tests.chaos.gangs import Gang
 from tests.chaos.mishaps import Request
@@ -38,6 +40,17 @@ def test_a_write_says_whom_it_is_about(request_: Request, aim: Aim) -> None:
     assert read_aim(request_) == aim
 
 
+GANGS = [Gang("tree", "ns", name, 2, 2, 1, 5) for name in ("tree-1", "tree-12")]
+
+
+@pytest.mark.parametrize("kind", [GroupKind.COMPOSITE, GroupKind.JOB, GroupKind.POD_GROUP])
+def test_by_its_record_the_gang_is_found_whatever_it_is(kind: GroupKind) -> None:
+    record = name_record(GroupKey("ns", "tree-1", kind))
+    body = json.dumps({"metadata": {"name": record}}).encode()
+    for request in (Request("POST", RECORDS, body), Request("DELETE", f"{RECORDS}/{record}")):
+        assert [gang.name for gang in read_aim(request).pick(GANGS)] == ["tree-1"]
+
+
 @pytest.mark.parametrize(
     ("aim", "names"),
     [
@@ -49,5 +62,4 @@ def test_a_write_says_whom_it_is_about(request_: Request, aim: Aim) -> None:
     ],
 )
 def test_the_gang_is_found_by_what_its_objects_are_called(aim: Aim, names: list[str]) -> None:
-    gangs = [Gang("tree", "ns", name, 2, 2, 1, 5) for name in ("tree-1", "tree-12")]
-    assert [gang.name for gang in aim.pick(gangs)] == names
+    assert [gang.name for gang in aim.pick(GANGS)] == names

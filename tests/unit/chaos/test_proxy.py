@@ -8,7 +8,7 @@ from random import Random
 import httpx
 import pytest
 
-from tests.chaos import mishaps
+from tests.chaos import mishaps, proxy
 from tests.chaos.mishaps import Mishap, Request, Weather
 from tests.chaos.proxy import Proxy, Trap
 from tests.support.threaded_server import ThreadedServer
@@ -130,6 +130,16 @@ def test_a_reset_comes_before_or_after_the_write(
         stage.client.post("/api/v1/namespaces/ns/events", content=json.dumps({"metadata": {"name": "e"}}))
     assert stage.server.writes == writes
     assert stage.told == [("ns/e", mishap)]
+
+
+def test_of_the_writes_that_are_never_answered_some_are_done(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "_SILENT_SECONDS", (0.0, 0.01))
+    stage.befall(monkeypatch, Mishap.SILENT)
+    for _ in range(20):
+        with pytest.raises(httpx.TransportError):
+            stage.client.post("/api/v1/namespaces/ns/events", content=json.dumps({"metadata": {"name": "e"}}))
+    assert 0 < stage.server.writes < 20
+    assert stage.told == [("ns/e", Mishap.SILENT)] * 20
 
 
 def test_a_slow_body_arrives_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from tests.chaos import storm
 from tests.chaos.aims import ANYBODY, Aim
 from tests.chaos.mishaps import Request, Weather
 from tests.chaos.rules import FIT_SECONDS
+from tests.chaos.soak import sort_ambushes
 from tests.chaos.storm import KINDS, Plan, Storm
 
 QUICK = {"storm": 0.05, "quiet": 0.0, "still": 0.0, "pause": (0.0, 0.002)}
@@ -44,9 +46,10 @@ class World:
         assert name
         assert 0.3 <= seconds <= 4.0
 
-    def do(self, kind: str, aim: Aim = ANYBODY) -> None:
+    def do(self, kind: str, aim: Aim = ANYBODY) -> bool:
         self.done[kind] += 1
         self.aims.append(aim)
+        return True
 
     def jump(self, seconds: float, lasting: float) -> None:
         self.done[f"clocks {'back' if seconds < 0 else 'ahead'}"] += 1
@@ -175,6 +178,30 @@ def test_an_ambush_strikes_those_whom_a_write_is_about_and_lets_it_go_on() -> No
     stage.world.aims.clear()
     trap.spring(BINDING)
     assert stage.world.aims == [Aim("chaos-1", "keyed-00001-0", ("n1",))]
+    [((write, moment, kind), number)] = stage.storm.ambushed.items()
+    assert (write.split()[0], moment, number) == (trap.method, "after" if trap.after else "before", 1)
+    assert sort_ambushes(stage.storm.ambushed)[write][moment] == {kind: 1}
+
+
+def test_the_extender_is_killed_at_the_ends_of_victims_too() -> None:
+    stage = Stage("kills")
+    laid: set[tuple[str, str]] = set()
+
+    def look() -> bool:
+        if (trap := stage.proxies["extender"].trap) is not None:
+            laid.add((trap.method, trap.part))
+            trap.sprung = True
+        return ("DELETE", "/pods/") in laid
+
+    stage.rage(look)
+
+
+def test_a_trap_whose_write_does_not_come_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage("kills")
+    stage.rage(lambda: stage.proxies["extender"].trap is not None)
+    trap = stage.proxies["extender"].trap
+    monkeypatch.setattr(storm, "_AWAITED_SECONDS", 0.0)
+    stage.rage(lambda: stage.proxies["extender"].trap is not trap)
 
 
 def test_a_trap_kills_the_extender_at_a_write_and_stays_until_then() -> None:

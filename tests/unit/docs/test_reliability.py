@@ -53,7 +53,12 @@ def test_the_page_says_which_run_has_judged_whose_memory(tmp_path: Path) -> None
 
 def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     found = Results(reliability.RESULTS).read(reliability.NAME)
-    faults = {**found["faults"], "clocks": 9, "cluster_at_writes": dict.fromkeys(found["faults"]["cluster"], 7)}
+    faults = {
+        **found["faults"],
+        "clocks": 9,
+        "cluster_at_writes": dict.fromkeys(found["faults"]["cluster"], 7),
+        "ambushes": {"POST binding": {"before": {"node deleted": 2, "Job deleted": 3}, "after": {}}},
+    }
     changed = {**found, "preempted": 12, "faults": faults}
     for name in (reliability.NAME, reliability.STEADY, reliability.FALLBACK):
         (tmp_path / f"{name}-2026-01-01.json").write_text(json.dumps(changed))
@@ -61,5 +66,6 @@ def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     assert "| pods that had to go for a gang of higher priority | 12 |" in page
     assert "| times that wall clocks were set | 9 |" in page
     assert "| fault | at random | at a write |" in page
+    assert "| POST binding | 5 | 0 |" in page
     assert "## At the fallback level" in page
     assert "older than the checks" not in page
