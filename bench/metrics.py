@@ -124,6 +124,9 @@ REMARKS: Mapping[str, Remark] = {
     "serried_free_slots": Remark("members", "0 for a day: the cluster needs more nodes"),
     "serried_largest_gang": Remark("members", "below the size of your usual gangs for an hour"),
     "serried_active": Remark("1 or 0", "0 on all extenders, or none there, for 2 minutes"),
+    "serried_certificate_expiry_timestamp_seconds": Remark(
+        "seconds since 1970", "less than 7 days ahead for an hour; a time that has passed: calls by TLS fail"
+    ),
     "serried_job_syncs_total": Remark("looks", "any `error`; `retry` above half of all for 10 minutes"),
     "serried_job_sync_duration_seconds": Remark("seconds", "p99 above 5 s for 10 minutes"),
     "serried_job_gang_workload_creation_total": Remark(

@@ -13,6 +13,7 @@ from typing import Any
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import Resource
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,10 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 _SERVICE_NAME = "kubernetes.io/service-name"
 
 _LOOK_SECONDS = 5.0
-"""How often the leader looks whether it is still there as it was written; after a failure, too."""
+"""How often the leader looks whether it is still there as it was written."""
+
+_RETRY = Backoff(first=0.5, cap=_LOOK_SECONDS)
+"""Until it is written, callers go to whoever led before."""
 
 
 class EndpointSlice:
@@ -39,7 +43,7 @@ class EndpointSlice:
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.obstacle = ""
-        """Why it could not be written; "" for no reason."""
+        """Why it could not be written; "" for no reason, and while we do not lead."""
 
         self._client = client
         self._name = name
@@ -47,6 +51,8 @@ class EndpointSlice:
         self._look_seconds = look_seconds
         self._object = _describe(name, address, ports)
         self._turned = asyncio.Event()
+        self._failures = 0
+        """How many looks in a row could not set it right."""
 
     def note_turn(self) -> None:
         """Leadership has turned, to us or away."""
@@ -58,11 +64,17 @@ class EndpointSlice:
             self._turned.clear()  # before the look: a turn during the writes below is looked at as well
             if self._leads():
                 await self.settle()
+            else:
+                self.obstacle, self._failures = "", 0
             try:
-                async with asyncio.timeout(self._look_seconds):
+                async with asyncio.timeout(self._pause_seconds):
                     await self._turned.wait()
             except TimeoutError:
                 continue
+
+    @property
+    def _pause_seconds(self) -> float:
+        return min(self._look_seconds, _RETRY.delay(self._failures)) if self._failures else self._look_seconds
 
     async def settle(self) -> None:
         """Write it if it says anything else."""
@@ -74,8 +86,9 @@ class EndpointSlice:
             if str(error) != self.obstacle:
                 log.error("cannot write the EndpointSlice", extra={"endpointSlice": str(self._name), "err": str(error)})
             self.obstacle = str(error)
+            self._failures += 1
         else:
-            self.obstacle = ""
+            self.obstacle, self._failures = "", 0
 
     async def _is_right(self) -> bool:
         try:

@@ -137,14 +137,18 @@ class Extender:
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
         self._idleness = self._make_idleness(clock)
-        self._candidacy = Candidacy(
-            self._election, self.leadership, self._idleness.may_go_on, self.core.tasks.close, clock
-        )
+        self._candidacy = Candidacy(self._election, self.leadership, self._idleness.may_go_on, self._settle, clock)
         self.takeover = Takeover(
             self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
         )
         self.selfcheck = SelfCheck(
-            self.core, self.feed, level, self.leadership, holding=self.holding, isolation=self.isolation
+            self.core,
+            self.feed,
+            level,
+            self.leadership,
+            holding=self.holding,
+            isolation=self.isolation,
+            endpoint_slice=self.endpoint_slice,
         )
         self.broadcast = Broadcast(
             lambda: Sketch(self.core, self.reports.decisions), {"version": __version__, "apiLevel": level.name}
@@ -209,9 +213,14 @@ class Extender:
             await self._run()
         finally:
             await self.broadcast.close()
-            await self.core.tasks.close()
+            await self._settle()
             # Last of all: whoever leads next must find nothing of ours still on its way.
             await self._election.release()
+
+    async def _settle(self) -> None:
+        """Nothing that was begun in this turn is on its way any more."""
+        await self.core.tasks.close()
+        await self.core.nominator.close()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -78,15 +78,28 @@ class Nominator:
         self._resting = 0
         """How many of these wait before they try again."""
 
+        self._writing: list[asyncio.Task[None]] = []
+        """The writers of nominations."""
+
     async def run(self) -> None:
         """Write until cancelled."""
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._writers):
-                    group.create_task(self._write_nominations())
+            while True:  # once, and again after each `close`
+                self._writing = [asyncio.create_task(self._write_nominations()) for _ in range(self._writers)]
+                ended, _ = await asyncio.wait(self._writing, return_when=asyncio.FIRST_EXCEPTION)
+                for writer in ended:
+                    if not writer.cancelled():
+                        writer.result()
         finally:
-            for task in self._background:
-                task.cancel()
+            await self.close()
+
+    async def close(self) -> None:
+        """End every write where it stands, and return once none is on its way. What is queued comes after that."""
+        tasks = [*self._writing, *self._background]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._resting = 0
 
     def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
         """Send these members of a cycle to their slots."""

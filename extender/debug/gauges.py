@@ -8,6 +8,7 @@ from extender.core import Core
 from extender.isolation import Isolation
 from extender.leader import Leadership
 from extender.scheduling.cycle import BindingCycle, CycleStage
+from serried.callers.certificates import list_expiries
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.feed import Feed, Item
@@ -73,6 +74,7 @@ class Gauges:
         self._metrics.reservations(measure_held(core.ledger, core.store, self._list_cycles(), core.clock()))
         free, largest = core.store.capacity.measure_latest()
         self._metrics.fragmentation(free, largest)
+        self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
         self._feed.show(time.monotonic())
 
     def _count_gangs(self) -> Counter[tuple[str, str]]:

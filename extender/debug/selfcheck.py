@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
 
 from extender.core import Core
 from extender.debug.view import exemplify
+from extender.endpoint_slice import EndpointSlice
 from extender.gate_switch import HoldSwitch
 from extender.isolation import Isolation
 from extender.leader import Leadership
 from serried import __version__
+from serried.callers.certificates import Use, list_expiries
 from serried.decode.times import write_time
 from serried.feed import Feed
 from serried.kube.client import ApiClient
@@ -20,6 +22,18 @@ from serried.kube.discovery import keeps_group
 from serried.model.level import NATIVE, ApiLevel
 
 log = logging.getLogger(__name__)
+
+_SOON_SECONDS = 7 * 86_400.0
+"""How long before the end of a certificate there is a warning: time to find out why nobody renews it."""
+
+_FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
+"""Where the certificates are."""
+
+_OUTCOMES = {
+    Use.SERVING: "callers that check it cannot call",
+    Use.CLIENT_CA: "nobody can call filter and bind",
+}
+"""What comes of it when they expire."""
 
 
 class SelfCheck:
@@ -34,6 +48,7 @@ class SelfCheck:
         *,
         holding: HoldSwitch,
         isolation: Isolation,
+        endpoint_slice: EndpointSlice | None,
     ) -> None:
         self._core = core
         self._feed = feed
@@ -41,6 +56,7 @@ class SelfCheck:
         self._leadership = leadership
         self._holding = holding
         self._isolation = isolation
+        self._endpoint_slice = endpoint_slice
         self._refused = level.refused
         self._pods_keep_group: bool | None = None
 
@@ -56,9 +72,10 @@ class SelfCheck:
 
     def describe(self) -> dict[str, Any]:
         """The document."""
+        now = time.time()
         return {
             "version": __version__,
-            "now": write_time(time.time()),
+            "now": write_time(now),
             "api": {
                 "level": self._level.name,
                 "group": self._level.group,
@@ -75,7 +92,9 @@ class SelfCheck:
             "obstacle": self._core.term.obstacle,
             "synced": self._feed.synced.is_set(),
             "hold": self._describe_hold(),
+            "endpointSlice": self._describe_endpoint_slice(),
             "isolation": self._isolation.describe(),
+            "certificates": describe_certificates(list_expiries(), now),
             "objects": self._count_objects(),
             "watches": self._describe_watches(),
         }
@@ -87,6 +106,10 @@ class SelfCheck:
             "obstacle": self._holding.obstacle,
             "heldByFilter": len(self._core.held),
         }
+
+    def _describe_endpoint_slice(self) -> dict[str, str] | None:
+        """None for an extender that writes none."""
+        return None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle}
 
     def _count_objects(self) -> dict[str, int]:
         store = self._core.store
@@ -111,6 +134,21 @@ class SelfCheck:
         }
 
 
+def describe_certificates(expiries: Mapping[Use, float], now: float) -> dict[str, dict[str, str]]:
+    """When the certificates of each use expire; with a warning if that is soon, or was."""
+    return {
+        use.value: {"expires": write_time(expiry), "warning": _warn(use, expiry - now)}
+        for use, expiry in expiries.items()
+    }
+
+
+def _warn(use: Use, seconds: float) -> str:
+    if seconds > _SOON_SECONDS:
+        return ""
+    when = "has expired: " if seconds <= 0 else f"expires in {seconds / 86_400:.1f} days; then "
+    return f"the certificate in {_FLAGS[use]} {when}{_OUTCOMES[use]}. Replace the file; no restart is needed"
+
+
 _EXAMPLE = {
     "version": __version__,
     "now": "2026-08-01T12:00:00Z",
@@ -130,7 +168,9 @@ _EXAMPLE = {
     "obstacle": "",
     "synced": True,
     "hold": {"mode": "auto", "way": "filter", "obstacle": "", "heldByFilter": 8},
+    "endpointSlice": {"obstacle": ""},
     "objects": {"nodes": 64, "pods": 512, "podGroups": 12, "workloads": 12, "jobs": 12, "reservations": 1},
+    "certificates": {"serving": {"expires": "2026-10-30T12:00:00Z", "warning": ""}},
     "watches": {"pods": {"listed": True, "served": True, "malformed": 0, "silentSeconds": 0.3}},
 }
 

@@ -8,7 +8,9 @@ import asyncio
 import functools
 import http
 import logging
+import math
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import httptools
 import orjson
 
 from extender.http.peers import Peers, count_allowed
+from serried.callers.certificates import ReloadingContext
 from serried.observe.intake import Bounds, Intake, Turn, take_none
 from serried.observe.ops import listen_at
 
@@ -52,6 +55,9 @@ _SHARE_OF_ONE = 0.75
 
 _MAX_QUEUED = 16
 """How many requests may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
+
+_FOLLOW_SECONDS = 10.0
+"""How often certificates are looked at while nobody new comes: who keeps a connection goes by the new ones, too."""
 
 Hangup = Callable[[], Coroutine[Any, Any, None]]
 """Returns when the client has closed the connection."""
@@ -95,10 +101,32 @@ class Routes:
 class Security:
     """How callers are known: by TLS, and their certificates."""
 
-    context: ssl.SSLContext
+    context: ReloadingContext
 
     admits: Callable[[Mapping[str, Any]], bool]
     """Whether the owner of this certificate may call; asked once a connection."""
+
+    wall: Callable[[], float] = time.time
+    """Seconds since 1970, by which certificates expire."""
+
+
+class _Handshake:
+    """What a connection by TLS was made with."""
+
+    __slots__ = ("_expires", "_made_with", "_security", "peer")
+
+    def __init__(self, security: Security, transport: asyncio.BaseTransport) -> None:
+        self._security = security
+        self._made_with: ssl.SSLContext = transport.get_extra_info("ssl_object").context
+
+        self.peer: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
+        """The caller's certificate; empty if it was not asked for."""
+
+        self._expires = ssl.cert_time_to_seconds(self.peer["notAfter"]) if self.peer else math.inf
+
+    def counts(self) -> bool:
+        """Whether the files are still those it was made with, and the caller's certificate has not expired."""
+        return self._security.context.current is self._made_with and self._security.wall() < self._expires
 
 
 def _bound_entering() -> Bounds:
@@ -122,6 +150,9 @@ class Listener:
         self._servers: list[asyncio.Server | Intake] = []
         self._peers = Peers() if peers is None else peers
 
+        self._following: asyncio.TimerHandle | None = None
+        """Looks at the certificates next."""
+
     async def serve(self, host: str, port: int) -> None:
         """Answer until cancelled. Raises OSError if the address is taken."""
         await self.open(host, port)
@@ -141,16 +172,25 @@ class Listener:
             bounds = _bound_entering()
             sockets = listen_at(host, port)
             servers = [Intake(each, self._make, lambda _: context, self._turn, bounds=bounds) for each in sockets]
+            if self._following is None:
+                self._follow(context)
         self._servers += servers
         found = int(servers[0].sockets[0].getsockname()[1])
         log.info("listening", extra={"host": host, "port": found})
         return found
+
+    def _follow(self, context: ReloadingContext) -> None:
+        context.follow()
+        self._following = asyncio.get_running_loop().call_later(_FOLLOW_SECONDS, self._follow, context)
 
     def _make(self, leave: Callable[[], None] = _stay) -> asyncio.Protocol:
         return _Connection(self._routes, self._peers, self._security, leave)
 
     async def close(self) -> None:
         """Accept nothing more, close idle connections; open calls get a moment, then 503."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
         for server in self._servers:
             server.close()
         connections = [peer for peer in self._peers if isinstance(peer, _Connection)]
@@ -207,6 +247,9 @@ class _Connection(asyncio.Protocol):
         self._peers = peers
         self._security = security
 
+        self._handshake: _Handshake | None = None
+        """None for plain HTTP."""
+
         self._leave = leave
         """Tells that the connection is made: from now on it counts among its peers."""
 
@@ -251,9 +294,11 @@ class _Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
         self._leave()
         self._peers.add(self)
-        if self._security is not None and not self._security.admits(transport.get_extra_info("peercert") or {}):
-            log.warning("a client's certificate is good, and its name is none of those that may call")
-            self._routes = _turn_away(self._routes)
+        if self._security is not None:
+            self._handshake = _Handshake(self._security, transport)
+            if not self._security.admits(self._handshake.peer):
+                log.warning("a client's certificate is good, and its name is none of those that may call")
+                self._routes = _turn_away(self._routes)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         self._timer.cancel()
@@ -394,6 +439,8 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         keep = request.keep and request.whole and not (reply.close or self._retired)
+        # Who is not known any more has to come in anew.
+        keep = keep and (self._handshake is None or self._handshake.counts())
         body = b"" if request.method == b"HEAD" else reply.body
         end = b"\r\n" if keep else b"connection: close\r\n\r\n"
         self._transport.write(b"%b%d\r\n%b%b" % (_head(reply.status), len(reply.body), end, body))

@@ -1,25 +1,39 @@
 """TLS for listeners, with files that may be replaced while it serves: mounted Secrets, files of cert-manager.
 
-Every new connection is made with the files as they are then; open ones go on. Files that do not go together, as while
-they are being written, change nothing: what was read before serves on.
+Every new connection is made with the files as they are then; who keeps one can see that the files are others now.
+Files that do not go together, as while they are being written, change nothing: what was read before serves on.
 """
 
 import logging
+import math
 import os
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
+from weakref import WeakSet
 
 log = logging.getLogger(__name__)
 
 _SELF_SIGNED_DAYS = 3650
 """A process that runs longer than its certificate would shut everybody out."""
+
+
+class Use(StrEnum):
+    """What a listener has certificates for."""
+
+    SERVING = "serving"
+    """It shows them to callers."""
+
+    CLIENT_CA = "client_ca"
+    """Callers must have one that is signed by one of these."""
 
 
 class CertificateError(Exception):
@@ -58,26 +72,51 @@ class ReloadingContext(ssl.SSLContext):
         self._files = files
         self._seen = _look(files)
         """The state of the files that was tried last."""
-        self._current = make_context(files)
+        self.current = make_context(files)
+        """The context of connections that are made now: another one whenever the files are others."""
+
+        self.expiries = _read_expiries(files)
+        """When the certificates in use expire, in seconds since 1970; those that cannot be read are left out."""
+
+        _IN_USE.add(self)
 
     def wrap_bio(self, *args: Any, **how: Any) -> ssl.SSLObject:
         """What the event loop calls for each new connection."""
-        self._follow()
-        return self._current.wrap_bio(*args, **how)
+        self.follow()
+        return self.current.wrap_bio(*args, **how)
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Look whether the files have changed, and use them from now on if they can be."""
         seen = _look(self._files)
         if seen == self._seen:
             return
         self._seen = seen
         try:
-            self._current = make_context(self._files)
+            self.current = make_context(self._files)
         except CertificateError as error:
             log.warning(
                 "certificates have changed and cannot be used; the old ones serve on", extra={"why": str(error)}
             )
         else:
+            self.expiries = _read_expiries(self._files)
             log.info("certificates have changed, and are used from now on", extra={"files": self._files.names()})
+
+
+_IN_USE: WeakSet[ReloadingContext] = WeakSet()
+"""Those of this process: metrics and pages tell of all of them, whoever listens."""
+
+
+def list_expiries() -> dict[Use, float]:
+    """When the certificates expire with which this process listens, in seconds since 1970; of each use the first.
+
+    They are those of the files as these are now. One that a process has signed itself is not among them.
+    """
+    found: defaultdict[Use, float] = defaultdict(lambda: math.inf)
+    for context in _IN_USE:
+        context.follow()
+        for use, expiry in context.expiries.items():
+            found[use] = min(found[use], expiry)
+    return dict(found)
 
 
 def make_context(files: CertificateFiles) -> ssl.SSLContext:
@@ -146,6 +185,31 @@ def _stat(name: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _read_expiries(files: CertificateFiles) -> dict[Use, float]:
+    """When the certificates in these files are of no use any more.
+
+    Callers need each of a chain. Of several authorities one is enough, as while the next one takes over.
+    """
+    found: dict[Use, float] = {}
+    if chain := _list_expiries_in(files.certificate):
+        found[Use.SERVING] = min(chain)
+    if files.client_ca and (authorities := _list_expiries_in(files.client_ca)):
+        found[Use.CLIENT_CA] = max(authorities)
+    return found
+
+
+def _list_expiries_in(name: str) -> list[float]:
+    # A part of the time of a start, which only those need who have certificates.
+    from cryptography import x509  # noqa: PLC0415
+
+    try:
+        certificates = x509.load_pem_x509_certificates(Path(name).read_bytes())
+    except (OSError, ValueError, x509.InvalidVersion) as error:
+        log.warning("nobody will be told when these certificates expire", extra={"file": name, "why": str(error)})
+        return []
+    return [certificate.not_valid_after_utc.timestamp() for certificate in certificates]
 
 
 def _sign_own() -> bytes:

@@ -116,11 +116,20 @@ class Election:
         self._renewed = None
         try:
             async with asyncio.timeout(self._timing.release):
-                found = await self._read()
-                if found is not None and _decode(found).holder == self.identity:
-                    await self._write(found, "", seconds=1)
+                await self._give_up()
         except (ApiError, TimeoutError) as error:
             log.warning("the Lease could not be given up", extra={"lease": str(self._lease), "err": str(error)})
+
+    async def _give_up(self) -> None:
+        try:
+            await self._clear()
+        except Conflict:
+            await self._clear()  # our last renewal, of which nobody awaits the answer any more, came between
+
+    async def _clear(self) -> None:
+        found = await self._read()
+        if found is not None and _decode(found).holder == self.identity:
+            await self._write(found, "", seconds=1)
 
     async def _try(self) -> bool:
         """Whether the Lease is ours from now on."""

@@ -5,14 +5,17 @@ import logging
 import os
 import shutil
 import ssl
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
-from extender.http.server import Listener, Reply, Routes, Security
+from extender.http import server
+from extender.http.server import Hangup, Listener, Reply, Routes, Security
 from extender.pair import Pair
 from extender.process import secure_verbs
 from serried.callers.certificates import CertificateError
@@ -35,13 +38,25 @@ class House:
     """A listener by TLS, its own authority and that of its callers. ``linked`` files are used instead of its own."""
 
     def __init__(self, directory: Path, *flags: str, linked: tuple[Path, Path] | None = None) -> None:
+        self.past = timedelta(0)
+        """How much later it is for the listener once a connection is made."""
         self.directory = directory
         self.ours = Authority(directory / "server", "ours")
         self.theirs = Authority(directory / "clients", "theirs")
         files = linked or self.ours.sign("serried")
         security = secure(*files, self.theirs.file, *flags)
-        self.listener = Listener(Routes({b"/filter": Reply}, {}, MOST), security=security)
+        security = replace(security, wall=lambda: time.time() + self.past.total_seconds())
+        self.listener = Listener(Routes({b"/filter": Reply}, {b"/bind": self.hold}, MOST), security=security)
         self.port = 0
+        self.called = asyncio.Event()
+        """Set once a bind call is open."""
+        self.answers = asyncio.Event()
+        """Set for bind calls to be answered."""
+
+    async def hold(self, body: bytes, _hangup: Hangup) -> Reply:
+        self.called.set()
+        await self.answers.wait()
+        return Reply(body)
 
     async def open(self) -> "House":
         self.port = await self.listener.open("127.0.0.1", 0)
@@ -61,7 +76,8 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    monkeypatch.setattr(server, "_FOLLOW_SECONDS", 0.05)
     made = await House(tmp_path).open()
     yield made
     await made.listener.close()
@@ -69,6 +85,13 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 async def ask(client: httpx.AsyncClient) -> int:
     return (await client.post("/filter", content=b"{}")).status_code
+
+
+async def is_kept(client: httpx.AsyncClient) -> bool:
+    """Whether the connection of this caller, who is answered, may be used again."""
+    answer = await client.post("/filter", content=b"{}")
+    assert answer.status_code == 200
+    return "close" not in answer.headers.get_list("connection")
 
 
 async def is_refused(client: httpx.AsyncClient) -> bool:
@@ -109,6 +132,26 @@ class TestWhoMayCall:
         early = house.theirs.sign(SCHEDULER, age=-timedelta(days=1))
         assert await is_refused(house.caller(early))
 
+    async def test_nobody_on_a_kept_connection_after_the_answer_with_which_the_certificate_has_expired(
+        self, house: House
+    ) -> None:
+        async with house.caller(house.theirs.sign(SCHEDULER)) as client:
+            assert await is_kept(client)
+            house.past = timedelta(minutes=58)
+            assert await is_kept(client)
+            house.past = timedelta(minutes=60)
+            assert not await is_kept(client)
+
+    async def test_a_bind_call_that_was_open_when_the_certificate_expired_is_answered(self, house: House) -> None:
+        async with house.caller(house.theirs.sign(SCHEDULER)) as client, asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(client.post("/bind", content=b"{}"))
+            await house.called.wait()
+            house.past = timedelta(hours=1)
+            house.answers.set()
+            answer = await call
+            assert (answer.status_code, answer.content) == (200, b"{}")
+            assert answer.headers["connection"] == "close"
+
     async def test_nobody_by_plain_http(self, house: House) -> None:
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{house.port}", trust_env=False)
         assert await is_refused(client)
@@ -148,15 +191,17 @@ class TestNames:
 
 
 class TestReplacedFiles:
-    """Each test replaces files of a listener that serves, while a connection is open, and looks who comes in then."""
+    """Each test replaces files of a listener that serves, while a connection is open, and looks who comes in then.
+
+    The open connection ends with its next answer once the files are used, so that its caller shows who it is anew.
+    """
 
     @pytest.fixture
     async def open_call(self, house: House) -> AsyncIterator[httpx.AsyncClient]:
-        """A caller whose connection is open since before, and has to stay so."""
+        """A caller whose connection is open since before."""
         async with house.caller(house.theirs.sign(SCHEDULER)) as client:
-            assert await ask(client) == 200
+            assert await is_kept(client)
             yield client
-            assert await ask(client) == 200
 
     async def find_serial(self, house: House) -> int:
         """Which certificate the listener shows to a new caller."""
@@ -170,8 +215,36 @@ class TestReplacedFiles:
     async def test_new_callers_see_the_new_certificate(self, house: House, open_call: httpx.AsyncClient) -> None:
         before = await self.find_serial(house)
         assert await self.find_serial(house) == before
+        assert await is_kept(open_call)
         house.ours.sign("serried")
         assert await self.find_serial(house) != before
+        assert not await is_kept(open_call)
+        assert await is_kept(open_call)
+
+    async def test_who_keeps_a_connection_is_asked_anew_also_if_nobody_else_comes(
+        self, house: House, open_call: httpx.AsyncClient
+    ) -> None:
+        successor = Authority(house.directory / "successor", "theirs")
+        shutil.copy(successor.file, house.theirs.file)
+        async with asyncio.timeout(10):
+            while await is_kept(open_call):
+                pass
+        with pytest.raises(httpx.TransportError):
+            await ask(open_call)
+
+    async def test_a_bind_call_that_was_open_before_is_answered(
+        self, house: House, open_call: httpx.AsyncClient
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(open_call.post("/bind", content=b"{}"))
+            await house.called.wait()
+            successor = Authority(house.directory / "successor", "theirs")
+            shutil.copy(successor.file, house.theirs.file)
+            assert await is_served(house.caller(successor.sign(SCHEDULER)))
+            house.answers.set()
+            assert (await call).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            await ask(open_call)
 
     async def test_a_caller_of_the_new_authority_comes_in_and_one_of_the_old_does_not(
         self, house: House, open_call: httpx.AsyncClient
@@ -183,6 +256,9 @@ class TestReplacedFiles:
         shutil.copy(successor.file, house.theirs.file)
         assert await is_served(house.caller(new))
         assert await is_refused(house.caller(old))
+        assert not await is_kept(open_call)
+        with pytest.raises(httpx.TransportError):
+            await ask(open_call)
 
     async def test_while_two_authorities_are_listed_callers_of_both_come_in(self, house: House) -> None:
         old = house.theirs.sign(SCHEDULER)
@@ -201,6 +277,7 @@ class TestReplacedFiles:
         before = await self.find_serial(house)
         path.write_text(content)
         assert await self.find_serial(house) == before
+        assert await is_kept(open_call)
         path.write_bytes(whole)
         assert await self.find_serial(house) == before
 
@@ -213,12 +290,14 @@ class TestReplacedFiles:
         house.theirs.file.unlink()
         assert await is_served(house.caller(good))
         assert await is_refused(house.caller(None))
+        assert await is_kept(open_call)
 
     async def test_a_new_certificate_waits_for_its_key(self, house: House, open_call: httpx.AsyncClient) -> None:
         before = await self.find_serial(house)
         certificate, key = house.ours.sign("serried", file="next")
         shutil.copy(certificate, house.directory / "server" / "serried.crt")
         assert await self.find_serial(house) == before
+        assert await is_kept(open_call)
         shutil.copy(key, house.directory / "server" / "serried.key")
         assert await self.find_serial(house) != before
 

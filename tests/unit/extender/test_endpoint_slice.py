@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from extender import endpoint_slice
 from extender.endpoint_slice import ENDPOINT_SLICES, EndpointSlice
 from serried.kube.client import ApiClient
+from serried.model.backoff import Backoff
 from serried.model.group import Key
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import until
+from tests.support.faults import calls
 
 NAME = Key("serried-system", "serried-verbs")
 PORTS = {"filter": 8910, "bind": 8911}
@@ -23,9 +26,9 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 class Instance:
-    def __init__(self, client: ApiClient, address: str) -> None:
+    def __init__(self, client: ApiClient, address: str, look_seconds: float = 0.02) -> None:
         self.leads = False
-        self.slice = EndpointSlice(client, NAME, address, PORTS, leads=lambda: self.leads, look_seconds=0.02)
+        self.slice = EndpointSlice(client, NAME, address, PORTS, leads=lambda: self.leads, look_seconds=look_seconds)
 
     def turn(self, *, leads: bool) -> None:
         self.leads = leads
@@ -94,3 +97,29 @@ async def test_a_slice_that_cannot_be_written_is_told_of_and_tried_again(server:
         server.served.add(ENDPOINT_SLICES)
         await instance.slice.settle()
         assert not instance.slice.obstacle
+
+
+async def test_after_a_refused_write_the_next_look_comes_soon(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_slice, "_RETRY", Backoff(first=0.001, cap=0.01))
+    server.refuse(calls("PATCH", "/endpointslices"), times=3, status=403, reason="Forbidden")
+    async with server.client() as client, asyncio.TaskGroup() as tasks:
+        instance = Instance(client, "10.0.0.1", look_seconds=600.0)
+        running = tasks.create_task(instance.slice.run())
+        instance.turn(leads=True)
+        await until(lambda: addresses(server) == ["10.0.0.1"])
+        await until(lambda: not instance.slice.obstacle)
+        running.cancel()
+
+
+async def test_who_leads_no_more_has_no_obstacle(server: FakeApiServer) -> None:
+    server.served.discard(ENDPOINT_SLICES)
+    async with server.client() as client, asyncio.TaskGroup() as tasks:
+        instance = Instance(client, "10.0.0.1")
+        running = tasks.create_task(instance.slice.run())
+        instance.turn(leads=True)
+        await until(lambda: bool(instance.slice.obstacle))
+        instance.turn(leads=False)
+        await until(lambda: not instance.slice.obstacle)
+        running.cancel()

@@ -256,6 +256,20 @@ async def test_nor_is_it_a_renewal(scene: Scene, answer: str) -> None:
     assert scene.lease["renewTime"] == renewed
 
 
+async def test_a_renewal_that_arrives_while_the_lease_is_given_up_keeps_it_for_nobody(scene: Scene) -> None:
+    first = scene.elect("a")
+    await first.acquire()
+    gate = scene.server.hold(WRITES, times=1)
+    releasing = asyncio.create_task(first.release())
+    await gate.reached.wait()
+    # The last write of a `keep` that was cancelled: the API server had it, and does it only now.
+    renewed = {**scene.lease, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": renewed})
+    gate.open()
+    await releasing
+    assert scene.lease["holderIdentity"] == ""
+
+
 async def test_an_answer_that_does_not_come_is_not_waited_for(scene: Scene) -> None:
     first = scene.elect("a", timing=Timing(release=0.01))
     await first.acquire()

@@ -39,6 +39,10 @@ FIRES = {
         'serried_repairs_total{outcome="Lost"}': "0+1x90",
         'serried_repairs_total{outcome="SameNode"}': "0+4x90",
     },
+    "SerriedCertificateExpired": {'serried_certificate_expiry_timestamp_seconds{certificate="serving"}': "4799x90"},
+    "SerriedCertificateExpiresSoon": {
+        'serried_certificate_expiry_timestamp_seconds{certificate="client_ca"}': "604799x90"
+    },
     "SerriedNoControllerActive": {"serried_controller_active": "0x90"},
     "SerriedControllerErrors": {'serried_job_syncs_total{result="error"}': "0+1x90"},
     "SerriedWorkloadsRefused": {'serried_job_gang_workload_creation_total{result="error"}': "0+1x90"},
@@ -82,6 +86,7 @@ HEALTHY = {
     'serried_api_errors_total{method="POST",status="409"}': "0+120x90",
     'serried_repairs_total{outcome="SameNode"}': "0+4x90",
     'serried_job_syncs_total{result="success"}': "0+9x90",
+    'serried_certificate_expiry_timestamp_seconds{certificate="serving"}': "609700x90",
     'serried_controller_active{pod="a"}': "1x90",
     'serried_controller_active{pod="b"}': "0x90",
     "serried_controller_queue_length": "3x90",

@@ -19,6 +19,7 @@ def test_each_method_feeds_its_metric() -> None:
     metrics.evicted("Group")
     metrics.held("filter", 7)
     metrics.groups("waiting", 2)
+    metrics.certificates({"serving": 1800000000.0})
     text = metrics.render().decode().splitlines()
     for line in (
         'serried_watch_restarts_total{cause="gone",resource="pods"} 1.0',
@@ -38,6 +39,7 @@ def test_each_method_feeds_its_metric() -> None:
         'serried_victims_total{kind="Group"} 1.0',
         'serried_held_pods{by="filter"} 7.0',
         'serried_groups{state="waiting"} 2.0',
+        'serried_certificate_expiry_timestamp_seconds{certificate="serving"} 1.8e+09',
     ):
         assert line in text
 

@@ -268,6 +268,21 @@ class TestTheEndOfARound:
         await world.go()
         assert world.pod("m0").nominated == "n1"
 
+    async def test_what_is_on_its_way_when_it_is_closed_is_written_no_more_and_what_comes_later_is(
+        self, world: Harness
+    ) -> None:
+        world.api.hold("nominate")
+        await plan(world)
+        cycle = world.cycle()
+        world.nominator.end_term()
+        await world.nominator.close()
+        world.api.let_go("nominate")
+        await world.go()
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
+        world.nominator.nominate(cycle, ["pod-m0"])
+        await world.go()
+        assert [world.pod(name).nominated for name in ("m0", "m1")] == ["n1", ""]
+
     async def test_bound_members_are_left_alone(self, world: Harness) -> None:
         await plan(world)
         calls = [world.bind(name) for name in ("m0", "m1")]
