@@ -218,7 +218,7 @@ class Extender:
             await self._election.release()
 
     async def _settle(self) -> None:
-        """Nothing that was begun in this turn is on its way any more."""
+        """No cycle, eviction or nomination that was begun in this turn is on its way any more."""
         await self.core.tasks.close()
         await self.core.nominator.close()
 

@@ -98,8 +98,8 @@ class Nominator:
         tasks = [*self._writing, *self._background]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._resting = 0
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
         """Send these members of a cycle to their slots."""

@@ -15,7 +15,6 @@ Each await is a place where the world can change, or where this process can die.
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_slot
 from extender.binding.earlier import EarlierBindings
@@ -59,17 +58,23 @@ class _First:
     """The last question before the first Binding of a commit leaves: whether all of them may still be sent.
 
     The member that comes to the door first asks it for all, in the step in which it is sent: it may have waited long
-    for its turn. The others go by that no until the next look.
+    for its turn. The others go by that no until the next look, unless a Binding is known meanwhile: then each goes on.
     """
 
-    def __init__(self, ask: Callable[[], Refusal | None]) -> None:
+    def __init__(self, cycle: BindingCycle, ask: Callable[[BindingCycle], Refusal | None]) -> None:
+        self._cycle = cycle
         self._ask = ask
         self._refusal: Refusal | None = None
 
+    @property
+    def refused(self) -> bool:
+        """Whether it has been a no, and nothing was sent."""
+        return self._refusal is not None and not self._cycle.binding_sent
+
     def refuse(self) -> Refusal | None:
         """Why nothing may be sent; None if it may, or if something was."""
-        if self._refusal is None:
-            self._refusal = self._ask()
+        if not self.refused:
+            self._refusal = self._ask(self._cycle)
         return self._refusal
 
 
@@ -331,7 +336,7 @@ class CycleRunner:
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
         while not cycle.over and committed & cycle.reservation.slots.keys() - cycle.bound:
-            first = _First(partial(self._refuse_commit, cycle))
+            first = _First(cycle, self._refuse_commit)
             await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in committed))
             if not cycle.binding_sent:
                 await self._look_again(cycle)
@@ -359,13 +364,13 @@ class CycleRunner:
         reservation = cycle.reservation
         return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
 
-    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: "_First") -> None:
+    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _First) -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back.
 
         Before that it is left as soon as it is refused: then the whole commit is looked at again.
         """
         attempts = Attempts(_ROLL_FORWARD)
-        while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over:
+        while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
             sent = await self.send(cycle, uid, first.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
@@ -384,6 +389,8 @@ class CycleRunner:
         pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
         if cycle.over or pod is None or slot is None or not pod.pending:
             return  # its slot may be that of the next cycle by now
+        if not cycle.binding_sent:
+            return  # nobody is half of a gang yet: the whole commit is asked for again, and given up if it has to be
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
             if not self._moves.replace(cycle, pod):

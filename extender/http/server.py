@@ -134,10 +134,6 @@ def _bound_entering() -> Bounds:
     return Bounds(max(1, int(most * _SHARE_OF_ONE)), most)
 
 
-def _stay() -> None:
-    """Nobody counts those who come by plain HTTP on their way in."""
-
-
 class Listener:
     """Sockets over one set of routes; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
 
@@ -180,11 +176,11 @@ class Listener:
         return found
 
     def _follow(self, context: ReloadingContext) -> None:
-        context.follow()
         self._following = asyncio.get_running_loop().call_later(_FOLLOW_SECONDS, self._follow, context)
+        context.follow()
 
-    def _make(self, leave: Callable[[], None] = _stay) -> asyncio.Protocol:
-        return _Connection(self._routes, self._peers, self._security, leave)
+    def _make(self) -> asyncio.Protocol:
+        return _Connection(self._routes, self._peers, self._security)
 
     async def close(self) -> None:
         """Accept nothing more, close idle connections; open calls get a moment, then 503."""
@@ -239,7 +235,7 @@ class _Connection(asyncio.Protocol):
     sends more is cut off.
     """
 
-    def __init__(self, routes: Routes, peers: Peers, security: Security | None, leave: Callable[[], None]) -> None:
+    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
         self.call: asyncio.Task[None] | None = None
         """The open call of a patient handler."""
 
@@ -249,9 +245,6 @@ class _Connection(asyncio.Protocol):
 
         self._handshake: _Handshake | None = None
         """None for plain HTTP."""
-
-        self._leave = leave
-        """Tells that the connection is made: from now on it counts among its peers."""
 
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
@@ -292,7 +285,6 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
-        self._leave()
         self._peers.add(self)
         if self._security is not None:
             self._handshake = _Handshake(self._security, transport)

@@ -197,7 +197,8 @@ class Moves:
 
         The mate is one whose room would do: the commit would wait for it, and it for the commit.
         """
-        mate = next((uid for uid in cycle.reservation.slots if self._may_give_way(cycle, uid, pod)), None)
+        others = cycle.reservation.slots.keys() - cycle.reservation.committed - cycle.bound
+        mate = next((uid for uid in others if self._may_give_way(cycle, uid, pod)), None)
         if mate is None:
             return False
         self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
@@ -206,7 +207,9 @@ class Moves:
     def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
         mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
         node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
-        if mate is None or node is None or slot.part != own.part or not self._is_surplus(cycle, uid):
+        if mate is None or node is None or slot.part != own.part or slot.node in cycle.closed:
+            return False
+        if not self._is_surplus(cycle, uid):
             return False
         left = dict(mate.shape.requests)
         return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)

@@ -121,7 +121,8 @@ class Forest:
 
     def _find_preemption(self, root: Composite) -> PreemptionPolicy | None:
         """What the root says, unless a group below it says Never: its members would profit as well."""
-        says_never = any(item.preemption is PreemptionPolicy.NEVER for item in self._iterate_groups(root.key))
+        there = (item for item in self._iterate_groups(root.key) if not item.deleting)
+        says_never = any(item.preemption is PreemptionPolicy.NEVER for item in there)
         return PreemptionPolicy.NEVER if says_never else root.preemption
 
     def _is_large(self, root: Composite) -> bool:

@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Seldom(logging.Filter):
-    """Of what strangers can cause it lets one line through for each message in a while, and says how many it left out.
+    """Of warnings that strangers can cause it lets one through for each message in a while, and counts the others.
 
     The number is in the next line that it lets through, as ``leftOut``. What other loggers say is not touched.
     """
@@ -65,7 +65,7 @@ class Seldom(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        if record.name not in OF_STRANGERS:
+        if record.name not in OF_STRANGERS or record.levelno < logging.WARNING:
             return True
         message = record.name, record.msg, record.exc_info and record.exc_info[0]
         now = self._clock()

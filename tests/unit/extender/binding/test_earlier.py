@@ -1,5 +1,6 @@
 """A new term whose watch of pods is behind the last burst: who is bound is shown as one that waits."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
@@ -104,6 +105,31 @@ REFUSALS = [
     pytest.param(rename_rack, "n2", id="their rack has another name"),
     pytest.param(lose_group, "n2", id="the PodGroup is gone"),
 ]
+
+
+async def test_one_that_is_shown_bound_elsewhere_when_it_comes_to_the_door_holds_up_nobody() -> None:
+    api = TellsBefore()
+    world = Harness(api=api)
+    world.add(*(node(name).cpu(2).rack("a") for name in ("n0", "n1", "n2")), gang(3).topology(), *members(3))
+    slots = {f"pod-m{index}": Slot(f"pod-m{index}", f"m{index}", f"n{index}") for index in range(3)}
+    left = Reservation(GANG, "podgroup-g", "a", 3, slots, slots.keys())
+    await Records(api.client(), "v1", "earlier").write(gang(3).value(), left)
+    await api.bind("default", "m0", "pod-m0", "n1")
+
+    def see() -> None:
+        world.group_scheduler.consider(GANG)
+        api.before_sending = lambda: None
+
+    def show() -> None:
+        world.add(members(1)[0].on("n1"))
+        api.before_sending = see
+
+    api.before_sending = show
+    await recover(world)
+    async with asyncio.timeout(10):
+        await world.go()
+    assert [world.node_of(f"m{index}") for index in range(3)] == ["n1", "n1", "n2"]
+    await world.close()
 
 
 @pytest.mark.parametrize(("happen", "where"), REFUSALS)
