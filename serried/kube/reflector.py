@@ -75,6 +75,9 @@ _KEPT_OUT = frozenset({Cause.MISSING, Cause.UNSERVED, Cause.FORBIDDEN})
 
 _BACKOFF = Backoff(first=0.2, cap=30.0)
 
+_REFUSED_SECONDS = 1.0
+"""The longest wait after a 404 or 403 that does not count: several come before they count."""
+
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
@@ -90,7 +93,7 @@ class WatchTiming:
     """The longest waits after ends without progress; each has full jitter."""
 
     unserved: float = 3.0
-    """The wait after a 404 or 403 that counts; the longest one after one that does not count."""
+    """The wait after a 404 or 403 that counts."""
 
     unserved_after: float = 5.0
     """For how long every answer must be 404 until the resource counts as not served any more; or 403, as not shown.
@@ -169,7 +172,7 @@ class Reflector:
         self._since = 0.0
         """The monotonic time since which the watch lasts."""
         self._fruitless = 0
-        """How many ends in a row there were without progress, since the last refusal that counts."""
+        """How many ends in a row there were without progress, since the last 404 or 403."""
         self._complaint = ""
         """The last message in the log, which is not repeated at the same level."""
 
@@ -186,9 +189,9 @@ class Reflector:
             steady = lived >= _STEADY_SECONDS or (self._followed > followed and cause is not Cause.GONE)
             # Half a list is no progress, however long it took: the next one begins with the first object again.
             fine = steady and not self._listing
-            # What comes after a refusal that counts is the first failure again: an API server that has just got a
-            # kind back refuses its watches for a moment (429, "storage is (re)initializing").
-            self._fruitless = 0 if fine or self._counts(cause) else self._fruitless + 1
+            # What comes after refusals is the first failure again: an API server that has just got a kind back refuses
+            # its watches for a moment (429, "storage is (re)initializing").
+            self._fruitless = 0 if fine or cause in _KEPT_OUT else self._fruitless + 1
             self._forced = self._forced and self._fruitless > 0
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
@@ -210,8 +213,8 @@ class Reflector:
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
         longest = self._timing.backoff.delay(self._fruitless + 1)
-        if cause in {Cause.MISSING, Cause.FORBIDDEN}:
-            longest = min(longest, self._timing.unserved)  # the next server may serve it, and show it
+        if cause in _KEPT_OUT:
+            longest = min(_REFUSED_SECONDS, self._timing.unserved)  # the next server may serve it, and show it
         return random.uniform(0.0, longest)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:

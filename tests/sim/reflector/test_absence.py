@@ -165,3 +165,19 @@ async def test_a_kind_that_is_back_is_asked_for_again_soon_if_its_first_watches_
         assert scene.metrics.causes[-2:] == ["refused", "refused"]
     longest = [call.args[1] for call in uniform.mock_calls]
     assert longest == [0.002, 0.004], "as after the first two failures"
+
+
+async def test_it_is_asked_for_as_soon_if_it_was_away_for_too_short_a_time_to_count(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uniform = Mock(return_value=0.0)
+    monkeypatch.setattr("random.uniform", uniform)
+    answer_404(server, times=20)
+    server.refuse(calls("GET"), times=2, status=429, message="storage is (re)initializing")
+    timing = replace(counting_after(3600.0), backoff=Backoff(0.001, cap=30.0))
+    async with following(server, RESERVATIONS, timing) as scene:
+        await scene.sink.knows("a", "b")
+        assert scene.sink.count(Unserved) == 0
+    longest = [call.args[1] for call in uniform.mock_calls]
+    assert max(longest) <= 1.0
+    assert longest[-2:] == [0.002, 0.004], "as after the first two failures"
