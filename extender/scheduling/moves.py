@@ -1,6 +1,6 @@
 """Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Nominate, Outbox, Release
@@ -60,13 +60,14 @@ class Moves:
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
-        for uid in [uid for uid in cycle.reservation.slots if self._is_surplus(cycle, uid)]:
+        for uid in list(self._iterate_surplus(cycle)):
             self.drop(cycle, uid, error)
 
-    def _is_surplus(self, cycle: BindingCycle, uid: str) -> bool:
-        if uid in cycle.reservation.committed or uid in cycle.bound:
-            return False
-        return cycle.member(uid).stage is not MemberStage.SENDING and not self._permit.has_own_slot(cycle, uid)
+    def _iterate_surplus(self, cycle: BindingCycle) -> Iterator[str]:
+        for uid in cycle.reservation.slots.keys() - cycle.reservation.committed - cycle.bound:
+            sending = cycle.member(uid).stage is MemberStage.SENDING
+            if not sending and not self._permit.has_own_slot(cycle, uid):
+                yield uid
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
@@ -192,24 +193,20 @@ class Moves:
         self._outbox.put(Nominate(cycle, (pod.uid,)))
         return True
 
-    def displace(self, cycle: BindingCycle, pod: Pod) -> bool:
-        """Find one member of the commit another slot, at the cost of a mate beyond it; whether there was one.
+    def displace(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Find one member of the commit another slot, at the cost of a mate beyond it, if there is one.
 
         The mate is one whose room would do: the commit would wait for it, and it for the commit.
         """
-        others = cycle.reservation.slots.keys() - cycle.reservation.committed - cycle.bound
-        mate = next((uid for uid in others if self._may_give_way(cycle, uid, pod)), None)
-        if mate is None:
-            return False
-        self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
-        return self.replace(cycle, pod)
+        mate = next((uid for uid in self._iterate_surplus(cycle) if self._may_give_way(cycle, uid, pod)), None)
+        if mate is not None:
+            self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
+            self.replace(cycle, pod)
 
     def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
         mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
         node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
         if mate is None or node is None or slot.part != own.part or slot.node in cycle.closed:
-            return False
-        if not self._is_surplus(cycle, uid):
             return False
         left = dict(mate.shape.requests)
         return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)

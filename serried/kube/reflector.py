@@ -203,17 +203,14 @@ class Reflector:
                 self._forced = True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
-    def _counts(self, cause: Cause) -> bool:
-        """Whether it is a refusal that has lasted, so that the kind is not served, or not shown."""
-        return cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted)
-
     def _delay(self, cause: Cause) -> float:
-        if self._counts(cause):
+        if cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted):
             return self._timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
-        longest = self._timing.backoff.delay(self._fruitless + 1)
-        if cause in _KEPT_OUT:
+        if cause not in _KEPT_OUT:
+            longest = self._timing.backoff.delay(self._fruitless + 1)
+        else:
             longest = min(_REFUSED_SECONDS, self._timing.unserved)  # the next server may serve it, and show it
         return random.uniform(0.0, longest)  # noqa: S311
 
