@@ -28,9 +28,10 @@ from serried.decode.malformed import Malformed
 from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election, Unopposed
-from serried.kube.events import EventWriter, Ration
+from serried.kube.events import EventWriter
 from serried.model.eligibility import GangJobs
 from serried.model.level import ApiLevel
+from serried.model.ration import Ration
 from serried.observe.prometheus import PrometheusControllerMetrics
 from serried.process import run_process
 from serried.settings import ControllerSettings, controller_settings

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serried.callers.reviews import Reviews, TooManyReviewsError
 from serried.kube.errors import ApiError, Forbidden
-from serried.kube.events import Ration
+from serried.model.ration import Ration
 from serried.observe.intake import Turn, take_none
 
 log = logging.getLogger(__name__)

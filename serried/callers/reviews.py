@@ -15,7 +15,7 @@ import orjson
 from cachetools import TTLCache
 
 from serried.kube.client import ONCE, ApiClient
-from serried.kube.events import Ration
+from serried.model.ration import Ration
 
 T = TypeVar("T")
 

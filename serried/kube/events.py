@@ -18,6 +18,7 @@ from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
+from serried.model.ration import Ration
 from serried.model.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -69,30 +70,6 @@ class _Series:
     @property
     def namespace(self) -> str:
         return self.regarding.get("namespace") or "default"
-
-
-class Ration:
-    """A token bucket for writes."""
-
-    def __init__(self, rate: float, burst: int) -> None:
-        self._rate = rate
-        """How many writes a second it allows in the long run."""
-        self._burst = burst
-        """How many writes it allows at once after a pause."""
-        self._left = float(burst)
-        """How many writes it allows now."""
-        self._at = -math.inf
-        """The monotonic time at which that was counted."""
-
-    def delay(self, now: float) -> float:
-        """Seconds until the next write is allowed; 0.0 if it is. ``now`` is monotonic."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
-        self._at = now
-        return max(0.0, (1 - self._left) / self._rate)
-
-    def take(self) -> None:
-        """One write is begun, which `delay` has allowed."""
-        self._left -= 1
 
 
 class EventWriter:

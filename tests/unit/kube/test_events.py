@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from serried.kube.events import EventWriter, Ration
+from serried.kube.events import EventWriter
 from serried.kube.wire import EVENTS
 from serried.metrics import UNCOUNTED, Metrics
+from serried.model.ration import Ration
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.faults import calls
@@ -214,23 +215,6 @@ async def test_news_wait_while_there_is_better_work_and_warnings_do_not(server: 
         await until(server, lambda events: len(events) == 2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-class TestRation:
-    def test_a_burst_goes_at_once_and_the_next_waits_for_its_share(self) -> None:
-        ration = Ration(rate=10.0, burst=2)
-        for _ in range(2):
-            assert ration.delay(5.0) == 0.0
-            ration.take()
-        assert ration.delay(5.0) == pytest.approx(0.1)
-        assert ration.delay(5.05) == pytest.approx(0.05)
-        assert ration.delay(5.1) == pytest.approx(0.0)
-
-    def test_a_long_rest_saves_up_one_burst(self) -> None:
-        ration = Ration(rate=10.0, burst=1)
-        assert ration.delay(1000.0) == 0.0
-        ration.take()
-        assert ration.delay(1000.0) > 0.0
 
 
 async def test_a_refused_event_is_dropped_and_the_next_is_a_first_one(server: FakeApiServer) -> None:
