@@ -92,6 +92,7 @@ class ExtenderService:
         tried = find_tried_domain(group, pod, names, self._store)
         if cycle is None or cycle.reservation.group != key or self._store.obstacles.needed:
             self._held.note(pod.uid, self._clock())
+            self._groups.note_return(key)
             if tried is None:
                 self._note_offer(pod, names)
             return Hold()

@@ -56,6 +56,7 @@ class CycleEndings:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
         size = len(cycle.reservation.slots)
         refused = self._activity.find_refused(cycle)
+        unattended = not refused and not any(member.reached for _, member in cycle.list_members())
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.attempts += 1
@@ -68,6 +69,7 @@ class CycleEndings:
             self._put_aside(cycle)
             gang.not_before = now + backoff(gang.attempts, size)
             gang.retry_at = max(gang.not_before, now + _RETRY_SECONDS)
+            gang.unattended = unattended
         elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
             # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
             gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)

@@ -77,6 +77,9 @@ class GroupState:
     preemption: Preemption | NoVictims | None = None
     """What the last search for victims has found."""
 
+    unattended: bool = False
+    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+
     no_preemption_before: float = 0.0
     """The end of a pause in which no victims are looked for."""
 

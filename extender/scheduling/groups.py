@@ -46,6 +46,14 @@ class Groups:
         self._touched.add(key)
         self.wake()
 
+    def note_return(self, key: GroupKey) -> None:
+        """The scheduler asks about a member that is held: a gang that it let wait in vain has its turn at once."""
+        state = self.states.get(key)
+        if state is not None and state.unattended:
+            state.unattended = False
+            state.retry_at = 0.0
+            self.look_again(key)
+
     def note_study(self, key: GroupKey) -> None:
         """The answer to a study of this group is there: it asks again."""
         state = self.states.get(key)

@@ -93,7 +93,7 @@ class SchedulingCycle:
         state.not_before = 0.0
         if group.key in self._queue and state.tried == tried and now < state.retry_at:
             return self._go_on(state, group)
-        state.retry_at = math.inf
+        state.retry_at, state.unattended = math.inf, False
         state.tried = tried
         excluded = state.exclusions(group_members.waiting, now, self._store.nodes)
         waited = now - (now if state.quorum_since is None else state.quorum_since)

@@ -29,9 +29,10 @@ CANARY = ("default", "canary")
 _TIDY_SECONDS = 90.0
 """How long it may take until the groups of the last gangs are gone, too."""
 
-_PAUSE_SECONDS = 65.0
+_PAUSE_SECONDS = 125.0
 """How long what has just ended may be felt before nobody may write. The head of the queue is looked at again after 60 s
-at the latest, and then it is told how much room there is by now.
+at the latest, and then it is told how much room there is by now. Its Event may have been written just before: it is
+written again after 60 s only.
 """
 
 _CANARY_SECONDS = 20.0

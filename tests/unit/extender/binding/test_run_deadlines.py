@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Steer
+from extender.answers import Hold, Steer
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.nomination import NominationPolicy
 from serried.model.verdict import Reason
@@ -76,6 +76,37 @@ class TestAQueueBeforeTheGang:
         await work_on_others(queued, 1802)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
         assert queued.nothing_reserved
+
+
+class TestASchedulerThatIsAway:
+    """It is stopped, or waits after an outage until it watches again: no gang has failed by that."""
+
+    @pytest.fixture
+    async def late(self, world: Harness) -> Harness:
+        await plan(world)
+        await world.pass_time(62.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+        return world
+
+    async def test_the_gang_is_planned_as_soon_as_it_is_back(self, late: Harness) -> None:
+        assert late.filter("m0") == Hold()
+        await late.pass_time(3.0)
+        assert late.reasons()[-1] is Reason.PLANNED
+        assert [call.error for call in await bind_all(late)] == ["", ""]
+
+    async def test_nobody_plans_it_before_that(self, late: Harness) -> None:
+        await late.pass_time(50.0)
+        assert late.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+        assert late.nothing_reserved
+
+    async def test_a_gang_whose_first_member_it_had_seen_to_rests_as_ever(self, world: Harness) -> None:
+        await plan(world)
+        world.filter("m0")
+        await world.pass_time(302.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
+        assert world.filter("m0") == Hold()
+        await world.pass_time(50.0)
+        assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
 
 class TestARefusedMember:
