@@ -83,6 +83,14 @@ def await_whole(toll: Toll, witness: Witness) -> None:
     eventually("all others", lambda: witness.count_bound("ring") == SIZE, LONG_SECONDS)
 
 
+def stop_leader(pairs: Pairs, toll: Toll) -> Kubelet:
+    """Whoever leads stands still, and nothing comes through that it has sent a moment before."""
+    leader = await_leader(pairs)
+    leader.send("extender", signal.SIGSTOP)
+    toll.bar(leader.pod)
+    return leader
+
+
 def count_records(pairs: Pairs) -> int:
     return len(pairs.cluster.api.get("/apis/scheduling.serried.dev/v1beta1/reservations")["items"])
 
@@ -120,8 +128,7 @@ def test_a_gang_of_which_some_are_bound_is_bound_whole_and_nobody_twice_when(
 def test_a_leader_that_stands_still_in_its_burst_is_not_waited_for_and_writes_nothing_when_it_goes_on(
     pairs: Pairs, toll: Toll, witness: Witness
 ) -> None:
-    leader = await_leader(pairs)
-    leader.send("extender", signal.SIGSTOP)
+    leader = stop_leader(pairs, toll)
     await_whole(toll, witness)
     assert pairs.holder() != leader.pod
 
@@ -132,8 +139,7 @@ def test_a_leader_that_stands_still_in_its_burst_is_not_waited_for_and_writes_no
 def test_one_that_goes_on_as_soon_as_another_one_leads_writes_nothing_either(
     pairs: Pairs, toll: Toll, witness: Witness
 ) -> None:
-    leader = await_leader(pairs)
-    leader.send("extender", signal.SIGSTOP)
+    leader = stop_leader(pairs, toll)
     eventually("another one", lambda: pairs.holder() not in {"", leader.pod}, LONG_SECONDS)
 
     assert_writes_nothing(pairs, leader, toll)
