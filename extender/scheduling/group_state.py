@@ -60,6 +60,9 @@ class GroupState:
     hindered: float = -math.inf
     """When it was seen last that more than members was missing: their creation times say nothing of that."""
 
+    unattended: bool = False
+    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+
     cycle: BindingCycle | None = None
     tried: tuple[object, ...] = ()
     not_before: float = 0.0
@@ -76,9 +79,6 @@ class GroupState:
 
     preemption: Preemption | NoVictims | None = None
     """What the last search for victims has found."""
-
-    unattended: bool = False
-    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
 
     no_preemption_before: float = 0.0
     """The end of a pause in which no victims are looked for."""

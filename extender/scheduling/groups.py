@@ -51,7 +51,7 @@ class Groups:
         state = self.states.get(key)
         if state is not None and state.unattended:
             state.unattended = False
-            state.retry_at = 0.0
+            state.tried = ()
             self.look_again(key)
 
     def note_study(self, key: GroupKey) -> None:
