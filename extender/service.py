@@ -16,7 +16,7 @@ from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
 from extender.scheduling.plain_pods import PlainPods
-from extender.scheduling.simulations import find_domain, find_tried_domain
+from extender.scheduling.simulations import find_domain, find_tried_domain, may_try_out
 from extender.scheduling.tending import CycleTending
 from extender.scheduling.timeline import Milestone, Timelines
 from serried.cluster.occupancy import ClaimKind
@@ -26,7 +26,7 @@ from serried.decode.pods import decode_pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
-from serried.model.group import GroupKey
+from serried.model.group import GroupKey, PodGroup
 from serried.model.pod import Pod
 
 _LAG_SECONDS = 5.0
@@ -98,8 +98,9 @@ class ExtenderService:
             return Hold()
         self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
-        if cycle.preempts and (node not in names or self._store.yields.are_on(node)):
-            traded = self._moves.trade(cycle, pod.uid, names) if tried is None else None
+        free = self._list_free(cycle, group, pod, names)
+        if cycle.preempts and node not in free:
+            traded = self._moves.trade(cycle, pod.uid, free) if tried is None else None
             if traded is None:
                 # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
                 self._held.note(pod.uid, self._clock())
@@ -119,6 +120,16 @@ class ExtenderService:
         self._timelines.note(key, Milestone.STEERED)
         self._held.forget(pod.uid)
         return Steer(offered)
+
+    def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
+        """The offered nodes that have room for a member, though others may end for its gang.
+
+        The scheduler may see one of those end before our watch shows it. If it offers the room then and the member is
+        held, it erases the nomination, and the next pod takes the room.
+        """
+        if not cycle.preempts or (cycle.eviction_sent and not may_try_out(group, pod, self._store)):
+            return names
+        return [name for name in names if not self._store.yields.are_on(name)]
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         # A sample ends with its hundredth node: a shorter list is all that there is, but for a nomination tried by

@@ -135,14 +135,13 @@ class Moves:
             self._ledger.move(pod, node)
         return node
 
-    def trade(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
-        """Give a member whose node is not free yet the slot of a mate on an offered one that is; None if there is none.
+    def trade(self, cycle: BindingCycle, uid: str, free: Collection[str]) -> str | None:
+        """Give a member whose node is not free yet the slot of a mate on one of those that are; None if there is none.
 
         The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
         their PodGroup, and none that have ranks: those are side by side on purpose.
         """
-        slots = cycle.reservation.slots
-        free = {name for name in names if not self._store.yields.are_on(name)}
+        slots, free = cycle.reservation.slots, set(free)
         if not free or not self._may_trade(cycle, uid):
             return None
         pod, own = self._store.pods[uid], slots[uid]

@@ -114,18 +114,18 @@ async def test_a_victim_that_is_gone_when_its_eviction_is_answered_costs_no_more
 
 async def test_members_are_held_and_nominated_while_victims_end(world: Harness) -> None:
     await start(world)
-    assert isinstance(world.filter("m0"), Hold)
+    assert isinstance(world.filter("m0", "elsewhere"), Hold)
     assert {world.pod("m0").nominated, world.pod("m1").nominated} == {"n1", "n2"}
     await end(world, "low1")
-    assert isinstance(world.filter("m1", "n2"), Hold)
+    assert isinstance(world.filter("m1", "elsewhere"), Hold)
     assert world.cycle().stage is CycleStage.PREEMPTING
 
 
 async def test_a_member_whose_node_is_free_waits_at_bind_and_is_not_bound_alone(world: Harness) -> None:
     await start(world)
     await end(world, "low1")
-    assert isinstance(world.filter("m0", "n2"), Hold)
-    assert world.filter("m0") == Steer("n1")
+    assert isinstance(world.filter("m0", "elsewhere"), Hold)
+    assert world.filter("m0", "n1") == Steer("n1")
     first = world.bind("m0")
     await world.go()
     assert first.waiting
@@ -137,6 +137,29 @@ async def test_a_member_whose_node_is_free_waits_at_bind_and_is_not_bound_alone(
     await world.go()
     assert (first.error, second.error) == ("", "")
     assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
+
+
+async def test_the_scheduler_may_see_a_victim_end_before_our_watch_shows_it(world: Harness) -> None:
+    await start(world)
+    assert world.filter("m0", "n1") == Steer("n1")
+    call = world.bind("m0")
+    await world.go()
+    assert call.waiting
+    await end(world, "low1", "low2")
+    world.filter("m1", "n2")
+    world.bind("m1")
+    await world.go()
+    assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
+
+
+async def test_a_scheduler_that_schedules_gangs_itself_may_only_try_what_would_be_without_the_victims(
+    world: Harness,
+) -> None:
+    world.store.schedules_gangs = True
+    await start(world)
+    assert isinstance(world.filter("m0", "n1"), Hold)
+    await end(world, "low1")
+    assert world.filter("m0", "n1") == Steer("n1")
 
 
 async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: Harness) -> None:

@@ -40,7 +40,14 @@ async def test_it_is_sent_there_and_its_mate_gets_its_own_node(world: Harness) -
     await start(world, urgent(2))
     first, second = find_member(world, "n1"), find_member(world, "n2")
     await free(world, "n1")
-    assert world.filter(second) == Steer("n1")
+    assert world.filter(second, "n1") == Steer("n1")
+    assert (find_member(world, "n1"), find_member(world, "n2")) == (second, first)
+
+
+async def test_it_is_sent_there_too_if_only_the_scheduler_has_seen_the_victim_end(world: Harness) -> None:
+    await start(world, urgent(2))
+    first, second = find_member(world, "n1"), find_member(world, "n2")
+    assert world.filter(second, "n1") == Steer("n1")
     assert (find_member(world, "n1"), find_member(world, "n2")) == (second, first)
 
 
@@ -49,7 +56,7 @@ async def test_the_mate_is_nominated_to_its_new_node(world: Harness) -> None:
     first, second = find_member(world, "n1"), find_member(world, "n2")
     assert world.pod(first).nominated == "n1"
     await free(world, "n1")
-    world.filter(second)
+    world.filter(second, "n1")
     await world.go()
     assert world.pod(first).nominated == "n2"
 
@@ -58,12 +65,12 @@ async def test_all_of_them_are_bound_in_the_end(world: Harness) -> None:
     await start(world, urgent(2))
     first, second = find_member(world, "n1"), find_member(world, "n2")
     await free(world, "n1")
-    world.filter(second)
+    world.filter(second, "n1")
     calls = [world.bind(second)]
     await world.go()
     assert calls[0].waiting
     await free(world, "n2")
-    assert world.filter(first) == Steer("n2")
+    assert world.filter(first, "n2") == Steer("n2")
     calls.append(world.bind(first))
     await world.go()
     assert [call.error for call in calls] == ["", ""]
@@ -74,8 +81,8 @@ async def test_a_mate_that_the_scheduler_has_sent_there_keeps_its_node(world: Ha
     await start(world, urgent(2))
     first, second = find_member(world, "n1"), find_member(world, "n2")
     await free(world, "n1")
-    assert world.filter(first) == Steer("n1")
-    assert isinstance(world.filter(second), Hold)
+    assert world.filter(first, "n1") == Steer("n1")
+    assert isinstance(world.filter(second, "n1"), Hold)
     assert find_member(world, "n1") == first
 
 
@@ -90,5 +97,5 @@ async def test_members_that_are_not_alike_wait_for_their_own_nodes(world: Harnes
     await start(world, pods)
     second = find_member(world, "n2")
     await free(world, "n1")
-    assert isinstance(world.filter(second), Hold)
+    assert isinstance(world.filter(second, "n1"), Hold)
     assert find_member(world, "n2") == second
