@@ -98,8 +98,7 @@ class ExtenderService:
             return Hold()
         self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
-        free = self._list_free(cycle, group, pod, names)
-        if cycle.preempts and node not in free:
+        if cycle.preempts and node not in (free := self._list_free(cycle, group, pod, names)):
             traded = self._moves.trade(cycle, pod.uid, free) if tried is None else None
             if traded is None:
                 # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
@@ -122,12 +121,12 @@ class ExtenderService:
         return Steer(offered)
 
     def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
-        """The offered nodes that have room for a member, though others may end for its gang.
+        """The offered nodes that have room for a member, though others are to end for its gang.
 
         The scheduler may see one of those end before our watch shows it. If it offers the room then and the member is
         held, it erases the nomination, and the next pod takes the room.
         """
-        if not cycle.preempts or (cycle.eviction_sent and not may_try_out(group, pod, self._store)):
+        if cycle.eviction_sent and not may_try_out(group, pod, self._store):
             return names
         return [name for name in names if not self._store.yields.are_on(name)]
 

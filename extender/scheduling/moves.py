@@ -135,16 +135,16 @@ class Moves:
             self._ledger.move(pod, node)
         return node
 
-    def trade(self, cycle: BindingCycle, uid: str, free: Collection[str]) -> str | None:
-        """Give a member whose node is not free yet the slot of a mate on one of those that are; None if there is none.
+    def trade(self, cycle: BindingCycle, uid: str, names: Collection[str]) -> str | None:
+        """Give a member whose node is not free yet the slot of a mate on one of these, which are; None if none is.
 
         The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
         their PodGroup, and none that have ranks: those are side by side on purpose.
         """
-        slots, free = cycle.reservation.slots, set(free)
-        if not free or not self._may_trade(cycle, uid):
+        slots = cycle.reservation.slots
+        if not names or not self._may_trade(cycle, uid):
             return None
-        pod, own = self._store.pods[uid], slots[uid]
+        free, pod, own = set(names), self._store.pods[uid], slots[uid]
         for mate, slot in slots.items():
             if slot.node not in free or slot.part != own.part or not self._may_trade(cycle, mate):
                 continue

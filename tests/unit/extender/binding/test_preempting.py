@@ -152,6 +152,16 @@ async def test_the_scheduler_may_see_a_victim_end_before_our_watch_shows_it(worl
     assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
 
 
+async def test_nobody_has_ended_before_the_first_eviction_whatever_is_offered(world: Harness) -> None:
+    world.api.hold("mark")
+    await start(world)
+    assert not world.cycle().eviction_sent
+    assert isinstance(world.filter("m0", "n1"), Hold)
+    world.api.let_go("mark")
+    await world.go()
+    assert world.filter("m0", "n1") == Steer("n1")
+
+
 async def test_a_scheduler_that_schedules_gangs_itself_may_only_try_what_would_be_without_the_victims(
     world: Harness,
 ) -> None:
