@@ -102,18 +102,18 @@ async def test_nobody_is_evicted_as_long_as_one_is_missing_or_not_in_the_record(
 
 
 async def test_nobody_else_is_evicted_if_one_is_deleted_under_the_evictions(world: Harness) -> None:
-    """They are sent 32 at a time."""
-    world.api.graceful.update(Key("default", f"low{i}") for i in range(1, 41))
-    world.add(*small_nodes(40), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in range(1, 41)))
+    """They are sent 64 at a time."""
+    world.api.graceful.update(Key("default", f"low{i}") for i in range(1, 81))
+    world.add(*small_nodes(80), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in range(1, 81)))
     world.api.hold("delete")
-    await world.add(gang(40).priority(HIGH), *urgent(*range(40))).go()
+    await world.add(gang(80).priority(HIGH), *urgent(*range(80))).go()
     world.delete("m0")
     world.api.let_go("delete")
     await world.go()
-    assert len(world.api.ended()) == 32
-    await world.add(*urgent(40)).go()
+    assert len(world.api.ended()) == 64
+    await world.add(*urgent(80)).go()
     await world.pass_time(6)
-    assert len(set(world.api.ended())) == 40
+    assert len(set(world.api.ended())) == 80
 
 
 async def test_is_written_again_if_the_record_could_not_be(world: Harness) -> None:
