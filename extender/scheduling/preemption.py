@@ -92,6 +92,13 @@ class Search:
     freed: Freed = ()
     """How often room had been freed when it was refused."""
 
+    finding: str = ""
+    """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
+
+    def tell(self) -> Verdict:
+        """The refusal, and what was found."""
+        return replace(self.refusal, detail=_join(self.refusal.detail, self.finding))
+
 
 class Decision(NamedTuple):
     """A gang gets the room of others."""
@@ -160,14 +167,15 @@ class Preemptions:
         group = waiting.group
         now = self._clock()
         self._searches.pop(group, None)
-        freed = self._snapshots.count_freed()
+        freed, last = self._snapshots.count_freed(), self._refused.get(group)
         self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed)
         if self._mode is Mode.OFF:
             return refusal
         if now < gang.no_preemption_before:
             # If its last search was in vain, what has been freed since still wakes it sooner.
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
-            return refusal
+            search.finding = last.finding if last is not None else ""
+            return search.tell()
         self._vain.forget(group)
         if self.find_objection(search):
             self._vain.note(group, 0.0, freed)
@@ -201,7 +209,16 @@ class Preemptions:
         if sooner is not None:
             gang.retry_at = min(gang.retry_at, sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room
-        return replace(search.refusal, detail=_join(search.refusal.detail, _explain(found)))
+        search.finding = _explain(found)
+        return search.tell()
+
+    def renew(self, group: GroupKey, refusal: Verdict) -> Verdict:
+        """A gang that waits is refused with other words by now: these, and what was found for it."""
+        search = self._refused.get(group)
+        if search is None:
+            return refusal
+        search.refusal = refusal
+        return search.tell()
 
     def forget(self, group: GroupKey) -> None:
         """A gang does not wait for room any more."""

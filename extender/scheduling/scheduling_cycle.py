@@ -155,6 +155,8 @@ class SchedulingCycle:
     def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
         """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
         waited = self._queue.foresee(self._queue.describe(group.key, state))
+        if waited is not None:
+            waited = self._preemptions.renew(group.key, waited)
         found = self._preemptions.go_on(state, group.key)
         return waited if found is None else self._preempt(state, group, found, waited)
 

@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from extender.answers import Pass
+from extender.scheduling import preemption
 from extender.scheduling.backfill import Mode
 from extender.scheduling.effects import Outbox
 from extender.scheduling.group_state import GroupState
@@ -283,6 +284,18 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
     assert head.group == GANG
     assert {name[0] for name in head.forecast.nodes} == {"a"}
     assert "are kept for it" in world.heard.verdicts[-1][1].detail
+    await world.close()
+
+
+async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_is_there_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forecast, "_ENDINGS_PER_STEP", 1)
+    world = racks(Harness(stopwatch=ticking(), preemption=preemption.Mode.ADVICE), cpus=2, size=8)
+    world.add(*[pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)])
+    world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).look()
+    parts = {"are kept for it", "it would fit without 3 pods"}
+    await until(world, lambda: all(part in world.heard.verdicts[-1][1].detail for part in parts))
     await world.close()
 
 

@@ -92,6 +92,19 @@ async def test_nobody_goes_where_preemption_is_not_on(mode: Mode) -> None:
     await world.close()
 
 
+async def test_who_would_have_to_go_is_told_also_when_it_is_planned_again_in_the_pause() -> None:
+    world = await refuse(Harness(preemption=Mode.ADVICE))
+    world.delete("higher")
+    await world.go()
+    await world.pass_time(2)
+    planned = len(world.heard.plans)
+    world.add(members(2)[1].cpu(4).priority(HIGH))
+    await world.go()
+    assert len(world.heard.plans) == planned + 1
+    assert "default/low" in world.heard.verdicts[-1][1].detail
+    await world.close()
+
+
 def key(name: str) -> GroupKey:
     return GroupKey("default", name, GroupKind.POD_GROUP)
 
