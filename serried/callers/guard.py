@@ -15,11 +15,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from weakref import WeakValueDictionary
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serried.callers.lines import Lines
 from serried.callers.reviews import Reviews, TooManyReviewsError
 from serried.kube.errors import ApiError, Forbidden
 from serried.model.ration import Ration
@@ -42,8 +42,11 @@ _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
 """How many probes are answered without a wait; kubelet and scheduler send a few."""
 
-_MOST_WAITING = 512
-"""How many may wait for what is answered without a token: those who hang up meanwhile are among them."""
+_MOST_WAITING = 256
+"""How many of one address may wait for what is answered without a token: twice as many as it may have connections.
+
+More are some that have hung up in the midst of a request, which is not noticed.
+"""
 
 _SECONDS = "serried.seconds"
 """Where a request's scope says how long the answer to it may take."""
@@ -70,29 +73,6 @@ class TokenDemand(Enum):
     """Of nobody."""
 
 
-class _Lines:
-    """Where those wait for a turn who show nothing: one address behind itself alone."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By address; a line lasts as long as somebody stands in it."""
-        self._waiting = 0
-
-    async def wait(self, scope: Scope) -> None:
-        """Return when it is this caller's turn, or at once if too many wait already."""
-        if self._waiting >= _MOST_WAITING:
-            return
-        client = scope.get("client")
-        line = self._lines.setdefault(client[0] if client else "", asyncio.Lock())
-        self._waiting += 1
-        try:
-            async with line:
-                await self._turn()
-        finally:
-            self._waiting -= 1
-
-
 class Guard:
     """``app`` for those who may; who is refused waits for a ``turn``, and so do probes of which there are too many."""
 
@@ -107,16 +87,34 @@ class Guard:
         self._app = app
         self._demand = demand
         self._reviews = reviews
-        self._lines = _Lines(turn)
+        self._turn = turn
+        self._lines = Lines()
         self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         refusal = await self._refuse(scope) if scope["type"] == "http" else None
-        if refusal is not None or self._is_surplus(scope):
-            await self._lines.wait(scope)
+        if (refusal is not None or self._is_surplus(scope)) and not await self._waits(scope, receive):
+            return  # nobody reads the answer
         await (refusal or self._app)(scope, receive, send)
+
+    async def _waits(self, scope: Scope, receive: Receive) -> bool:
+        """Wait for a turn, behind those of the same address; whether the caller has waited, too."""
+        turn = asyncio.create_task(self._take_turn(find_address(scope)))
+        gone = asyncio.create_task(_hang_up(receive))
+        try:
+            await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return turn.done()
+        finally:
+            turn.cancel()
+            gone.cancel()
+
+    async def _take_turn(self, address: str) -> None:
+        line = self._lines.of(address)
+        if line.length < _MOST_WAITING:
+            async with line.stand():
+                await self._turn()
 
     def _is_surplus(self, scope: Scope) -> bool:
         """Whether it is a probe of which there are too many; else it is counted, if it is one."""
@@ -141,7 +139,7 @@ class Guard:
         if len(token) > _MAX_TOKEN:
             return _refuse(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
         scope[_SECONDS] = self._reviews.kept_seconds
-        return await self._review(token, scope["method"].lower(), scope["path"])
+        return await self._review(token, scope)
 
     def _demands(self, scope: Scope) -> bool:
         if self._demand is not TokenDemand.REMOTE:
@@ -153,15 +151,16 @@ class Guard:
             return "a bearer token is needed where this is called by a name: ask for localhost or 127.0.0.1, or "
         return "a bearer token is needed here: "
 
-    async def _review(self, token: str, verb: str, path: str) -> Response | None:
+    async def _review(self, token: str, scope: Scope) -> Response | None:
+        verb, path = scope["method"].lower(), scope["path"]
         try:
-            caller = await self._reviews.identify(token)
+            caller = await self._reviews.identify(token, find_address(scope))
             if caller is None:
                 return _refuse(401, "the API server knows no user of this token, or it has expired: " + _HOW)
             if await self._reviews.allows(caller, verb, path):
                 return None
         except TooManyReviewsError:
-            return _refuse(503, "the API server is asked about too many tokens and rights already: try again")
+            return _refuse(503, "so many tokens or rights of yours wait for a review already: try again")
         except Forbidden as error:
             log.error("tokens cannot be reviewed", extra={"err": str(error)})
             return _refuse(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
@@ -212,12 +211,24 @@ def is_loopback(scope: Scope) -> bool:
 
     Not the whole of 127.0.0.0/8: a sidecar of a mesh comes from 127.0.0.6 for whoever called it over the network.
     """
-    client = scope.get("client")
     try:
-        address = ipaddress.ip_address(client[0] if client else "")
+        address = ipaddress.ip_address(find_address(scope))
     except ValueError:
         return False
     return (getattr(address, "ipv4_mapped", None) or address) in _LOOPBACK
+
+
+def find_address(scope: Scope) -> str:
+    """From where a caller comes; "" if nobody knows."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _hang_up(receive: Receive) -> None:
+    """Return when the caller is gone. Without end where a body comes: it must not be read for those who are refused."""
+    while (message := await receive())["type"] != "http.disconnect":
+        if message.get("more_body"):
+            await asyncio.Event().wait()
 
 
 def _refuse(status: int, sentence: str) -> Response:
