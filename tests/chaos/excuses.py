@@ -20,7 +20,10 @@ SPLIT_BRAIN = "split brain"
 CLOCK = "clock"
 """The wall clocks of ours are wrong, as if a component were down: by one that is ahead nobody leads."""
 
-BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK})
+SILENCE = "watches"
+"""No watch shows the extender anything, as if a component were down: it sees no Lease that is renewed."""
+
+BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK, SILENCE})
 """What keeps a gang from being bound."""
 
 Span = tuple[float, float]

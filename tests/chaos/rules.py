@@ -192,6 +192,26 @@ def find_overlooked_trees(seen: Observed, now: float) -> Iterator[Violation]:
         yield from _find_left(seen, "tree fits", tree, now, fits=fits)
 
 
+def find_unrepaired(seen: Observed, now: float) -> Iterator[Violation]:
+    """The same for gangs that were whole and have lost members: others come in their place. Trees are not judged."""
+    free = _find_free(seen)
+    for group in seen.list_gangs():
+        climb = seen.climbs.get(group.name)
+        waits = _is_whole(climb) and not group.parent and "BehindHead" not in seen.told.get(group.name, "")
+        yield from _find_left(seen, "is mended", group, now, fits=waits and _would_be_whole(seen, free, group))
+
+
+def _would_be_whole(seen: Observed, free: Sequence[Room], group: Group) -> bool:
+    """Whether so many members wait as are missing, and have room where the others run."""
+    members = seen.members(group.name)
+    run = [pod for pod in members if pod.node and not pod.ended and not pod.deleting]
+    missing = group.min_count - len(run) - sum(pod.succeeded for pod in members)
+    waiting = _list_waiting(seen, group)
+    homes = {seen.labels.get(pod.node, {}).get(group.key, "") for pod in run} if group.key else set()
+    near = [room for room in free if not homes or room[0].labels.get(group.key, "") in homes]
+    return 0 < missing <= len(waiting) and _has_room(near, group.key, waiting, missing)
+
+
 def _find_left(seen: Observed, what: str, group: Group, now: float, *, fits: bool) -> Iterator[Violation]:
     took = seen.hold(what, group.name, now, holds=fits)
     if fits and min(took, now - seen.excuses.last_fault) > FIT_SECONDS:
@@ -263,6 +283,7 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
     find_unrest,
     find_overlooked,
     find_overlooked_trees,
+    find_unrepaired,
 )
 
 

@@ -1,5 +1,6 @@
 """Faults of all kinds, one after the other, while the weather is bad; and the calm after them."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from bench.cluster.components import Name
 from tests.chaos.aims import read_aim
 from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
-from tests.chaos.excuses import SPLIT_BRAIN
+from tests.chaos.excuses import SILENCE, SPLIT_BRAIN
 from tests.chaos.mishaps import Request
 from tests.chaos.process_faults import ProcessFaults
 from tests.chaos.proxy import Proxy, Trap
@@ -37,8 +38,18 @@ _WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods
 No budget selects pods of the load, so victims are deleted. An eviction would be awaited in vain.
 """
 
+_LOOK_SECONDS = 0.1
 _AWAITED_SECONDS = 4.0
 """How long a trap waits for its write before another one may be laid: not each write comes in each storm."""
+
+_LONG_SECONDS = (16.0, 20.0)
+"""How long a process stands still once in eight storms: longer than its Lease lasts."""
+
+_SILENT_SECONDS = 35.0
+"""For how long no watch shows the extender anything, once in eight storms."""
+
+_LEASED: tuple[AnyName, ...] = ("extender", "controller", "scheduler")
+"""Whose work depends on a Lease."""
 
 _JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
 """How far wall clocks are set, in seconds."""
@@ -70,6 +81,9 @@ class Plan:
 
     quiet: float = 12.0
     """How long none but those of watches come after them, once all processes are ready again."""
+
+    snare: float = 5.0
+    """How long a storm waits for each of the writes at which it begins: while others die, hardly any comes."""
 
     still: float = STILL_SECONDS
     """How long nothing at all comes after each `STILL_EACH`-th storm."""
@@ -134,6 +148,8 @@ class Storm:
         """When the last trap was laid."""
 
         self.splits = 0
+        self.long_freezes = 0
+        self.silences = 0
         self.trapped: Counter[str] = Counter()
         """How often the extender was killed at a write, by the write."""
 
@@ -142,10 +158,10 @@ class Storm:
 
     def rage(self, number: int, sample: Callable[[], None]) -> None:
         """The storm of a round; ``sample`` is called now and then."""
+        self._begin_at_writes(sample)
         end = time.monotonic() + self._plan.storm
         self._blow(self._plan.requests, self._plan.changes)
-        if "split" in self._plan.kinds and number % 8 == 2:
-            self._split()
+        self._do_rare(number)
         while time.monotonic() < end:
             for deeds in self._deeds:
                 self._source.choice(deeds)()
@@ -208,6 +224,37 @@ class Storm:
     def _strike(self) -> None:
         self._faults.do(self._source.choice(sorted(self._faults.kinds)))
 
+    def _do_rare(self, number: int) -> None:
+        """What comes once in eight rounds, for it lasts."""
+        kinds, place = self._plan.kinds, number % 8
+        if "split" in kinds and place == 2:
+            self._split()
+        if "freezes" in kinds and place == 4:
+            self._processes.freeze(_LEASED[number // 8 % len(_LEASED)], self._source.uniform(*_LONG_SECONDS))
+            self.long_freezes += 1
+        if "proxy" in kinds and place == 6:
+            self._silence()
+
+    def _silence(self) -> None:
+        self._note("fall", SILENCE)
+        self._proxies["extender"].silence(_SILENT_SECONDS)
+        self.silences += 1
+        threading.Timer(_SILENT_SECONDS, self._note, ("rise", SILENCE)).start()
+
+    def _begin_at_writes(self, sample: Callable[[], None]) -> None:
+        """The first faults hit writes between plan and bind: the extender dies, then others are struck."""
+        snares = [self._trap] * ("kills" in self._plan.kinds) + [self._ambush] * ("cluster" in self._plan.kinds)
+        for lay in snares:
+            deadline = time.monotonic() + self._plan.snare
+            lay()
+            while not self._has_sprung() and time.monotonic() < deadline:
+                sample()
+                time.sleep(_LOOK_SECONDS)
+
+    def _has_sprung(self) -> bool:
+        trap = self._proxies["extender"].trap
+        return trap is None or trap.sprung
+
     def _trap(self) -> None:
         """The extender dies at its next write of some kind."""
         method, part = self._source.choice(_WRITES)
@@ -235,7 +282,7 @@ class Storm:
 
     def _lay(self, trap: Trap) -> None:
         proxy, now = self._proxies["extender"], time.monotonic()
-        if proxy.trap is None or proxy.trap.sprung or now - self._laid > _AWAITED_SECONDS:
+        if self._has_sprung() or now - self._laid > _AWAITED_SECONDS:
             proxy.trap, self._laid = trap, now
 
     def _draw_after(self) -> bool:
