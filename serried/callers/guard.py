@@ -13,8 +13,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
+from typing import Any, TypeVar
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,7 +24,10 @@ from serried.callers.lines import Lines
 from serried.callers.reviews import Reviews, TooManyReviewsError
 from serried.kube.errors import ApiError, Forbidden
 from serried.model.ration import Ration
+from serried.observe.bounded import GONE
 from serried.observe.intake import Turn, take_none
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +45,6 @@ _PORT = re.compile(r":\d*\Z")
 _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
 """How many probes are answered without a wait; kubelet and scheduler send a few."""
-
-_MOST_WAITING = 256
-"""How many of one address may wait for what is answered without a token: twice as many as it may have connections.
-
-More are some that have hung up in the midst of a request, which is not noticed.
-"""
 
 _SECONDS = "serried.seconds"
 """Where a request's scope says how long the answer to it may take."""
@@ -88,37 +86,31 @@ class Guard:
         self._demand = demand
         self._reviews = reviews
         self._turn = turn
-        self._lines = Lines()
+        self._lines = Lines(width=1)
         self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        refusal = await self._refuse(scope) if scope["type"] == "http" else None
-        if (refusal is not None or self._is_surplus(scope)) and not await self._waits(scope, receive):
-            return  # nobody reads the answer
-        await (refusal or self._app)(scope, receive, send)
+        answer: ASGIApp = self._app
+        if scope["type"] == "http" and (self._is_surplus(scope) or self._demands(scope)):
+            admission = await _finish_unless_gone(self._admit(scope), scope)
+            if admission is None:
+                return  # nobody reads the answer
+            answer = admission
+        await answer(scope, receive, send)
 
-    async def _waits(self, scope: Scope, receive: Receive) -> bool:
-        """Wait for a turn, behind those of the same address; whether the caller has waited, too."""
-        turn = asyncio.create_task(self._take_turn(find_address(scope)))
-        gone = asyncio.create_task(_hang_up(receive))
-        try:
-            await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
-            return turn.done()
-        finally:
-            turn.cancel()
-            gone.cancel()
-
-    async def _take_turn(self, address: str) -> None:
-        line = self._lines.of(address)
-        if line.length < _MOST_WAITING:
-            async with line.stand():
+    async def _admit(self, scope: Scope) -> ASGIApp:
+        """What answers the request: the refusal, or the app; whoever shows nothing has waited for its turn."""
+        refusal = await self._refuse(scope) if scope["path"] not in OPEN_PATHS else None
+        if refusal is not None or scope["path"] in OPEN_PATHS:
+            async with self._lines.of(find_address(scope)).stand():
                 await self._turn()
+        return refusal or self._app
 
     def _is_surplus(self, scope: Scope) -> bool:
         """Whether it is a probe of which there are too many; else it is counted, if it is one."""
-        if scope["type"] != "http" or scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in OPEN_PATHS:
             return False
         if self._probes.delay(self._clock()) > 0:
             return True
@@ -127,8 +119,6 @@ class Guard:
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to one who may not; None for one who may."""
-        if scope["path"] in OPEN_PATHS or not self._demands(scope):
-            return None
         if scope["scheme"] != "https" and not is_loopback(scope):
             return _refuse(400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW)
         if len(scope["path"]) > _MAX_PATH:
@@ -142,6 +132,9 @@ class Guard:
         return await self._review(token, scope)
 
     def _demands(self, scope: Scope) -> bool:
+        """Whether a token has to be shown for it."""
+        if scope["path"] in OPEN_PATHS:
+            return False
         if self._demand is not TokenDemand.REMOTE:
             return self._demand is TokenDemand.ALWAYS
         return not (is_loopback(scope) and names_address(scope["headers"]))
@@ -160,7 +153,7 @@ class Guard:
             if await self._reviews.allows(caller, verb, path):
                 return None
         except TooManyReviewsError:
-            return _refuse(503, "so many tokens or rights of yours wait for a review already: try again")
+            return _refuse(503, "too many tokens of your address, or rights of your user, wait for reviews: try again")
         except Forbidden as error:
             log.error("tokens cannot be reviewed", extra={"err": str(error)})
             return _refuse(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
@@ -224,11 +217,17 @@ def find_address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-async def _hang_up(receive: Receive) -> None:
-    """Return when the caller is gone. Without end where a body comes: it must not be read for those who are refused."""
-    while (message := await receive())["type"] != "http.disconnect":
-        if message.get("more_body"):
-            await asyncio.Event().wait()
+async def _finish_unless_gone(work: Coroutine[Any, Any, T], scope: Scope) -> T | None:
+    """Its result, or None if the caller has hung up meanwhile: then it is cancelled."""
+    task = asyncio.create_task(work)
+    gone: asyncio.Event = scope.get(GONE) or asyncio.Event()
+    watch = asyncio.create_task(gone.wait())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        watch.cancel()
 
 
 def _refuse(status: int, sentence: str) -> Response:

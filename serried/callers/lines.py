@@ -7,19 +7,19 @@ from weakref import WeakValueDictionary
 
 
 class Line:
-    """Where one caller waits."""
+    """Where one caller waits; ``width`` is how many of it have their turn at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         self.length = 0
-        """How many stand in it, the first of them included."""
-        self._first = asyncio.Lock()
+        """How many stand in it, those who have their turn included."""
+        self._turns = asyncio.Semaphore(width)
 
     @asynccontextmanager
     async def stand(self) -> AsyncIterator[None]:
-        """Wait until nobody of this caller is before; the next one waits for the end of the block."""
+        """Wait for a turn, which the block is."""
         self.length += 1
         try:
-            async with self._first:
+            async with self._turns:
                 yield
         finally:
             self.length -= 1
@@ -28,9 +28,10 @@ class Line:
 class Lines:
     """The lines of all callers, by name; a line lasts as long as somebody stands in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
+        self._width = width
         self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
 
     def of(self, name: str) -> Line:
         """The line of one caller."""
-        return self._lines.setdefault(name, Line())
+        return self._lines.setdefault(name, Line(self._width))

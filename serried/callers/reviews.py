@@ -31,7 +31,10 @@ _MOST_OPEN = 16
 """How many reviews of each kind may wait for the API server about what was not granted of late."""
 
 _MOST_IN_LINE = 16
-"""How many of one caller may wait until one is begun: one of each caller is at a time."""
+"""How many of one caller may be begun or wait for that."""
+
+_MOST_OF_ONE = 4
+"""How many of one caller may be under way at a time."""
 
 _TOKENS_A_SECOND = 20.0
 _TOKENS_AT_ONCE = 50
@@ -127,13 +130,13 @@ class Reviews:
 
 
 class _Door:
-    """Lets reviews begin: of each caller one at a time, of all only so often, and no caller before its turn."""
+    """Lets reviews begin: of each caller few at a time, of all only so often. The callers take turns."""
 
     def __init__(self, ration: Ration, clock: Callable[[], float], rest: Callable[[float], Awaitable[None]]) -> None:
         self._ration = ration
         self._clock = clock
         self._rest = rest
-        self._lines = Lines()
+        self._lines = Lines(_MOST_OF_ONE)
         self._places = asyncio.Semaphore(_MOST_OPEN)
         self._next = asyncio.Lock()
         """Whoever has it waits for the ration."""
@@ -152,6 +155,15 @@ class _Door:
             yield
 
 
+@dataclass(slots=True)
+class _Review(Generic[T]):
+    """A review that is under way, or waits until it may begin."""
+
+    task: "asyncio.Task[T]"
+    askers: int = 0
+    """How many want to know."""
+
+
 class _Kept(Generic[T]):
     """Answers by question; those who ask the same at the same time share one review. What is falsy is a refusal."""
 
@@ -162,7 +174,7 @@ class _Kept(Generic[T]):
         """What was granted of late."""
         self._door = door
         """For anything else."""
-        self._open: dict[object, asyncio.Task[T]] = {}
+        self._open: dict[object, _Review[T]] = {}
 
     async def find(self, question: object, caller: str, review: Callable[[], Awaitable[T]]) -> T:
         for kept in (self._given, self._refused):
@@ -170,22 +182,24 @@ class _Kept(Generic[T]):
                 return kept[question]
             except KeyError:
                 continue
-        # One who hangs up must not take the answer from the others.
-        return await asyncio.shield(self._begin(question, caller, review))
-
-    def _begin(self, question: object, caller: str, review: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
         if question not in self._open:
-            self._open[question] = asyncio.create_task(self._review(question, caller, review), name="review")
-            # An error that nobody waits for any more is nobody's.
-            self._open[question].add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._open[question]
+            task = asyncio.create_task(self._review(question, caller, review), name="review")
+            self._open[question] = _Review(task)
+        found = self._open[question]
+        found.askers += 1
+        try:
+            # One who hangs up must not take the answer from the others.
+            return await asyncio.shield(found.task)
+        finally:
+            found.askers -= 1
+            if not found.askers:
+                # At once: whoever asks next must not be told that this one was cancelled.
+                del self._open[question]
+                found.task.cancel()
 
     async def _review(self, question: object, caller: str, review: Callable[[], Awaitable[T]]) -> T:
-        try:
-            async with nullcontext() if question in self._welcome else self._door.enter(caller):
-                answer = await review()
-        finally:
-            del self._open[question]
+        async with nullcontext() if question in self._welcome else self._door.enter(caller):
+            answer = await review()
         (self._given if answer else self._refused)[question] = answer
         if answer:
             self._welcome[question] = None

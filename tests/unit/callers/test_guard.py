@@ -13,6 +13,7 @@ from serried.callers.guard import Guard, TokenDemand, names_address, read_second
 from serried.callers.reviews import Reviews
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
+from serried.observe.bounded import GONE
 from tests.support.clock import Clock
 from tests.support.court import Court
 
@@ -240,9 +241,9 @@ class TestWhatStrangersHaveForNothing:
         house.court.open.clear()
         crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(200)]
         await until(lambda: sum(ask.done() for ask in crowd) == 184)
-        assert len(house.court.asked) == 1, "of one address one review is under way, and fifteen wait"
+        assert len(house.court.asked) == 4, "of one address four reviews are under way, and twelve wait"
         other = asyncio.create_task(house.ask(peer=("10.0.0.10", 1)))
-        await until(lambda: len(house.court.asked) == 2)
+        await until(lambda: len(house.court.asked) == 5)
         house.court.open.set()
         assert (await other).status_code == 200
         assert sorted({(await ask).status_code for ask in crowd}) == [401, 503]
@@ -255,7 +256,7 @@ class TestWhatStrangersHaveForNothing:
         await until(lambda: sum(ask.done() for ask in crowd) == 84)
         assert next(ask for ask in crowd if ask.done()).result().headers["retry-after"] == "5"
         known = asyncio.create_task(house.ask())
-        await until(lambda: house.court.asked.count("TokenReview") == 3)
+        await until(lambda: house.court.asked.count("TokenReview") == 6)
         house.court.open.set()
         assert (await known).status_code == 200
         await asyncio.gather(*crowd)
@@ -294,7 +295,7 @@ class TestWhatStrangersHaveForNothing:
 
     async def test_who_hangs_up_leaves_the_line(self, house: House) -> None:
         house.turns.hold()
-        gone = [begin(house.guard) for _ in range(128)]
+        gone = [Caller(house.guard) for _ in range(1_000)]
         stays = asyncio.create_task(house.ask(token=""))
         await until(lambda: house.turns.asked == 1)
         for caller in gone:
@@ -304,21 +305,33 @@ class TestWhatStrangersHaveForNothing:
         house.turns.give(1)
         assert (await stays).status_code == 401
 
-    async def test_the_body_of_who_is_refused_is_not_read(self, house: House) -> None:
-        house.turns.hold()
-        sender = begin(house.guard, more_body=True)
-        await until(lambda: house.turns.asked == 1)
-        assert sender.read == 1
-        house.turns.give(1)
-        await sender.answer
-        assert (sender.read, sender.sent[0]["status"]) == (1, 401)
+    async def test_with_whom_hangs_up_the_review_of_an_invented_token_ends(self, house: House) -> None:
+        house.court.open.clear()
+        peers = [(f"10.0.1.{number}", 1) for number in range(100)]
+        gone = [Caller(house.guard, f"invented-{peer}", peer) for peer in peers]
+        await until(lambda: len(house.court.asked) == 16)
+        stays = asyncio.create_task(house.ask())
+        for caller in gone:
+            caller.hang_up()
+        await until(lambda: len(house.court.asked) == 17)
+        house.court.open.set()
+        assert (await stays).status_code == 200
+        assert not any(caller.sent for caller in gone)
 
-    async def test_of_those_whose_hanging_up_is_not_noticed_so_many_wait_and_no_more(self, house: House) -> None:
-        house.turns.hold()
-        senders = [begin(house.guard, more_body=True) for _ in range(300)]
-        await until(lambda: sum(sender.answer.done() for sender in senders) == 300 - 256)
-        house.turns.give(256)
-        await asyncio.gather(*(sender.answer for sender in senders))
+    async def test_who_shows_a_token_again_that_another_has_just_left_is_answered(self, house: House) -> None:
+        house.court.open.clear()
+        gone = Caller(house.guard, TOKEN)
+        await until(lambda: len(house.court.asked) == 1)
+        gone.hang_up()
+        await gone.answer
+        again = asyncio.create_task(house.ask())
+        house.court.open.set()
+        assert (await again).status_code == 200
+
+    async def test_nothing_is_read_of_who_is_refused(self, house: House) -> None:
+        sender = Caller(house.guard)
+        await sender.answer
+        assert (sender.read, sender.sent[0]["status"]) == (0, 401)
 
     async def test_of_too_many_probes_some_wait_until_time_has_passed(self, house: House) -> None:
         for _ in range(100):
@@ -440,35 +453,28 @@ class TestTheApiServerIsDown:
 
 
 class Caller:
-    """One request as a server tells of it, without a token."""
+    """One request as our server tells of it, which may hang up; "" is no token."""
 
-    def __init__(self, *, more_body: bool) -> None:
+    def __init__(self, guard: Guard, token: str = "", peer: tuple[str, int] = AWAY) -> None:
         self.sent: list[MutableMapping[str, Any]] = []
         self.read = 0
         """How much of the request was read."""
-        self.answer: asyncio.Task[None]
-        self._more_body = more_body
         self._gone = asyncio.Event()
+        headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        about = {"type": "http", "path": "/metrics", "method": "GET", "scheme": "https", GONE: self._gone}
+        self.answer = asyncio.create_task(
+            guard(about | {"headers": headers, "client": peer}, self._receive, self._send)
+        )
 
     def hang_up(self) -> None:
         self._gone.set()
 
-    async def receive(self) -> MutableMapping[str, Any]:
+    async def _receive(self) -> MutableMapping[str, Any]:
         self.read += 1
-        if self.read == 1:
-            return {"type": "http.request", "body": b"", "more_body": self._more_body}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
         self.sent.append(message)
-
-
-def begin(guard: Guard, *, more_body: bool = False) -> Caller:
-    caller = Caller(more_body=more_body)
-    scope = {"type": "http", "path": "/metrics", "method": "GET", "scheme": "https", "headers": [], "client": AWAY}
-    caller.answer = asyncio.create_task(guard(scope, caller.receive, caller.send))
-    return caller
 
 
 async def until(happened: Callable[[], bool]) -> None:
