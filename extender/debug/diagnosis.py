@@ -215,13 +215,14 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
 
 async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
     """Its place in the queue; None if it does not wait for room."""
-    if key not in core.queue:
+    queue = core.queue
+    others = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group != key and group in queue]
+    if key not in queue:
         return None
     own = _find_turn(core, key)
-    turns = [_find_turn(core, group) async for group in one_by_one(core.queue.backlog)]
-    earlier = [turn for turn in turns if turn < own]
+    earlier = [turn for turn in others if turn < own]
     nearest = sorted(nlargest(_MAX_BEFORE, earlier))
-    return TurnView(position=len(earlier) + 1, length=len(turns), before=[str(group) for *_, group in nearest])
+    return TurnView(position=len(earlier) + 1, length=len(others) + 1, before=[str(group) for *_, group in nearest])
 
 
 def _find_turn(core: Core, group: GroupKey) -> Turn:
@@ -248,7 +249,8 @@ async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> s
     store, now = core.store, core.wall()
     others = enforced = known = 0
     async for pod in one_by_one(store.pods.values()):
-        if pod.bound and pod.node in nodes and store.members.group_of(pod.uid) != key:
+        is_there = pod.uid in store.pods  # or it has ended since, and is in no group any more
+        if is_there and pod.bound and pod.node in nodes and store.members.group_of(pod.uid) != key:
             others += 1
             enforced += store.endings.expect(pod, now, Trust.DEADLINES) is not None
             known += store.endings.expect(pod, now, Trust.MEASURED) is not None

@@ -1,5 +1,6 @@
 """``/debug/groups``: how each group stands, and one of them in full."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -227,6 +228,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await try_out(core, key) if asked else None
         found = await _inquire(inquiries, key, diagnosis)
+        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
         view = _view_group(core, level, key)
         state = core.groups.states.get(key)
         detail = GroupDetail(
@@ -235,12 +237,12 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
             dryRun=tried,
             timeline=view_timeline(core, key),
             plan=view_reservation(core, key),
-            queue=await view_turn(core, key),
-            forecast=await view_forecast(core, key),
+            queue=turn,
+            forecast=forecast,
             diagnosis=found,
             detail=[],
         )
-        return await write_long(detail, "detail", (_view_member(core, pod) for pod in core.store.members.of_group(key)))
+        return await write_long(detail, "detail", _view_members(core, key))
 
     return router
 
@@ -329,6 +331,14 @@ def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, bo
         return state.cycle.reservation.domain
     nodes = (core.store.nodes.get(pod.node) for pod in bound)
     return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
+    """Each as it stands when it is its turn: between two of them some may be bound, or go."""
+    for uid in [pod.uid for pod in core.store.members.of_group(key)]:
+        pod = core.store.pods.get(uid)
+        if pod is not None:
+            yield _view_member(core, pod)
 
 
 def _view_member(core: Core, pod: Pod) -> MemberView:

@@ -98,7 +98,4 @@ async def _explain_none(core: Core, kind: str, object_key: Key) -> str:
 
 
 async def _is_pod(core: Core, object_key: Key) -> bool:
-    async for pod in one_by_one(core.store.pods.values()):
-        if (pod.namespace, pod.name) == object_key:
-            return True
-    return False
+    return bool([True async for pod in one_by_one(core.store.pods.values()) if (pod.namespace, pod.name) == object_key])

@@ -5,10 +5,10 @@ from fastapi import APIRouter, Response
 from extender.core import Core
 from extender.debug.view import View, exemplify, write_long
 from extender.scheduling.backfill import Head
-from serried.model.group import GroupKind
+from serried.model.group import GroupKey, GroupKind
 from serried.model.verdict import render
 from serried.observe.pace import one_by_one
-from serried.plan.order import Waiting
+from serried.plan.order import Turn, Waiting
 
 
 class HeadView(View):
@@ -106,15 +106,21 @@ def queue_routes(core: Core) -> APIRouter:
         `limit` chooses the first ones; `leftOff` says how many more wait.
         """
         queue = core.queue
-        states = core.groups.states
-        waiting = queue.order([queue.describe(group, states.get(group)) async for group in one_by_one(queue.backlog)])
+        turns = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
         head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
         view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
-        places = (_view_waiting(core, position, each) for position, each in enumerate(shown, 1))
+        # Between two of them one may go.
+        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
         return await write_long(view, "waiting", places)
 
     return router
+
+
+def _find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+    waiting = core.queue.describe(group, core.groups.states.get(group))
+    return core.queue.turn_of(waiting), waiting
 
 
 def _view_head(core: Core, head: Head) -> HeadView:

@@ -8,13 +8,15 @@ from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes, process_routes
 from serried.model.level import FALLBACK
+from serried.observe import pace
 from serried.observe.pace import Pace, Paced
 from serried.settings import extender_settings
-from tests.support.builders import pod, pod_group
+from tests.support.builders import node, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 
-MEMBERS, GANGS = 250, 120
+MEMBERS, GANGS = 60, 40
+PODS = MEMBERS + GANGS
 
 
 class Busy(Clock):
@@ -30,15 +32,18 @@ class Breaths:
 
     def __init__(self) -> None:
         self.count = 0
-        self.pace = Pace(Busy(), self._rest)
+        self._clock = Busy()
+        self.pace = Pace(self._clock, self._rest)
 
-    async def _rest(self, _: float) -> None:
+    async def _rest(self, seconds: float) -> None:
         self.count += 1
+        self._clock.advance(seconds)
 
 
 async def crowd(world: Harness) -> None:
-    """One large gang and many small ones that all wait for room, for there is no node."""
-    await world.add(gang(MEMBERS), *members(MEMBERS)).go()
+    """A large gang that waits for the end of the pod that has the only rack, and many small ones behind it."""
+    ends = pod("x").cpu(MEMBERS).on("n").lifetime(600).started("2023-11-14T22:30:00Z")
+    await world.add(node("n").rack("r").cpu(MEMBERS).pods(2 * MEMBERS), ends, gang(MEMBERS), *members(MEMBERS)).go()
     for number in range(GANGS):
         world.add(pod_group(f"h{number}").gang(1))
         world.add(pod(f"h{number}-0").cpu(1).scheduler(SCHEDULER).in_group(f"h{number}"))
@@ -48,15 +53,19 @@ async def crowd(world: Harness) -> None:
 @pytest.mark.parametrize(
     ("path", "breaths"),
     [
-        pytest.param("/groups/default/g", MEMBERS, id="at each member of one group"),
-        pytest.param("/groups", GANGS, id="at each group"),
-        pytest.param("/queue", GANGS, id="at each gang of the queue"),
-        pytest.param("/lookup/default/pod/nobody", 2 * (MEMBERS + GANGS) // 100, id="among pods that are searched"),
-        pytest.param("/lookup/default/workload/none", GANGS // 100, id="among groups that are searched"),
-        pytest.param("/domains", GANGS, id="at each group of a domain"),
+        pytest.param("/groups/default/g?diagnosis=none", PODS + GANGS + MEMBERS, id="at each pod, gang and member"),
+        pytest.param("/groups?limit=0", GANGS, id="at each group that might be listed"),
+        pytest.param("/groups", 2 * GANGS, id="at each that is, too"),
+        pytest.param("/queue?limit=0", GANGS, id="at each gang of the queue"),
+        pytest.param("/queue", 2 * GANGS, id="at each that is shown, too"),
+        pytest.param("/lookup/default/pod/nobody", 2 * PODS, id="at each pod that is searched"),
+        pytest.param("/lookup/default/workload/none", GANGS, id="at each group that is searched"),
+        pytest.param("/lookup/default/job/none", GANGS, id="at each that may have the owner"),
+        pytest.param("/domains?key=topology.kubernetes.io/rack", MEMBERS + 2 * GANGS, id="at each member"),
     ],
 )
-async def test_filter_gets_its_turn(world: Harness, path: str, breaths: int) -> None:
+async def test_filter_gets_its_turn(world: Harness, path: str, breaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_ITEMS_BEFORE_BREATH", 1)
     await crowd(world)
     app, counted = FastAPI(), Breaths()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
