@@ -46,9 +46,10 @@ class World:
         self.done[f"kill {name}"] += 1
         return True
 
-    def freeze(self, name: str, seconds: float) -> None:
+    def freeze(self, name: str, seconds: float) -> bool:
         self.done["freeze" if seconds < 15 else f"long freeze of {name}"] += 1
         assert 0.3 <= seconds <= 20.0
+        return True
 
     def do(self, kind: str, aim: Aim = ANYBODY) -> bool:
         self.done[kind] += 1
@@ -233,10 +234,13 @@ def test_a_storm_begins_with_a_death_at_a_write_and_a_strike_at_one_that_it_wait
     assert laid == [True, False]
 
 
-def test_a_storm_does_not_wait_for_a_write_for_ever() -> None:
-    stage = Stage("kills", "cluster", snare=0.01, storm=0.0)
-    stage.storm.rage(0, lambda: None)
-    assert not stage.proxies["extender"].trap.sprung
+def test_a_storm_waits_for_other_writes_where_one_does_not_come_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storm, "_REDRAW_SECONDS", 0.01)
+    stage, traps = Stage("kills", snare=3.0, storm=0.0), []
+    stage.storm.rage(0, lambda: traps.append(stage.proxies["extender"].trap))
+    assert len({(trap.method, trap.part) for trap in traps}) > 1
 
 
 def test_in_each_eighth_storm_one_that_has_a_lease_stands_still_for_longer_than_that_lasts() -> None:
@@ -248,13 +252,22 @@ def test_in_each_eighth_storm_one_that_has_a_lease_stands_still_for_longer_than_
     assert stage.storm.long_freezes == 3
 
 
-def test_in_each_eighth_storm_no_watch_shows_anything_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storm, "_SILENT_SECONDS", 0.01)
+def test_whoever_stands_still_for_long_is_not_killed_meanwhile() -> None:
+    stage = Stage("kills", "freezes", storm=0.5)
+    stage.storm.rage(4, lambda: None)
+    assert stage.world.done["long freeze of extender"] == 1
+    assert stage.world.done["kill controller"] > 0
+    assert "kill extender" not in stage.world.done
+
+
+def test_in_each_eighth_storm_no_watch_shows_anything_until_its_calm_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storm, "_SILENT_SECONDS", 0.2)
     stage = Stage("proxy", storm=0.0)
-    for number in range(8):
+    for number in range(7):
         stage.storm.rage(number, lambda: None)
-    assert stage.proxies["extender"].silences == [0.01]
-    deadline = time.monotonic() + 30
-    while stage.notes != [("fall", SILENCE), ("rise", SILENCE)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert stage.proxies["extender"].silences == [0.2]
+    assert stage.notes == [("fall", SILENCE)]
+    begun = time.monotonic()
+    stage.storm.calm_down(6, lambda: None)
+    assert stage.notes == [("fall", SILENCE), ("rise", SILENCE)]
+    assert time.monotonic() - begun > 0.1
