@@ -61,10 +61,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@contextmanager
-def two_pairs(cluster: Cluster, directory: Path) -> Iterator[Pairs]:
-    """One of them leads."""
-    made = Pairs(cluster, directory)
+@pytest.fixture(scope="module")
+def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    made = Pairs(bare, tmp_path_factory.mktemp("pairs"))
     try:
         for _ in range(2):
             made.run_another()
@@ -72,12 +71,6 @@ def two_pairs(cluster: Cluster, directory: Path) -> Iterator[Pairs]:
         yield made
     finally:
         made.close()
-
-
-@pytest.fixture(scope="module")
-def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
-    with two_pairs(bare, tmp_path_factory.mktemp("pairs")) as made:
-        yield made
 
 
 def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:
