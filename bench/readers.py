@@ -1,9 +1,10 @@
 """How long filter waits while fifty readers ask for pages and metrics without a pause, and TLS beside plain HTTP.
 
-The extender's core in one process over 5,000 nodes and 1,000 gangs that change (`bench.page`), behind the listener for
-operations with its guard, which demands a token of everybody; readers in processes of their own, on kept connections
-by plain HTTP, in one case by TLS. A stub in the place of the API server reviews tokens. A probe asks filter about a
-plain pod every few milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with
+The extender's core in one process over 5,000 nodes, 1,000 gangs that change (`bench.page`), and one of 10,000 members
+that waits, behind the listener for operations with its guard, which demands a token of everybody; readers in processes
+of their own, on kept connections by plain HTTP, in one case by TLS. A stub in the place of the API server reviews
+tokens. Strangers show no token, or another invented one each time. A probe asks filter about a plain pod every few
+milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with
 certificates on both sides, over one kept connection as kube-scheduler does.
 
     python -m bench.readers              JSON to bench/results/, a table to standard output; milliseconds
@@ -25,6 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -41,11 +43,15 @@ from extender.debug.live import live_routes
 from extender.debug.routes import debug_routes
 from extender.http.server import Listener, Reply, Routes, Security
 from extender.leader import Leadership
+from extender.scheduling.group_state import GroupState
 from extender.status.reports import Reports
 from serried.callers.certificates import CertificateFiles, ReloadingContext, make_self_signed
 from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
 from serried.callers.reviews import Reviews
+from serried.model.group import GroupKey, PodGroup, Policy
 from serried.model.level import NATIVE
+from serried.model.pod import Pod, Shape
+from serried.model.verdict import Reason, Verdict
 from serried.observe.ops import make_server, ops_routes
 from serried.observe.pace import Pace, Paced
 from serried.observe.prometheus import PrometheusExtenderMetrics
@@ -64,7 +70,11 @@ _TOKEN = "a-good-token"  # noqa: S105 - of nobody
 _KEPT_SECONDS = 30.0
 """How long a review counts, as `--ops-auth-cache` says by default."""
 
+_HUGE = GroupKey("team-0", "huge")
+_HUGE_SIZE = 10_000
+
 Scheme = Literal["http", "https"]
+Shown = Literal["good", "invented", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,9 @@ class Case:
 
     paths: tuple[str, ...]
     scheme: Scheme = "http"
+
+    shown: Shown = "good"
+    """What token they show."""
 
 
 _MANY = (
@@ -86,8 +99,12 @@ CASES = {
     "groups": Case(("/debug/groups",)),
     "all nodes": Case(("/debug/nodes?limit=100000",)),
     "domains": Case(("/debug/domains",)),
+    "a gang of 10,000": Case((f"/debug/groups/{_HUGE.namespace}/{_HUGE.name}",)),
+    "a pod looked up": Case((f"/debug/lookup/{_HUGE.namespace}/pod/{_HUGE.name}-0",)),
     "many pages by turns": Case(_MANY),
     "many pages by TLS": Case(_MANY, "https"),
+    "strangers without a token": Case(("/metrics",), shown="none"),
+    "strangers with invented tokens": Case(("/metrics",), shown="invented"),
 }
 
 
@@ -101,9 +118,10 @@ def connect(port: int, scheme: Scheme) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
 
 
-def ask(connection: http.client.HTTPConnection, path: str, token: str = _TOKEN) -> int:
+def ask(connection: http.client.HTTPConnection, path: str, shown: Shown) -> int:
     """The status of one answer, which is read to its end."""
-    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    token = {"good": _TOKEN, "none": "", "invented": token_hex(16)}[shown]
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
     answer = connection.getresponse()
     answer.read()
     return answer.status
@@ -119,7 +137,7 @@ def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> 
         while not ended.is_set():
             turn += 1
             try:
-                status = ask(connection, case.paths[turn % len(case.paths)])
+                status = ask(connection, case.paths[turn % len(case.paths)], case.shown)
             except (OSError, http.client.HTTPException):
                 connection.close()
                 continue
@@ -131,6 +149,17 @@ def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> 
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def add_huge(town: Town) -> None:
+    """A gang that has no room."""
+    town.stage.store.put_group(PodGroup(_HUGE, str(_HUGE), Policy(_HUGE_SIZE)))
+    shape = Shape((("cpu", 1_000), ("pods", 1)))
+    for index in range(_HUGE_SIZE):
+        name = f"{_HUGE.name}-{index}"
+        town.stage.store.put_pod(Pod(_HUGE.namespace, name, name, shape, "serried", group=_HUGE, index=index))
+    state = town.stage.core.groups.states[_HUGE] = GroupState(town.stage.core.clock())
+    state.verdict = Verdict(Reason.NO_CAPACITY, need=_HUGE_SIZE)
 
 
 def make_app(town: Town) -> FastAPI:
@@ -169,6 +198,7 @@ async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
 async def watch(case: Case) -> tuple[Run, int, int]:
     """What filter waits, and how many readers were answered and refused meanwhile."""
     town, run = Town(), Run()
+    add_huge(town)
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)

@@ -23,6 +23,7 @@ from controller.queue import WorkQueue
 from controller.reads import JOB_PODS, LEADER_PODS, read_named_groups, read_pods_of, watched_kinds
 from controller.reconciler import Reconciler
 from controller.writes import Writes
+from serried.callers.certificates import list_expiries
 from serried.cluster.store import Store
 from serried.decode.malformed import Malformed
 from serried.feed import GROUP_KINDS, Feed, Item, Kind
@@ -109,6 +110,7 @@ class Controller:
         self._metrics.active(int(leads))
         # What a standby has noted it leaves to whoever leads.
         self._metrics.queued(len(self.queue) if leads else 0)
+        self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
         self.feed.show(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:

@@ -55,6 +55,9 @@ class Metrics:
     def silent(self, resource: str, seconds: float) -> None:
         """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
 
+    def certificates(self, expiries: Mapping[str, float]) -> None:
+        """When the certificates of each use expire, in seconds since 1970."""
+
 
 class ExtenderMetrics(Metrics):
     """What the extender counts; times in seconds."""
@@ -121,9 +124,6 @@ class ExtenderMetrics(Metrics):
 
     def reservations(self, held: "HeldRoom") -> None:
         """The room that reservations hold now."""
-
-    def certificates(self, expiries: Mapping[str, float]) -> None:
-        """When the certificates of each use expire, in seconds since 1970."""
 
     def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
         """How many members like those planned last the cluster has room for, and one domain of each key at most."""

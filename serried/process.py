@@ -117,7 +117,8 @@ class Process:
     """A process of ours: its operations listener, and the work that goes on behind it."""
 
     def __init__(self, name: str, settings: CommonSettings, metrics: PrometheusMetrics) -> None:
-        self.app = FastAPI(title=f"Serried {name}", version=__version__, redoc_url=None)
+        # FastAPI's own pages load their scripts from elsewhere, and these could read all that is shown here.
+        self.app = FastAPI(title=f"Serried {name}", version=__version__, docs_url=None, redoc_url=None)
         """What the operations listener serves."""
         self._name = name
         self._settings = settings

@@ -1,5 +1,7 @@
 """Why a group waits, and what would make it run, as ``/debug/groups/NAMESPACE/NAME`` shows it."""
 
+from heapq import nlargest
+
 from extender.core import Core
 from extender.debug.inquiries import Finding
 from extender.debug.view import View
@@ -17,6 +19,8 @@ from serried.model.diagnosis import (
     describe_domain,
 )
 from serried.model.group import GroupKey
+from serried.observe.pace import one_by_one
+from serried.plan.order import Turn
 
 _MAX_DOMAINS = 50
 _MAX_BEFORE = 10
@@ -209,19 +213,23 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
     ]
 
 
-def view_turn(core: Core, key: GroupKey) -> TurnView | None:
+async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
     """Its place in the queue; None if it does not wait for room."""
     queue = core.queue
+    others = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group != key and group in queue]
     if key not in queue:
         return None
-    waiting = queue.order(queue.describe(group, core.groups.states.get(group)) for group in queue.backlog)
-    names = [each.group for each in waiting]
-    place = names.index(key)
-    before = [str(group) for group in names[max(0, place - _MAX_BEFORE) : place]]
-    return TurnView(position=place + 1, length=len(names), before=before)
+    own = _find_turn(core, key)
+    earlier = [turn for turn in others if turn < own]
+    nearest = sorted(nlargest(_MAX_BEFORE, earlier))
+    return TurnView(position=len(earlier) + 1, length=len(others) + 1, before=[str(group) for *_, group in nearest])
 
 
-def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
+def _find_turn(core: Core, group: GroupKey) -> Turn:
+    return core.queue.turn_of(core.queue.describe(group, core.groups.states.get(group)))
+
+
+async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
     """The forecast of the head of the queue; None for any other group."""
     backfill = core.queue.backfill
     head = backfill.head
@@ -232,20 +240,23 @@ def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
         domain=forecast.domain,
         at="" if forecast.at is None else backfill.tell_time(forecast.at),
         nodes=sorted(forecast.nodes)[:_MAX_NODES],
-        basis=_describe_basis(core, key, forecast.nodes),
+        basis=await _describe_basis(core, key, forecast.nodes),
     )
 
 
-def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
+async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
     """How it is known when the pods on these nodes end."""
-    pods = [pod for pod in core.store.pods.values() if pod.bound and pod.node in nodes]
-    others = [pod for pod in pods if core.store.members.group_of(pod.uid) != key]
-    now = core.wall()
-    enforced = sum(core.store.endings.expect(pod, now, Trust.DEADLINES) is not None for pod in others)
-    known = sum(core.store.endings.expect(pod, now, Trust.MEASURED) is not None for pod in others)
+    store, now = core.store, core.wall()
+    others = enforced = known = 0
+    async for pod in one_by_one(store.pods.values()):
+        is_there = pod.uid in store.pods  # or it has ended since, and is in no group any more
+        if is_there and pod.bound and pod.node in nodes and store.members.group_of(pod.uid) != key:
+            others += 1
+            enforced += store.endings.expect(pod, now, Trust.DEADLINES) is not None
+            known += store.endings.expect(pod, now, Trust.MEASURED) is not None
     return (
-        f"the ends of {count_things(len(others), 'pod')}: {enforced} with a deadline, {known - enforced} by how long "
-        f"earlier Jobs of the kind ran, {len(others) - known} of which nothing is known"
+        f"the ends of {count_things(others, 'pod')}: {enforced} with a deadline, {known - enforced} by how long "
+        f"earlier Jobs of the kind ran, {others - known} of which nothing is known"
     )
 
 

@@ -10,7 +10,7 @@ from extender.debug.view import View, exemplify
 from serried.model.group import GroupKey, GroupKind
 from serried.model.pod import Phase, Pod
 from serried.model.resources import add
-from serried.observe.pace import breathe
+from serried.observe.pace import breathe, one_by_one
 
 _NODES_BEFORE_BREATH = 100
 
@@ -118,7 +118,7 @@ def _guess_key(core: Core) -> str:
 async def _count_members(core: Core, homes: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
     found = defaultdict[str, Counter[GroupKey]](Counter)
     for key in core.store.members.groups():
-        for pod in core.store.members.of_group(key):
+        async for pod in one_by_one(core.store.members.of_group(key)):
             domain = homes.get(_find_node(core, pod))
             if domain is not None:
                 found[domain][key] += 1

@@ -1,5 +1,6 @@
 """``/debug/groups``: how each group stands, and one of them in full."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -22,13 +23,14 @@ from extender.debug.dry_runs import DryRunView, read_dry_run, try_out
 from extender.debug.inquiries import Inquiries, TooManyInquiriesError
 from extender.debug.preemption import PreemptionView, view_preemption
 from extender.debug.reservations import ReservationView, view_reservation
-from extender.debug.view import View, exemplify, write_list
+from extender.debug.view import View, exemplify, write_list, write_long
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.group_state import GroupState
 from serried.model.group import GroupKey, GroupKind, PodGroup, decode_group_key
 from serried.model.level import ApiLevel
 from serried.model.pod import Pod
 from serried.model.verdict import render
+from serried.observe.pace import one_by_one
 
 LEFT_OFF = "X-Left-Off"
 """The header of ``/debug/groups`` that says how many groups a limit has left off."""
@@ -191,7 +193,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         most = _read_limit(limit)
         if state and state not in _STATES:
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
-        keys = _find_groups(core, state, namespace)
+        keys = await _find_groups(core, state, namespace)
         # Between two of them one may go.
         response = await write_list(_view_group(core, level, key) for key in keys[:most] if _is_known(core, key))
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
@@ -199,6 +201,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
 
     @router.get(
         "/groups/{namespace}/{name:path}",
+        response_model=GroupDetail,
         responses=exemplify(
             _DETAIL_EXAMPLE,
             bad_request="The answer says what a parameter may be.",
@@ -211,7 +214,7 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
         name: str,
         dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
         diagnosis: Diagnose = Diagnose.DOMAINS,
-    ) -> GroupDetail:
+    ) -> Response:
         """One group with its members: why it waits, what would make it run, and who would have to go for it.
 
         `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
@@ -225,19 +228,21 @@ def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await try_out(core, key) if asked else None
         found = await _inquire(inquiries, key, diagnosis)
+        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
         view = _view_group(core, level, key)
         state = core.groups.states.get(key)
-        return GroupDetail(
+        detail = GroupDetail(
             **view.model_dump(),
             preemption=view_preemption(state.preemption) if state is not None else None,
             dryRun=tried,
             timeline=view_timeline(core, key),
             plan=view_reservation(core, key),
-            queue=view_turn(core, key),
-            forecast=view_forecast(core, key),
+            queue=turn,
+            forecast=forecast,
             diagnosis=found,
-            detail=[_view_member(core, pod) for pod in core.store.members.of_group(key)],
+            detail=[],
         )
+        return await write_long(detail, "detail", _view_members(core, key))
 
     return router
 
@@ -267,13 +272,13 @@ def _is_known(core: Core, key: GroupKey) -> bool:
     return key in core.store.groups or key in core.store.members
 
 
-def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
-    keys = core.store.groups.keys() | set(core.store.members.groups())
-    return sorted(
+async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
+    found = [
         key
-        for key in keys
+        async for key in one_by_one(core.store.groups.keys() | set(core.store.members.groups()))
         if namespace in ("", key.namespace) and state in ("", name_state(core.groups.states.get(key)))
-    )
+    ]
+    return sorted(found)
 
 
 def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
@@ -326,6 +331,14 @@ def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, bo
         return state.cycle.reservation.domain
     nodes = (core.store.nodes.get(pod.node) for pod in bound)
     return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
+    """Each as it stands when it is its turn: between two of them some may be bound, or go."""
+    for uid in [pod.uid for pod in core.store.members.of_group(key)]:
+        pod = core.store.pods.get(uid)
+        if pod is not None:
+            yield _view_member(core, pod)
 
 
 def _view_member(core: Core, pod: Pod) -> MemberView:

@@ -1,13 +1,14 @@
 """``/debug/queue``: who waits for room in which order, what is kept for the first of them, and who passed it."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from extender.core import Core
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_long
 from extender.scheduling.backfill import Head
-from serried.model.group import GroupKind
+from serried.model.group import GroupKey, GroupKind
 from serried.model.verdict import render
-from serried.plan.order import Waiting
+from serried.observe.pace import one_by_one
+from serried.plan.order import Turn, Waiting
 
 
 class HeadView(View):
@@ -98,23 +99,28 @@ def queue_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/queue", responses=exemplify(_EXAMPLE))
-    async def show_queue(limit: int = 500) -> QueueView:
+    @router.get("/queue", response_model=QueueView, responses=exemplify(_EXAMPLE))
+    async def show_queue(limit: int = 500) -> Response:
         """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
 
         `limit` chooses the first ones; `leftOff` says how many more wait.
         """
         queue = core.queue
-        waiting = queue.order(queue.describe(group, core.groups.states.get(group)) for group in queue.backlog)
+        turns = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
-        head = queue.backfill.head
-        return QueueView(
-            head=None if head is None else _view_head(core, head),
-            waiting=[_view_waiting(core, position, each) for position, each in enumerate(shown, 1)],
-            leftOff=len(waiting) - len(shown),
-        )
+        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
+        view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
+        # Between two of them one may go.
+        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
+        return await write_long(view, "waiting", places)
 
     return router
+
+
+def _find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+    waiting = core.queue.describe(group, core.groups.states.get(group))
+    return core.queue.turn_of(waiting), waiting
 
 
 def _view_head(core: Core, head: Head) -> HeadView:

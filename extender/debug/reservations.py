@@ -1,9 +1,9 @@
 """``/debug/reservations``: the slots that are kept for gangs from their plan to the last Binding."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from extender.core import Core
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_list
 from serried.model.group import GroupKey, GroupKind
 
 
@@ -40,10 +40,12 @@ def reservations_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/reservations", responses=exemplify([_EXAMPLE]))
-    async def list_reservations() -> list[ReservationView]:
+    @router.get("/reservations", response_model=list[ReservationView], responses=exemplify([_EXAMPLE]))
+    async def list_reservations() -> Response:
         """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
-        return [view for reservation in core.ledger if (view := view_reservation(core, reservation.group))]
+        groups = [reservation.group for reservation in core.ledger]
+        # Between two of them one may go.
+        return await write_list(view for group in groups if (view := view_reservation(core, group)))
 
     return router
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_long
 from serried.observe.tasks import find_age
 
 
@@ -44,15 +44,15 @@ def tasks_routes() -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/tasks", responses=exemplify(_EXAMPLE))
-    async def list_tasks(limit: int = 500) -> TasksView:
+    @router.get("/tasks", response_model=TasksView, responses=exemplify(_EXAMPLE))
+    async def list_tasks(limit: int = 500) -> Response:
         """Every task of the event loop, with its age and where it waits, the oldest first.
 
         `limit` chooses the first ones. One binding cycle is one task, and so is one open bind call.
         """
         tasks = sorted(asyncio.all_tasks(), key=lambda task: (-_rank(task), task.get_name()))
         shown = tasks[: max(0, limit)]
-        return TasksView(tasks=list(_view(shown)), leftOff=len(tasks) - len(shown))
+        return await write_long(TasksView(tasks=[], leftOff=len(tasks) - len(shown)), "tasks", _view(shown))
 
     return router
 

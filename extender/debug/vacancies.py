@@ -1,9 +1,9 @@
 """``/debug/vacancies``: the slots that are kept for replacements of members that have ended."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from extender.core import Core
-from extender.debug.view import View, exemplify
+from extender.debug.view import View, exemplify, write_list
 from serried.cluster.vacancies import Vacancy
 from serried.model.group import GroupKind
 
@@ -53,10 +53,10 @@ def vacancies_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/vacancies", responses=exemplify([_EXAMPLE]))
-    async def list_vacancies() -> list[VacancyView]:
+    @router.get("/vacancies", response_model=list[VacancyView], responses=exemplify([_EXAMPLE]))
+    async def list_vacancies() -> Response:
         """Every slot of a bound member that has ended without success, and who comes in its place."""
-        return [_view_vacancy(core, vacancy) for vacancy in core.store.vacancies]
+        return await write_list(_view_vacancy(core, vacancy) for vacancy in list(core.store.vacancies))
 
     return router
 

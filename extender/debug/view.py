@@ -19,11 +19,22 @@ class View(BaseModel):
 
 async def write_list(views: Iterable[View]) -> Response:
     """The documents as one JSON list, made one by one: between them filter gets its turn."""
+    return Response(await _write_all(views), media_type="application/json")
+
+
+async def write_long(view: View, field: str, views: Iterable[View]) -> Response:
+    """A document of which the list ``field`` is long: it comes last, and its documents are made one by one."""
+    rest = view.model_dump_json(exclude={field}).encode()
+    body = b'%b,"%b":%b}' % (rest.removesuffix(b"}"), field.encode(), await _write_all(views))
+    return Response(body, media_type="application/json")
+
+
+async def _write_all(views: Iterable[View]) -> bytes:
     parts = []
     for view in views:
         parts.append(view.model_dump_json().encode())
         await breathe()
-    return Response(b"[%b]" % b",".join(parts), media_type="application/json")
+    return b"[%b]" % b",".join(parts)
 
 
 def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any]]:

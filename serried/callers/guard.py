@@ -13,17 +13,21 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serried.callers.lines import Lines
 from serried.callers.reviews import Reviews, TooManyReviewsError
 from serried.kube.errors import ApiError, Forbidden
 from serried.model.ration import Ration
+from serried.observe.bounded import GONE
 from serried.observe.intake import Turn, take_none
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +45,6 @@ _PORT = re.compile(r":\d*\Z")
 _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
 """How many probes are answered without a wait; kubelet and scheduler send a few."""
-
-_MOST_WAITING = 512
-"""How many may wait for what is answered without a token: those who hang up meanwhile are among them."""
 
 _SECONDS = "serried.seconds"
 """Where a request's scope says how long the answer to it may take."""
@@ -70,29 +71,6 @@ class TokenDemand(Enum):
     """Of nobody."""
 
 
-class _Lines:
-    """Where those wait for a turn who show nothing: one address behind itself alone."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By address; a line lasts as long as somebody stands in it."""
-        self._waiting = 0
-
-    async def wait(self, scope: Scope) -> None:
-        """Return when it is this caller's turn, or at once if too many wait already."""
-        if self._waiting >= _MOST_WAITING:
-            return
-        client = scope.get("client")
-        line = self._lines.setdefault(client[0] if client else "", asyncio.Lock())
-        self._waiting += 1
-        try:
-            async with line:
-                await self._turn()
-        finally:
-            self._waiting -= 1
-
-
 class Guard:
     """``app`` for those who may; who is refused waits for a ``turn``, and so do probes of which there are too many."""
 
@@ -107,20 +85,32 @@ class Guard:
         self._app = app
         self._demand = demand
         self._reviews = reviews
-        self._lines = _Lines(turn)
+        self._turn = turn
+        self._lines = Lines(width=1)
         self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        refusal = await self._refuse(scope) if scope["type"] == "http" else None
-        if refusal is not None or self._is_surplus(scope):
-            await self._lines.wait(scope)
-        await (refusal or self._app)(scope, receive, send)
+        answer: ASGIApp = self._app
+        if scope["type"] == "http" and (self._is_surplus(scope) or self._demands(scope)):
+            admission = await _finish_unless_gone(self._admit(scope), scope)
+            if admission is None:
+                return  # nobody reads the answer
+            answer = admission
+        await answer(scope, receive, send)
+
+    async def _admit(self, scope: Scope) -> ASGIApp:
+        """What answers the request: the refusal, or the app; whoever shows nothing has waited for its turn."""
+        refusal = await self._refuse(scope) if scope["path"] not in OPEN_PATHS else None
+        if refusal is not None or scope["path"] in OPEN_PATHS:
+            async with self._lines.of(find_address(scope)).stand():
+                await self._turn()
+        return refusal or self._app
 
     def _is_surplus(self, scope: Scope) -> bool:
         """Whether it is a probe of which there are too many; else it is counted, if it is one."""
-        if scope["type"] != "http" or scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in OPEN_PATHS:
             return False
         if self._probes.delay(self._clock()) > 0:
             return True
@@ -129,8 +119,6 @@ class Guard:
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to one who may not; None for one who may."""
-        if scope["path"] in OPEN_PATHS or not self._demands(scope):
-            return None
         if scope["scheme"] != "https" and not is_loopback(scope):
             return _refuse(400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW)
         if len(scope["path"]) > _MAX_PATH:
@@ -141,9 +129,12 @@ class Guard:
         if len(token) > _MAX_TOKEN:
             return _refuse(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
         scope[_SECONDS] = self._reviews.kept_seconds
-        return await self._review(token, scope["method"].lower(), scope["path"])
+        return await self._review(token, scope)
 
     def _demands(self, scope: Scope) -> bool:
+        """Whether a token has to be shown for it."""
+        if scope["path"] in OPEN_PATHS:
+            return False
         if self._demand is not TokenDemand.REMOTE:
             return self._demand is TokenDemand.ALWAYS
         return not (is_loopback(scope) and names_address(scope["headers"]))
@@ -153,15 +144,16 @@ class Guard:
             return "a bearer token is needed where this is called by a name: ask for localhost or 127.0.0.1, or "
         return "a bearer token is needed here: "
 
-    async def _review(self, token: str, verb: str, path: str) -> Response | None:
+    async def _review(self, token: str, scope: Scope) -> Response | None:
+        verb, path = scope["method"].lower(), scope["path"]
         try:
-            caller = await self._reviews.identify(token)
+            caller = await self._reviews.identify(token, find_address(scope))
             if caller is None:
                 return _refuse(401, "the API server knows no user of this token, or it has expired: " + _HOW)
             if await self._reviews.allows(caller, verb, path):
                 return None
         except TooManyReviewsError:
-            return _refuse(503, "the API server is asked about too many tokens and rights already: try again")
+            return _refuse(503, "too many tokens of your address, or rights of your user, wait for reviews: try again")
         except Forbidden as error:
             log.error("tokens cannot be reviewed", extra={"err": str(error)})
             return _refuse(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
@@ -212,12 +204,30 @@ def is_loopback(scope: Scope) -> bool:
 
     Not the whole of 127.0.0.0/8: a sidecar of a mesh comes from 127.0.0.6 for whoever called it over the network.
     """
-    client = scope.get("client")
     try:
-        address = ipaddress.ip_address(client[0] if client else "")
+        address = ipaddress.ip_address(find_address(scope))
     except ValueError:
         return False
     return (getattr(address, "ipv4_mapped", None) or address) in _LOOPBACK
+
+
+def find_address(scope: Scope) -> str:
+    """From where a caller comes; "" if nobody knows."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _finish_unless_gone(work: Coroutine[Any, Any, T], scope: Scope) -> T | None:
+    """Its result, or None if the caller has hung up meanwhile: then it is cancelled."""
+    task = asyncio.create_task(work)
+    gone: asyncio.Event = scope.get(GONE) or asyncio.Event()
+    watch = asyncio.create_task(gone.wait())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        watch.cancel()
 
 
 def _refuse(status: int, sentence: str) -> Response:

@@ -7,13 +7,15 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import orjson
 from cachetools import TTLCache
 
+from serried.callers.lines import Lines
 from serried.kube.client import ONCE, ApiClient
 from serried.model.ration import Ration
 
@@ -26,11 +28,20 @@ _MOST_KEPT = 4096
 """How many answers are kept of each kind."""
 
 _MOST_OPEN = 16
-"""How many reviews of each kind may wait for the API server."""
+"""How many reviews of each kind may wait for the API server about what was not granted of late."""
+
+_MOST_IN_LINE = 16
+"""How many of one caller may be begun or wait for that."""
+
+_MOST_OF_ONE = 4
+"""How many of one caller may be under way at a time."""
 
 _TOKENS_A_SECOND = 20.0
 _TOKENS_AT_ONCE = 50
-"""How many tokens may be reviewed that were nobody's, or not shown, of late: whoever invents them costs no more."""
+"""How many tokens may be reviewed that were nobody's, or not shown, of late: whoever invents them costs no more.
+
+The others wait: the next is one of another address, if others have come.
+"""
 
 _RIGHTS_A_SECOND = 50.0
 _RIGHTS_AT_ONCE = 200
@@ -47,7 +58,7 @@ _REVIEW_SECONDS = 5.0
 
 
 class TooManyReviewsError(Exception):
-    """So many reviews wait for the API server, or have begun of late, that no other is begun."""
+    """So many reviews of one caller wait until they are begun that no other is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +71,31 @@ class Caller:
 
 
 class Reviews:
-    """Asks the API server; an answer counts for ``kept_seconds``.
+    """Asks the API server; an answer counts for ``kept_seconds``. ``rest`` sleeps.
 
     Raises ApiError or TooManyReviewsError where there is no answer.
     """
 
-    def __init__(self, client: ApiClient, kept_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        kept_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.kept_seconds = kept_seconds
         """For how long an answer counts."""
         self._client = client
         self._salt = secrets.token_bytes(32)
-        tokens, rights = Ration(_TOKENS_A_SECOND, _TOKENS_AT_ONCE), Ration(_RIGHTS_A_SECOND, _RIGHTS_AT_ONCE)
+        tokens = _Door(Ration(_TOKENS_A_SECOND, _TOKENS_AT_ONCE), clock, rest)
+        rights = _Door(Ration(_RIGHTS_A_SECOND, _RIGHTS_AT_ONCE), clock, rest)
         self._callers: _Kept[Caller | None] = _Kept(kept_seconds, clock, tokens)
         self._rights: _Kept[bool] = _Kept(kept_seconds, clock, rights)
 
-    async def identify(self, token: str) -> Caller | None:
-        """Whose token it is; None if it is nobody's, or has expired."""
+    async def identify(self, token: str, address: str) -> Caller | None:
+        """Whose token it is, which comes from this address; None if it is nobody's, or has expired."""
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
-        return await self._callers.find(key, lambda: self._review_token(token))
+        return await self._callers.find(key, address, lambda: self._review_token(token))
 
     async def allows(self, caller: Caller, verb: str, path: str) -> bool:
         """Whether the caller may do this; ``verb`` is the method in small letters, as in a role."""
@@ -91,7 +109,7 @@ class Reviews:
         }
         # Rights may come from any of these: two tokens of one name need not have the same.
         question = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
-        return await self._rights.find(question, lambda: self._review_access(spec))
+        return await self._rights.find(question, caller.name, lambda: self._review_access(spec))
 
     async def _review_token(self, token: str) -> Caller | None:
         status = await self._ask(_TOKENS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
@@ -111,49 +129,77 @@ class Reviews:
         return status if isinstance(status, dict) else {}
 
 
+class _Door:
+    """Lets reviews begin: of each caller few at a time, of all only so often. The callers take turns."""
+
+    def __init__(self, ration: Ration, clock: Callable[[], float], rest: Callable[[float], Awaitable[None]]) -> None:
+        self._ration = ration
+        self._clock = clock
+        self._rest = rest
+        self._lines = Lines(_MOST_OF_ONE)
+        self._places = asyncio.Semaphore(_MOST_OPEN)
+        self._next = asyncio.Lock()
+        """Whoever has it waits for the ration."""
+
+    @asynccontextmanager
+    async def enter(self, caller: str) -> AsyncIterator[None]:
+        """Wait until a review may begin, which the block is. Raises TooManyReviewsError."""
+        line = self._lines.of(caller)
+        if line.length >= _MOST_IN_LINE:
+            raise TooManyReviewsError
+        async with line.stand(), self._places:
+            async with self._next:
+                while (left := self._ration.delay(self._clock())) > 0:
+                    await self._rest(left)
+                self._ration.take()
+            yield
+
+
+@dataclass(slots=True)
+class _Review(Generic[T]):
+    """A review that is under way, or waits until it may begin."""
+
+    task: "asyncio.Task[T]"
+    askers: int = 0
+    """How many want to know."""
+
+
 class _Kept(Generic[T]):
     """Answers by question; those who ask the same at the same time share one review. What is falsy is a refusal."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float], ration: Ration) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float], door: _Door) -> None:
         self._given: TTLCache[object, T] = TTLCache(_MOST_KEPT, seconds, clock)
         self._refused: TTLCache[object, T] = TTLCache(_MOST_KEPT, min(seconds, _REFUSAL_SECONDS), clock)
         self._welcome: TTLCache[object, None] = TTLCache(_MOST_KEPT, _WELCOME_SECONDS, clock)
         """What was granted of late."""
-        self._ration = ration
-        """Of reviews about anything else."""
-        self._clock = clock
-        self._open: dict[object, asyncio.Task[T]] = {}
+        self._door = door
+        """For anything else."""
+        self._open: dict[object, _Review[T]] = {}
 
-    async def find(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
+    async def find(self, question: object, caller: str, review: Callable[[], Awaitable[T]]) -> T:
         for kept in (self._given, self._refused):
             try:
                 return kept[question]
             except KeyError:
                 continue
-        # One who hangs up must not take the answer from the others.
-        return await asyncio.shield(self._begin(question, review))
-
-    def _begin(self, question: object, review: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
         if question not in self._open:
-            self._admit(question)
-            self._open[question] = asyncio.create_task(self._review(question, review), name="review")
-            # An error that nobody waits for any more is nobody's.
-            self._open[question].add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._open[question]
-
-    def _admit(self, question: object) -> None:
-        if len(self._open) >= _MOST_OPEN:
-            raise TooManyReviewsError
-        if question not in self._welcome:
-            if self._ration.delay(self._clock()) > 0:
-                raise TooManyReviewsError
-            self._ration.take()
-
-    async def _review(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
+            task = asyncio.create_task(self._review(question, caller, review), name="review")
+            self._open[question] = _Review(task)
+        found = self._open[question]
+        found.askers += 1
         try:
-            answer = await review()
+            # One who hangs up must not take the answer from the others.
+            return await asyncio.shield(found.task)
         finally:
-            del self._open[question]
+            found.askers -= 1
+            if not found.askers:
+                # At once: whoever asks next must not be told that this one was cancelled.
+                del self._open[question]
+                found.task.cancel()
+
+    async def _review(self, question: object, caller: str, review: Callable[[], Awaitable[T]]) -> T:
+        async with nullcontext() if question in self._welcome else self._door.enter(caller):
+            answer = await review()
         (self._given if answer else self._refused)[question] = answer
         if answer:
             self._welcome[question] = None

@@ -32,6 +32,12 @@ _LINGER_SECONDS = 2.0
 
 _MAX_HEAD_BYTES = 1 << 16
 
+GONE = "serried.gone"
+"""Where a request's scope has the asyncio.Event that is set when its connection has ended.
+
+To ask ``receive`` for that would read the body, and promise to.
+"""
+
 _MOST_WAITING = 16
 """How many requests may wait behind the one that is being answered; clients that wait for answers have none."""
 
@@ -91,6 +97,9 @@ class _Connection(HttpToolsProtocol):
         self._since = self.loop.time()
         """When the connection was of use last, in loop seconds."""
 
+        self._gone = asyncio.Event()
+        """Set at its end."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(cast("asyncio.Transport", _Patient(transport)))
         self._arrival.start(_ARRIVAL_SECONDS)
@@ -102,6 +111,7 @@ class _Connection(HttpToolsProtocol):
             self._make_room(others)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
         self._arrival.stop()
         self._reading.stop()
         self._unset_keepalive_if_required()
@@ -129,6 +139,7 @@ class _Connection(HttpToolsProtocol):
             self._end_after_answers()
             raise _TooManyError  # which ends the parsing of what has arrived
         super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[GONE] = self._gone
         self._since = self.loop.time()
         self._arrival.start(_ARRIVAL_SECONDS)
 

@@ -6,11 +6,11 @@ breathes on its way, which gives the turn to the next reader and the loop to fil
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,6 +22,10 @@ MOST_READERS = 64
 """How many may be answered at a time, streams that go on among them: who comes then is told to come back."""
 
 _RETRY_SECONDS = 5
+
+_ITEMS_BEFORE_BREATH = 100
+
+T = TypeVar("T")
 
 Rest = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
@@ -105,6 +109,14 @@ async def breathe() -> None:
     reader = _reader.get()
     if reader is not None:
         await reader.breathe()
+
+
+async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items that there are now, with breaths between them: later ones may be gone when they come."""
+    for number, item in enumerate(list(items), 1):
+        yield item
+        if number % _ITEMS_BEFORE_BREATH == 0:
+            await breathe()
 
 
 async def rest(seconds: float) -> None:

@@ -73,6 +73,13 @@ class PrometheusMetrics(Metrics):
             "Events that were not written, because the queue was full or the API server refused.",
         )
 
+        self._certificates = self._gauge(
+            "serried_certificate_expiry_timestamp_seconds",
+            "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
+            " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
+            "certificate",
+        )
+
     def watch_restarted(self, resource: str, cause: str) -> None:
         """A watch ended."""
         self._watch_restarts.labels(resource, cause).inc()
@@ -104,6 +111,10 @@ class PrometheusMetrics(Metrics):
     def silent(self, resource: str, seconds: float) -> None:
         """The watch of a resource has said nothing for ``seconds`` now."""
         self._silent.labels(resource).set(seconds)
+
+    def certificates(self, expiries: Mapping[str, float]) -> None:
+        """When the certificates of each use expire, in seconds since 1970."""
+        _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
 
     def before_render(self, sampler: Callable[[], None]) -> None:
         """Call ``sampler`` at each scrape, to set gauges from the state.
@@ -274,12 +285,6 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
             "key",
         )
         self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
-        self._certificates = self._gauge(
-            "serried_certificate_expiry_timestamp_seconds",
-            "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
-            " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
-            "certificate",
-        )
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -373,10 +378,6 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         _set_all(self._reserved_slots, [(("bound",), held.bound), (("waiting",), held.waiting)])
         _set_all(self._reserved_idle, (((resource,), amount) for resource, amount in held.idle.items()))
         self._oldest_reservation.set(held.oldest_seconds)
-
-    def certificates(self, expiries: Mapping[str, float]) -> None:
-        """When the certificates of each use expire, in seconds since 1970."""
-        _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
 
     def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
         """How many members like those planned last the cluster has room for, and one domain of each key at most."""

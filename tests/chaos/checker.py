@@ -243,7 +243,7 @@ async def follow_debug(session: aiohttp.ClientSession, ops: str, seen: Observed)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             groups = None
         if groups is not None:
-            seen.told = {(each["namespace"], each["name"]): each["reason"] for each in groups}
+            seen.told = {(each["namespace"], each["name"]): each["message"] for each in groups}
             seen.told_at = time.monotonic()
         await asyncio.sleep(_DEBUG_SECONDS)
 

@@ -5,7 +5,7 @@ it is ready again. Of a gang it is also the time until ``TAMPERED_SECONDS`` afte
 with on the way. All times are of one monotonic clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 SETTLE_SECONDS = 8.0
@@ -20,8 +20,14 @@ SPLIT_BRAIN = "split brain"
 CLOCK = "clock"
 """The wall clocks of ours are wrong, as if a component were down: by one that is ahead nobody leads."""
 
-BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK})
+SILENCE = "silent watches"
+"""No watch shows the extender anything, as if a component were down: it sees no Lease that is renewed."""
+
+BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK, SILENCE})
 """What keeps a gang from being bound."""
+
+ANYTHING = BINDING | {"controller"}
+"""What keeps a finalizer from being taken away, too."""
 
 Span = tuple[float, float]
 
@@ -58,10 +64,12 @@ class Excuses:
         self.tampered.setdefault(subject, []).append(now)
         self.last_fault = now
 
-    def count_clear(self, since: float, now: float, subjects: Iterable[str] = ()) -> float:
+    def count_clear(
+        self, since: float, now: float, subjects: Iterable[str] = (), components: Collection[str] = BINDING
+    ) -> float:
         """How many of the seconds between two moments are no recovery; of ``subjects`` their own requests count."""
-        spans = [(begun, ended + SETTLE_SECONDS) for name, begun, ended in self.past if name in BINDING]
-        spans += [(begun, now) for name, begun in self.down.items() if name in BINDING]
+        spans = [(begun, ended + SETTLE_SECONDS) for name, begun, ended in self.past if name in components]
+        spans += [(begun, now) for name, begun in self.down.items() if name in components]
         for subject in subjects:
             spans += [(at, at + TAMPERED_SECONDS) for at in self.tampered.get(subject, ())]
         return (now - since) - _measure(spans, since, now)

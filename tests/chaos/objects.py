@@ -45,6 +45,8 @@ class Pod:
     preempted: bool = False
     """Whether it goes for somebody of a higher priority."""
 
+    succeeded: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -118,6 +120,7 @@ def read_pod(raw: Raw) -> Pod:
         milli_cpu=sum(read_milli(each.get("cpu", "0")) for each in requests),
         nominated=status.get("nominatedNodeName", "") if _is_nominated_by_us(metadata) else "",
         preempted=any(each.get("reason") == _PREEMPTED for each in status.get("conditions") or ()),
+        succeeded=status.get("phase") == "Succeeded",
     )
 
 

@@ -81,7 +81,7 @@ class Observed:
     """Since when something holds that the rules ask about."""
 
     told: dict[Name, str] = field(default_factory=dict)
-    """The reasons on ``/debug``."""
+    """The messages on ``/debug``, which begin with the reasons."""
 
     told_at: float = 0.0
     """When they were read last."""

@@ -82,16 +82,17 @@ class ProcessFaults:
             self._cluster.kill(name, SIGKILL)
             return True
 
-    def freeze(self, name: AnyName, seconds: float) -> None:
-        """Let a process stand still for so long."""
+    def freeze(self, name: AnyName, seconds: float) -> bool:
+        """Let a process stand still for so long; False if it does, or is dead."""
         with self._lock:
             if name in self._asleep or not self._cluster.alive[name]:
-                return
+                return False
             self._fall(name)
             self.freezes[name] += 1
             self._asleep.add(name)
             self._cluster.kill(name, SIGSTOP)
         threading.Timer(seconds, self._wake, (name,)).start()
+        return True
 
     def forgive(self) -> None:
         """No process waits longer for its next start because it has ended often."""

@@ -114,6 +114,9 @@ class Proxy:
         self.hear: Callable[[Request], None] | None = None
         """Is told of each request, whatever becomes of it."""
 
+        self._silent_until = -math.inf
+        """Until when no watch shows anything."""
+
         self._target = target
         self._tls = tls
         self._tell = tell
@@ -136,6 +139,10 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
         self._loop.close()
+
+    def silence(self, seconds: float) -> None:
+        """For so long no watch shows anything, those that begin meanwhile among them; then all that was held up."""
+        self._silent_until = time.monotonic() + seconds
 
     async def _listen(self) -> None:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LONGEST_HEAD)
@@ -287,6 +294,7 @@ class Proxy:
             if mishap is Mishap.DELAYED:
                 held_up = time.monotonic()
                 await asyncio.sleep(self.weather.source.uniform(*_DELAY_SECONDS))
+            await asyncio.sleep(max(0.0, self._silent_until - time.monotonic()))
             answers.write(chunk * 2 if mishap is Mishap.DUPLICATED else chunk)
             await answers.drain()
         answers.write(b"0\r\n\r\n")

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tests.chaos.excuses import ANYTHING
 from tests.chaos.objects import Group, Name, Node, Pod
 from tests.chaos.observed import Climb, Observed
 
@@ -156,7 +157,8 @@ def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:
     for group in [*seen.groups.values(), *seen.composites.values()]:
         alive = [pod for pod in seen.members(group.name) if not pod.ended]
         stays = group.deleting and bool(group.finalizers) and not alive
-        took = _count_held(seen, "leaves", group.name, now, holds=stays)
+        held = seen.hold("leaves", group.name, now, holds=stays)
+        took = seen.excuses.count_clear(now - held, now, [_show(group.name)], ANYTHING)
         if took > FINALIZER_SECONDS:
             text = f"is being deleted for {took:.0f} s, held by {', '.join(group.finalizers)}"
             yield Violation("leaked finalizer", _show(group.name), text)
@@ -190,6 +192,26 @@ def find_overlooked_trees(seen: Observed, now: float) -> Iterator[Violation]:
         enough = bool(judged) and len(ready) >= tree.min_groups
         fits = enough and _would_fit(seen, free, tree.key, ready[: tree.min_groups])
         yield from _find_left(seen, "tree fits", tree, now, fits=fits)
+
+
+def find_unrepaired(seen: Observed, now: float) -> Iterator[Violation]:
+    """The same for gangs that were whole and have lost members: others come in their place. Trees are not judged."""
+    free = _find_free(seen)
+    for group in seen.list_gangs():
+        climb = seen.climbs.get(group.name)
+        waits = _is_whole(climb) and not group.parent and "BehindHead" not in seen.told.get(group.name, "")
+        yield from _find_left(seen, "could be mended", group, now, fits=waits and _would_be_whole(seen, free, group))
+
+
+def _would_be_whole(seen: Observed, free: Sequence[Room], group: Group) -> bool:
+    """Whether so many members wait as are missing, and have room where the others run."""
+    members = seen.members(group.name)
+    run = [pod for pod in members if pod.node and not pod.ended and not pod.deleting]
+    missing = group.min_count - len(run) - sum(pod.succeeded for pod in members)
+    waiting = _list_waiting(seen, group)
+    homes = {seen.labels.get(pod.node, {}).get(group.key, "") for pod in run} if group.key else set()
+    near = [room for room in free if not homes or room[0].labels.get(group.key, "") in homes]
+    return 0 < missing <= len(waiting) and _has_room(near, group.key, waiting, missing)
 
 
 def _find_left(seen: Observed, what: str, group: Group, now: float, *, fits: bool) -> Iterator[Violation]:
@@ -263,6 +285,7 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
     find_unrest,
     find_overlooked,
     find_overlooked_trees,
+    find_unrepaired,
 )
 
 
@@ -273,8 +296,9 @@ def list_in_force(seen: Observed, since: float, now: float) -> Iterator[tuple[st
     rests = seen.rest_since is not None
     works = 0.0 if rests else now - since
     yield "half bound", 0.0 if rests else clear
-    for rule in ("orphan", "silent", "leaked finalizer"):
-        yield rule, clear
+    yield "orphan", clear
+    yield "silent", clear
+    yield "leaked finalizer", seen.excuses.count_clear(since, now, components=ANYTHING)
     yield "domain", works
     yield "over-committed", 0.0 if seen.excuses.was_split(now - RACE_SECONDS) else works
     yield "write at rest", now - max(since, seen.rest_since) if seen.rest_since is not None else 0.0

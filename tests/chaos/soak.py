@@ -213,6 +213,8 @@ class Soak:
                 "cluster_at_writes": aimed,
                 "ambushes": sort_ambushes(self._storm.ambushed),
                 "split_brains": self._storm.splits,
+                "long_freezes": self._storm.long_freezes,
+                "silences": self._storm.silences,
                 "clocks": self._clocks.jumps,
             },
             "totals": {

@@ -13,7 +13,7 @@ from bench.cluster.components import Name
 from tests.chaos.aims import read_aim
 from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
-from tests.chaos.excuses import SPLIT_BRAIN
+from tests.chaos.excuses import SILENCE, SPLIT_BRAIN
 from tests.chaos.mishaps import Request
 from tests.chaos.process_faults import ProcessFaults
 from tests.chaos.proxy import Proxy, Trap
@@ -37,8 +37,21 @@ _WRITES = (("POST", "/reservations"), ("PUT", "/reservations"), ("PATCH", "/pods
 No budget selects pods of the load, so victims are deleted. An eviction would be awaited in vain.
 """
 
+_LOOK_SECONDS = 0.1
+_REDRAW_SECONDS = 1.0
+"""How long the begin of a storm waits for a write before it waits for another one."""
+
 _AWAITED_SECONDS = 4.0
 """How long a trap waits for its write before another one may be laid: not each write comes in each storm."""
+
+_LONG_SECONDS = (16.0, 20.0)
+"""How long a process stands still once in eight storms: longer than its Lease lasts."""
+
+_SILENT_SECONDS = 35.0
+"""For how long no watch shows the extender anything, once in eight storms."""
+
+_LEASED: tuple[AnyName, ...] = ("extender", "controller", "scheduler")
+"""Whose work depends on a Lease."""
 
 _JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
 """How far wall clocks are set, in seconds."""
@@ -70,6 +83,12 @@ class Plan:
 
     quiet: float = 12.0
     """How long none but those of watches come after them, once all processes are ready again."""
+
+    snare: float = 5.0
+    """How long a storm waits for each of the writes at which it begins, for while others die hardly any comes.
+
+    0.0 for not at all.
+    """
 
     still: float = STILL_SECONDS
     """How long nothing at all comes after each `STILL_EACH`-th storm."""
@@ -133,7 +152,16 @@ class Storm:
         self._laid = 0.0
         """When the last trap was laid."""
 
+        self._spared: AnyName | None = None
+        """Who is not to be killed until `_spared_until`."""
+        self._spared_until = 0.0
+
+        self._silent_until = 0.0
+        """Until when no watch shows the extender anything; 0.0 while they do."""
+
         self.splits = 0
+        self.long_freezes = 0
+        self.silences = 0
         self.trapped: Counter[str] = Counter()
         """How often the extender was killed at a write, by the write."""
 
@@ -142,10 +170,10 @@ class Storm:
 
     def rage(self, number: int, sample: Callable[[], None]) -> None:
         """The storm of a round; ``sample`` is called now and then."""
+        self._begin_at_writes(sample)
         end = time.monotonic() + self._plan.storm
         self._blow(self._plan.requests, self._plan.changes)
-        if "split" in self._plan.kinds and number % 8 == 2:
-            self._split()
+        self._do_rare(number)
         while time.monotonic() < end:
             for deeds in self._deeds:
                 self._source.choice(deeds)()
@@ -161,6 +189,7 @@ class Storm:
         self._blow(0.0, 0.0 if still else self._plan.changes)
         self._processes.forgive()
         self._await_repair()
+        self._await_sight(sample)
         if not self._processes.await_well(_WELL_SECONDS):
             self._complain("a process did not become ready again")
         end = time.monotonic() + (self._plan.still if still else self._plan.quiet)
@@ -197,7 +226,11 @@ class Storm:
         return [deeds for deeds in (to_processes, to_cluster) if deeds]
 
     def _kill(self) -> None:
-        self._processes.kill(self._source.choice(self._plan.killed))
+        self._kill_unless_spared(self._source.choice(self._plan.killed))
+
+    def _kill_unless_spared(self, name: AnyName) -> bool:
+        spared = name == self._spared and time.monotonic() < self._spared_until
+        return not spared and self._processes.kill(name)
 
     def _freeze(self) -> None:
         self._processes.freeze(self._source.choice(RESTARTED), self._source.uniform(0.3, 4.0))
@@ -208,12 +241,65 @@ class Storm:
     def _strike(self) -> None:
         self._faults.do(self._source.choice(sorted(self._faults.kinds)))
 
+    def _do_rare(self, number: int) -> None:
+        """What comes once in eight rounds, for it lasts."""
+        kinds, place = self._plan.kinds, number % 8
+        if "split" in kinds and place == 2:
+            self._split()
+        if "freezes" in kinds and place == 4:
+            self._freeze_long(_LEASED[number // 8 % len(_LEASED)])
+        if "proxy" in kinds and place == 6:
+            self._silence()
+
+    def _freeze_long(self, name: AnyName) -> None:
+        """It is not killed meanwhile, for that would wake it."""
+        self._processes.await_well(_WELL_SECONDS)
+        seconds = self._source.uniform(*_LONG_SECONDS)
+        self._spared, self._spared_until = name, time.monotonic() + seconds
+        self.long_freezes += self._processes.freeze(name, seconds)
+
+    def _silence(self) -> None:
+        self._note("fall", SILENCE)
+        self._proxies["extender"].silence(_SILENT_SECONDS)
+        self._silent_until = time.monotonic() + _SILENT_SECONDS
+        self.silences += 1
+
+    def _await_sight(self, sample: Callable[[], None]) -> None:
+        """Wait until watches show something again, if they do not."""
+        if self._silent_until == 0.0:
+            return
+        while time.monotonic() < self._silent_until:
+            sample()
+            time.sleep(_LOOK_SECONDS)
+        self._silent_until = 0.0
+        self._note("rise", SILENCE)
+
+    def _begin_at_writes(self, sample: Callable[[], None]) -> None:
+        """The first faults hit writes between plan and bind, if any come: the extender dies, then others are struck."""
+        snares = [self._trap] * ("kills" in self._plan.kinds) + [self._ambush] * ("cluster" in self._plan.kinds)
+        for lay in snares if self._plan.snare else ():
+            deadline = time.monotonic() + self._plan.snare
+            self._lay_anew(lay)
+            while not self._has_sprung() and time.monotonic() < deadline:
+                sample()
+                time.sleep(_LOOK_SECONDS)
+                if not self._has_sprung() and time.monotonic() - self._laid > _REDRAW_SECONDS:
+                    self._lay_anew(lay)
+
+    def _lay_anew(self, lay: Callable[[], None]) -> None:
+        self._proxies["extender"].trap = None
+        lay()
+
+    def _has_sprung(self) -> bool:
+        trap = self._proxies["extender"].trap
+        return trap is None or trap.sprung
+
     def _trap(self) -> None:
         """The extender dies at its next write of some kind."""
         method, part = self._source.choice(_WRITES)
 
         def spring(_request: Request) -> None:
-            if self._processes.kill("extender"):
+            if self._kill_unless_spared("extender"):
                 self.trapped[_name_write(method, part)] += 1
 
         self._lay(Trap(method, part, self._draw_after(), spring))
@@ -235,7 +321,7 @@ class Storm:
 
     def _lay(self, trap: Trap) -> None:
         proxy, now = self._proxies["extender"], time.monotonic()
-        if proxy.trap is None or proxy.trap.sprung or now - self._laid > _AWAITED_SECONDS:
+        if self._has_sprung() or now - self._laid > _AWAITED_SECONDS:
             proxy.trap, self._laid = trap, now
 
     def _draw_after(self) -> bool:

@@ -18,6 +18,7 @@ PLAN = Plan(
     killed=("extender", "extender", "controller"),
     storm=8.0,
     quiet=4.0,
+    snare=2.0,
     alive=12,
     rest=65.0,
 )

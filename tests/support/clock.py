@@ -1,5 +1,7 @@
 """A clock for tests."""
 
+import asyncio
+
 
 class Clock:
     """Monotonic time in seconds that passes only when told to."""
@@ -14,3 +16,8 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Let so much time pass."""
         self.now += seconds
+
+    async def rest(self, seconds: float) -> None:
+        """Let so much time pass, and others have their turn. Some always passes, as in a real sleep."""
+        self.advance(max(seconds, 1e-6))
+        await asyncio.sleep(0)

@@ -24,6 +24,7 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
         yield from _check_caches(seen.selfcheck)
         yield from _check_holding(seen)
         yield from _check_marked(seen.selfcheck)
+        yield from _check_certificates(seen.selfcheck)
     if seen.skew_seconds is not None and abs(seen.skew_seconds) > _SKEW_SECONDS:
         lost = abs(seen.skew_seconds) > _LOST_SKEW_SECONDS
         ahead = "ahead of" if seen.skew_seconds > 0 else "behind"
@@ -86,6 +87,13 @@ def _check_marked(selfcheck: Any) -> Iterator[Finding]:
     if selfcheck.get("isolation", {}).get("isolated") and unmarked:
         what = f"{unmarked} members have no marker: the scheduler does not ask about them, and binds each alone"
         yield _find(Severity.ERROR, "markers", what, "apply manifests/kustomize/marker, then delete these pods")
+
+
+def _check_certificates(selfcheck: Any) -> Iterator[Finding]:
+    for use, found in sorted(selfcheck.get("certificates", {}).items()):
+        if warning := found.get("warning"):
+            fix = "replace the file; no restart is needed"
+            yield _find(Severity.WARNING, f"certificate ({use})", warning.removesuffix(f". {fix.capitalize()}"), fix)
 
 
 def _find(severity: Severity, where: str, what: str, fix: str) -> Finding:

@@ -31,6 +31,10 @@ class Operations:
         self.app.include_router(whatif_routes(world.core))
         self.app.add_api_route("/endless", self._answer_endlessly)
         self.app.add_api_route("/deaf", self._wait, methods=["POST"])
+        self.app.add_api_route("/patient", self._watch_caller, methods=["POST"])
+        self.watched = 0
+        self.gone = 0
+        """How many of those who are watched have hung up."""
         self.sent = 0
         self.streams = 0
         """How many answers without end there are now."""
@@ -54,6 +58,11 @@ class Operations:
 
     async def _wait(self, request: Request) -> None:
         await asyncio.sleep(10 * SOON)
+
+    async def _watch_caller(self, request: Request) -> None:
+        self.watched += 1
+        await request.scope[bounded.GONE].wait()
+        self.gone += 1
 
     @property
     def connections(self) -> int:
@@ -285,3 +294,14 @@ async def test_an_answer_ends_with_its_connection_also_where_others_wait_behind_
     await until(lambda: operations.streams == 1)
     await line.close()
     await until(lambda: operations.streams == 0)
+
+
+async def test_an_application_can_see_that_its_caller_has_hung_up_and_reads_nothing_for_that(
+    operations: Operations,
+) -> None:
+    line = await operations.connect()
+    await line.send(b"POST /patient HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+    await until(lambda: operations.watched == 1)
+    assert operations.gone == 0
+    await line.close()
+    await until(lambda: operations.gone == 1)

@@ -93,6 +93,7 @@ MAY_NOT_SAY: list[tuple[Json, str]] = [
     ({"status": {"podIPs": [{"ip": "10.0.0.1"}]}}, "nothing of the status of pods but"),
     ({"status": {"containerStatuses": []}, "metadata": {"labels": {"app": "b"}}}, "not change the metadata of pods"),
     ({"status": {"message": "done"}}, "nothing of the status of pods but"),
+    ({"status": {"resize": "Infeasible"}}, "nothing of the status of pods but"),
     ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "no conditions of pods but DisruptionTarget"),
     ({"metadata": {"annotations": {"note": "yours"}}}, "not change the metadata of pods with their status"),
     ({"metadata": {"finalizers": ["example.com/x"]}}, "not change the metadata of pods with their status"),
@@ -102,6 +103,14 @@ MAY_NOT_SAY: list[tuple[Json, str]] = [
 @pytest.mark.parametrize(("patch", "message"), MAY_NOT_SAY)
 def test_the_extender_may_say_nothing_else_of_a_pod(server: Server, held: str, patch: Json, message: str) -> None:
     assert message in server.status_refusal("/api/v1/namespaces/default/pods/held", patch)
+
+
+def test_the_extender_may_not_say_which_claim_a_pod_has(server: Server) -> None:
+    claim = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    server.write("apply", changed(pod("claiming"), "resourceClaims", [claim]))
+    said = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "of-another"}]}}
+    refusal = server.status_refusal("/api/v1/namespaces/default/pods/claiming", said)
+    assert "nothing of the status of pods but" in refusal
 
 
 def test_others_may_write_statuses(server: Server, held: str) -> None:

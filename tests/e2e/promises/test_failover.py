@@ -61,9 +61,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
-    made = Pairs(bare, tmp_path_factory.mktemp("pairs"))
+@contextmanager
+def two_pairs(cluster: Cluster, directory: Path) -> Iterator[Pairs]:
+    """One of them leads."""
+    made = Pairs(cluster, directory)
     try:
         for _ in range(2):
             made.run_another()
@@ -71,6 +72,12 @@ def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def pairs(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    with two_pairs(bare, tmp_path_factory.mktemp("pairs")) as made:
+        yield made
 
 
 def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
-from bench.readers import CASES, Case, Scheme, ask, connect, serving
+from bench.readers import CASES, Case, Scheme, Shown, ask, connect, serving
 
 PAGE = "/debug/nodes?limit=2"
 
@@ -17,13 +17,13 @@ def make_app() -> FastAPI:
     return app
 
 
-async def ask_once(scheme: Scheme, path: str, token: str | None) -> int:
+async def ask_once(scheme: Scheme, path: str, shown: Shown) -> int:
     """The status of what one reader is answered."""
 
     def read(port: int) -> int:
         connection = connect(port, scheme)
         try:
-            return ask(connection, path) if token is None else ask(connection, path, token)
+            return ask(connection, path, shown)
         finally:
             connection.close()
 
@@ -33,17 +33,18 @@ async def ask_once(scheme: Scheme, path: str, token: str | None) -> int:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize(
-    ("path", "token", "status"),
+    ("path", "shown", "status"),
     [
-        pytest.param(PAGE, None, 200, id="a reader"),
-        pytest.param(PAGE, "another", 401, id="somebody with a token of nobody"),
-        pytest.param("/debug/secret", None, 403, id="a reader of what the case does not name"),
+        pytest.param(PAGE, "good", 200, id="a reader"),
+        pytest.param(PAGE, "invented", 401, id="somebody with a token of nobody"),
+        pytest.param(PAGE, "none", 401, id="somebody without one"),
+        pytest.param("/debug/secret", "good", 403, id="a reader of what the case does not name"),
     ],
 )
 async def test_readers_pass_the_guard_and_nobody_else_does(
-    scheme: Scheme, path: str, token: str | None, status: int
+    scheme: Scheme, path: str, shown: Shown, status: int
 ) -> None:
-    assert await ask_once(scheme, path, token) == status
+    assert await ask_once(scheme, path, shown) == status
 
 
 def test_one_case_is_by_tls_and_the_same_without_it() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ from serried.callers.guard import Guard, TokenDemand, names_address, read_second
 from serried.callers.reviews import Reviews
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
+from serried.observe.bounded import GONE
 from tests.support.clock import Clock
 from tests.support.court import Court
 
@@ -63,7 +64,8 @@ class House:
         app.post("/debug/queue")(self._answer)
         app.get("/debug/stream")(self._tell_seconds)
         self.turns = Turns()
-        self.guard = Guard(app, demand, Reviews(self.court.client(), KEPT, self.clock), self.turns.take, self.clock)
+        reviews = Reviews(self.court.client(), KEPT, self.clock, self.clock.rest)
+        self.guard = Guard(app, demand, reviews, self.turns.take, self.clock)
 
     async def _answer(self) -> str:
         return "answered"
@@ -229,31 +231,55 @@ class TestByWhichNameTheyComeByLoopback:
 
 
 class TestWhatStrangersHaveForNothing:
-    async def test_of_a_thousand_invented_tokens_few_are_reviewed(self, house: House) -> None:
-        statuses = [(await house.ask(token=f"invented-{number}")).status_code for number in range(1_000)]
-        assert len(house.court.asked) == 50
-        assert statuses == [401] * 50 + [503] * 950
-        house.clock.advance(1.0)
-        for number in range(100):
-            await house.ask(token=f"another-{number}")
-        assert len(house.court.asked) == 70
+    async def test_invented_tokens_are_reviewed_only_so_often(self, house: House) -> None:
+        begun = house.clock()
+        statuses = {(await house.ask(token=f"invented-{number}")).status_code for number in range(250)}
+        assert (statuses, len(house.court.asked)) == ({401}, 250)
+        assert house.clock() - begun == pytest.approx((250 - 50) / 20)
+
+    async def test_who_invents_tokens_keeps_no_other_address_from_showing_a_new_one(self, house: House) -> None:
+        house.court.open.clear()
+        crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(200)]
+        await until(lambda: sum(ask.done() for ask in crowd) == 184)
+        assert len(house.court.asked) == 4, "of one address four reviews are under way, and twelve wait"
+        other = asyncio.create_task(house.ask(peer=("10.0.0.10", 1)))
+        await until(lambda: len(house.court.asked) == 5)
+        house.court.open.set()
+        assert (await other).status_code == 200
+        assert sorted({(await ask).status_code for ask in crowd}) == [401, 503]
 
     async def test_who_was_known_is_still_answered_and_reviewed_anew_when_it_is_time(self, house: House) -> None:
         await house.ask()
         house.clock.advance(KEPT)
-        for number in range(100):
-            await house.ask(token=f"invented-{number}")
-        assert (await house.ask(token="invented")).headers["retry-after"] == "5"
-        assert (await house.ask()).status_code == 200
-        assert house.court.asked[-2:] == ["TokenReview", "SubjectAccessReview"]
+        house.court.open.clear()
+        crowd = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(100)]
+        await until(lambda: sum(ask.done() for ask in crowd) == 84)
+        assert next(ask for ask in crowd if ask.done()).result().headers["retry-after"] == "5"
+        known = asyncio.create_task(house.ask())
+        await until(lambda: house.court.asked.count("TokenReview") == 6)
+        house.court.open.set()
+        assert (await known).status_code == 200
+        await asyncio.gather(*crowd)
 
-    async def test_of_a_thousand_invented_paths_few_are_reviewed(self, house: House) -> None:
-        for number in range(1_000):
-            await house.ask(f"/debug/{number}")
-        assert house.court.asked.count("SubjectAccessReview") == 200
-        assert (await house.ask()).status_code == 503
-        house.clock.advance(1.0)
-        assert (await house.ask()).status_code == 200
+    async def test_invented_paths_are_reviewed_only_so_often(self, house: House) -> None:
+        begun = house.clock()
+        for number in range(500):
+            assert (await house.ask(f"/debug/{number}")).status_code == 403
+        assert house.clock() - begun == pytest.approx((500 - 200) / 50)
+
+    async def test_who_invents_paths_keeps_no_other_user_from_a_new_one(self, house: House) -> None:
+        house.court.users["of-another"] = "jane"
+        house.court.grants.add(("jane", "get", "/debug/nodes"))
+        await house.ask()
+        await house.ask(token="of-another")
+        house.court.open.clear()
+        crowd = [asyncio.create_task(house.ask(f"/debug/{number}")) for number in range(100)]
+        await until(lambda: sum(ask.done() for ask in crowd) == 84)
+        other = asyncio.create_task(house.ask("/debug/nodes", "of-another"))
+        await until(lambda: house.court.specs[-1]["user"] == "jane")
+        house.court.open.set()
+        assert (await other).status_code == 200
+        await asyncio.gather(*crowd)
 
     async def test_refusals_wait_for_their_turn_each_address_behind_itself_alone(self, house: House) -> None:
         house.turns.hold()
@@ -267,12 +293,45 @@ class TestWhatStrangersHaveForNothing:
         house.turns.give(99)
         assert {(await ask).status_code for ask in crowd} == {401}
 
-    async def test_so_many_wait_and_no_more(self, house: House) -> None:
+    async def test_who_hangs_up_leaves_the_line(self, house: House) -> None:
         house.turns.hold()
-        crowd = [asyncio.create_task(house.ask(token="")) for _ in range(600)]
-        await until(lambda: sum(ask.done() for ask in crowd) == 88)
-        house.turns.give(600)
-        assert {(await ask).status_code for ask in crowd} == {401}
+        gone = [Caller(house.guard) for _ in range(1_000)]
+        stays = asyncio.create_task(house.ask(token=""))
+        await until(lambda: house.turns.asked == 1)
+        for caller in gone:
+            caller.hang_up()
+        await until(lambda: all(caller.answer.done() for caller in gone))
+        assert not any(caller.sent for caller in gone)
+        house.turns.give(1)
+        assert (await stays).status_code == 401
+
+    async def test_with_whom_hangs_up_the_review_of_an_invented_token_ends(self, house: House) -> None:
+        house.court.open.clear()
+        peers = [(f"10.0.1.{number}", 1) for number in range(100)]
+        gone = [Caller(house.guard, f"invented-{peer}", peer) for peer in peers]
+        await until(lambda: len(house.court.asked) == 16)
+        stays = asyncio.create_task(house.ask())
+        for caller in gone:
+            caller.hang_up()
+        await until(lambda: len(house.court.asked) == 17)
+        house.court.open.set()
+        assert (await stays).status_code == 200
+        assert not any(caller.sent for caller in gone)
+
+    async def test_who_shows_a_token_again_that_another_has_just_left_is_answered(self, house: House) -> None:
+        house.court.open.clear()
+        gone = Caller(house.guard, TOKEN)
+        await until(lambda: len(house.court.asked) == 1)
+        gone.hang_up()
+        await gone.answer
+        again = asyncio.create_task(house.ask())
+        house.court.open.set()
+        assert (await again).status_code == 200
+
+    async def test_nothing_is_read_of_who_is_refused(self, house: House) -> None:
+        sender = Caller(house.guard)
+        await sender.answer
+        assert (sender.read, sender.sent[0]["status"]) == (0, 401)
 
     async def test_of_too_many_probes_some_wait_until_time_has_passed(self, house: House) -> None:
         for _ in range(100):
@@ -342,11 +401,13 @@ class TestWhatIsKept:
 
     async def test_invented_tokens_cost_the_api_server_no_more_than_a_few_reviews_at_a_time(self, house: House) -> None:
         house.court.open.clear()
-        asks = [asyncio.create_task(house.ask(token=f"invented-{number}")) for number in range(200)]
-        await until(lambda: sum(ask.done() for ask in asks) == 184)
+        peers = [(f"10.0.1.{number}", 1) for number in range(50)]
+        asks = [asyncio.create_task(house.ask(token=f"invented-{peer}", peer=peer)) for peer in peers]
+        await until(lambda: len(house.court.asked) >= 16)
+        await asyncio.sleep(0.01)
         assert len(house.court.asked) == 16
         house.court.open.set()
-        assert sorted({(await ask).status_code for ask in asks}) == [401, 503]
+        assert {(await ask).status_code for ask in asks} == {401}
 
     async def test_neither_what_is_kept_nor_the_log_has_a_token(
         self, house: House, caplog: pytest.LogCaptureFixture
@@ -389,6 +450,31 @@ class TestTheApiServerIsDown:
         house.court.error = Forbidden("POST reviews", Failure(403, "Forbidden", "cannot create tokenreviews"))
         answer = await house.ask()
         assert (answer.status_code, "manifests/kustomize/rbac" in answer.text) == (503, True)
+
+
+class Caller:
+    """One request as our server tells of it, which may hang up; "" is no token."""
+
+    def __init__(self, guard: Guard, token: str = "", peer: tuple[str, int] = AWAY) -> None:
+        self.sent: list[MutableMapping[str, Any]] = []
+        self.read = 0
+        """How much of the request was read."""
+        self._gone = asyncio.Event()
+        headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        about = {"type": "http", "path": "/metrics", "method": "GET", "scheme": "https", GONE: self._gone}
+        self.answer = asyncio.create_task(
+            guard(about | {"headers": headers, "client": peer}, self._receive, self._send)
+        )
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        self.read += 1
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        self.sent.append(message)
 
 
 async def until(happened: Callable[[], bool]) -> None:

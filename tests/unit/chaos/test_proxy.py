@@ -1,6 +1,7 @@
 """The fault-injecting proxy: each mishap is what its name says, and without one nothing is changed."""
 
 import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
@@ -182,6 +183,13 @@ def test_a_busy_watch_is_not_held_up_at_each_change(stage: Stage, monkeypatch: p
     stage.proxy.weather.changes = 1.0
     assert stage.watch().content == CHANGE * 3
     assert stage.proxy.weather.counted == {Mishap.DELAYED: 1}
+
+
+def test_in_a_silence_a_watch_shows_nothing_and_then_all_of_it(stage: Stage) -> None:
+    stage.proxy.silence(0.3)
+    begun = time.monotonic()
+    assert stage.watch().content == CHANGE * 3
+    assert time.monotonic() - begun >= 0.29
 
 
 def test_a_watch_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

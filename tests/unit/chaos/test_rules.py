@@ -314,6 +314,18 @@ def a_tree_that_fits_without_one_of_its_groups_is_left_waiting(scene: Scene) -> 
     scene.wait(92)
 
 
+def a_gang_that_has_lost_one_is_not_mended(scene: Scene) -> None:
+    all_are_bound_at_once(scene)
+    scene.pod("g-1", "n1", gone=True)
+    scene.pod("g-2")
+    scene.wait(92)
+
+
+def a_gang_that_has_lost_one_is_not_mended_in_its_rack(scene: Scene) -> None:
+    scene.group("g", spec={"schedulingConstraints": {"topology": [{"key": RACK}]}})
+    a_gang_that_has_lost_one_is_not_mended(scene)
+
+
 BROKEN: list[tuple[Tale, str]] = [
     (one_of_two_is_bound, "half bound"),
     (one_is_bound_long_after_a_recovery, "half bound"),
@@ -347,6 +359,8 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_tree_that_fits_is_left_waiting, "overlooked"),
     (a_tree_that_fits_in_one_rack_is_left_waiting, "overlooked"),
     (a_tree_that_fits_without_one_of_its_groups_is_left_waiting, "overlooked"),
+    (a_gang_that_has_lost_one_is_not_mended, "overlooked"),
+    (a_gang_that_has_lost_one_is_not_mended_in_its_rack, "overlooked"),
 ]
 
 
@@ -395,6 +409,30 @@ def a_whole_gang_loses_one(scene: Scene) -> None:
     all_are_bound_at_once(scene)
     scene.pod("g-1", "n1", gone=True)
     scene.wait(60)
+
+
+def a_gang_waits_for_room_in_its_rack_to_be_mended(scene: Scene) -> None:
+    scene.group("g", spec={"schedulingConstraints": {"topology": [{"key": RACK}]}})
+    all_are_bound_at_once(scene)
+    scene.pod("g-1", "n1", gone=True)
+    scene.pod("g-2")
+    scene.pod("other", "n1", cpu="3", group="")
+    scene.wait(92)
+
+
+def a_gang_is_mended_behind_the_head(scene: Scene) -> None:
+    all_are_bound_at_once(scene)
+    scene.pod("g-1", "n1", gone=True)
+    scene.pod("g-2")
+    scene.seen.told[("ns", "g")] = "Broken: 1 of 2 members run; BehindHead: room is kept"
+    scene.wait(92)
+
+
+def a_gang_whose_first_member_has_succeeded_has_a_late_one(scene: Scene) -> None:
+    all_are_bound_at_once(scene)
+    scene.pod("g-1", "n1", status={"phase": "Succeeded"})
+    scene.pod("g-2")
+    scene.wait(92)
 
 
 def a_member_is_deleted_in_the_burst(scene: Scene) -> None:
@@ -583,6 +621,9 @@ SOUND: list[Tale] = [
     all_are_bound_after_a_recovery,
     a_binding_was_lost_on_the_way,
     a_whole_gang_loses_one,
+    a_gang_waits_for_room_in_its_rack_to_be_mended,
+    a_gang_is_mended_behind_the_head,
+    a_gang_whose_first_member_has_succeeded_has_a_late_one,
     a_member_is_deleted_in_the_burst,
     a_node_is_deleted_in_the_burst,
     a_node_is_cordoned_before_the_burst,

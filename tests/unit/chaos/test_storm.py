@@ -11,12 +11,13 @@ import pytest
 
 from tests.chaos import storm
 from tests.chaos.aims import ANYBODY, Aim
+from tests.chaos.excuses import SILENCE
 from tests.chaos.mishaps import Request, Weather
 from tests.chaos.rules import FIT_SECONDS
 from tests.chaos.soak import sort_ambushes
 from tests.chaos.storm import KINDS, Plan, Storm
 
-QUICK = {"storm": 0.05, "quiet": 0.0, "still": 0.0, "pause": (0.0, 0.002)}
+QUICK = {"storm": 0.05, "quiet": 0.0, "snare": 0.0, "still": 0.0, "pause": (0.0, 0.002)}
 BINDING = Request("POST", "/api/v1/namespaces/chaos-1/pods/keyed-00001-0/binding", b'{"target":{"name":"n1"}}')
 
 
@@ -26,6 +27,10 @@ class Way:
     def __init__(self) -> None:
         self.weather = Weather(Random(1))
         self.trap: Any = None
+        self.silences: list[float] = []
+
+    def silence(self, seconds: float) -> None:
+        self.silences.append(seconds)
 
 
 class World:
@@ -41,10 +46,10 @@ class World:
         self.done[f"kill {name}"] += 1
         return True
 
-    def freeze(self, name: str, seconds: float) -> None:
-        self.done["freeze"] += 1
-        assert name
-        assert 0.3 <= seconds <= 4.0
+    def freeze(self, name: str, seconds: float) -> bool:
+        self.done["freeze" if seconds < 15 else f"long freeze of {name}"] += 1
+        assert 0.3 <= seconds <= 20.0
+        return True
 
     def do(self, kind: str, aim: Aim = ANYBODY) -> bool:
         self.done[kind] += 1
@@ -78,6 +83,7 @@ class Stage:
         self.world = World()
         self.proxies = {"extender": Way(), "controller": Way(), "scheduler": Way()}
         self.complaints: list[str] = []
+        self.notes: list[tuple[str, str]] = []
         anything = cast("Any", self.world)
         self.storm = Storm(
             Plan(seed=1, rounds=1, kinds=kinds, **cast("Any", QUICK | times)),
@@ -88,7 +94,7 @@ class Stage:
             clocks=anything,
             source=Random(3),
             directory=Path(),
-            note=lambda _what, _about: None,
+            note=lambda what, about: self.notes.append((what, about)),
             complain=self.complaints.append,
         )
 
@@ -214,3 +220,54 @@ def test_a_trap_kills_the_extender_at_a_write_and_stays_until_then() -> None:
     trap.sprung = True
     assert sum(stage.storm.trapped.values()) == 1
     stage.rage(lambda: stage.proxies["extender"].trap is not trap)
+
+
+def test_a_storm_begins_with_a_death_at_a_write_and_a_strike_at_one_that_it_waits_for() -> None:
+    stage = Stage("kills", "cluster", snare=60.0, storm=0.0)
+    proxy, laid = stage.proxies["extender"], []
+
+    def write() -> None:
+        laid.append(proxy.trap.resets)
+        proxy.trap.sprung = True
+
+    stage.storm.rage(0, write)
+    assert laid == [True, False]
+
+
+def test_a_storm_waits_for_other_writes_where_one_does_not_come_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storm, "_REDRAW_SECONDS", 0.01)
+    stage, traps = Stage("kills", snare=3.0, storm=0.0), []
+    stage.storm.rage(0, lambda: traps.append(stage.proxies["extender"].trap))
+    assert len({(trap.method, trap.part) for trap in traps}) > 1
+
+
+def test_in_each_eighth_storm_one_that_has_a_lease_stands_still_for_longer_than_that_lasts() -> None:
+    stage = Stage("freezes", storm=0.0)
+    for number in range(24):
+        stage.storm.rage(number, lambda: None)
+    leased = ("extender", "controller", "scheduler")
+    assert stage.world.done == {f"long freeze of {name}": 1 for name in leased}
+    assert stage.storm.long_freezes == 3
+
+
+def test_whoever_stands_still_for_long_is_not_killed_meanwhile() -> None:
+    stage = Stage("kills", "freezes", storm=0.5)
+    stage.storm.rage(4, lambda: None)
+    assert stage.world.done["long freeze of extender"] == 1
+    assert stage.world.done["kill controller"] > 0
+    assert "kill extender" not in stage.world.done
+
+
+def test_in_each_eighth_storm_no_watch_shows_anything_until_its_calm_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storm, "_SILENT_SECONDS", 0.2)
+    stage = Stage("proxy", storm=0.0)
+    for number in range(7):
+        stage.storm.rage(number, lambda: None)
+    assert stage.proxies["extender"].silences == [0.2]
+    assert stage.notes == [("fall", SILENCE)]
+    begun = time.monotonic()
+    stage.storm.calm_down(6, lambda: None)
+    assert stage.notes == [("fall", SILENCE), ("rise", SILENCE)]
+    assert time.monotonic() - begun > 0.1

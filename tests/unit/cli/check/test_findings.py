@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.debug.selfcheck import describe_certificates
+from serried.callers.certificates import Use
 from serried.cli.check.cluster import POLICIES
 from serried.cli.check.examination import examine
 from serried.cli.check.findings import Area, Finding, Severity
@@ -30,6 +32,7 @@ WARNING = Severity.WARNING
 MARKER = "scheduling.serried.dev/member"
 BIND_MARKER = "scheduling.serried.dev/member-bind"
 LEASES = "coordination.k8s.io"
+DAY = 86_400.0
 
 
 def deny(*rights: Right) -> Change:
@@ -321,6 +324,13 @@ MISTAKES = [
         "3 members have no marker",
         "manifests/kustomize/marker",
         id="members without markers",
+    ),
+    pytest.param(
+        say(certificates=describe_certificates({Use.SERVING: 2 * DAY}, DAY)),
+        WARNING,
+        "the certificate in --tls-cert-file expires in 1.0 days; then",
+        "replace the file; no restart is needed",
+        id="a certificate that expires soon",
     ),
     pytest.param(
         without_policy("serried-extender-pods"),

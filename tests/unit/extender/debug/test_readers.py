@@ -49,7 +49,7 @@ def list_pages(world: Harness) -> set[tuple[str, str]]:
     app.include_router(live)
     pages = {(verb, path) for path, verbs in app.openapi()["paths"].items() for verb in verbs}
     pages |= {("get", f"/debug{route.path.removeprefix('/debug')}") for route in list_endpoints(live.routes)}
-    pages |= {("get", "/docs"), ("get", "/openapi.json")}
+    pages |= {("get", "/openapi.json")}
     return {(verb, re.sub(r"{[^}]*}", "x", path)) for verb, path in pages if path not in OPEN_PATHS}
 
 
