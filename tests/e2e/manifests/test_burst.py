@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from itertools import cycle
 
@@ -18,6 +19,7 @@ CONNECTIONS = 8
 work of a client grows with the product of its requests and its connections, so there are many small ones."""
 
 PODS = "/api/v1/namespaces/default/pods"
+FLOW = "serried-bindings"
 
 
 def member(index: int) -> Json:
@@ -42,17 +44,34 @@ async def send(server: Server, account: str) -> tuple[Counter[int], set[str]]:
     return Counter(answer.status_code for answer in answers), flows
 
 
-def test_two_thousand_bindings_at_once_are_all_taken(server: Server) -> None:
+@pytest.fixture
+def members(server: Server) -> Iterator[None]:
+    """As many pods as there are Bindings, and their node. No kubelet plays it: what is measured is the API server."""
     api = server.cluster.api
-    # No kubelet plays this node: what is measured is the API server.
     api.post("/api/v1/nodes", {"metadata": {"name": "burst"}, "spec": {"unschedulable": True}})
     for index in range(BINDINGS):
         api.post(PODS, member(index))
-    try:
-        statuses, flows = asyncio.run(send(server, "serried"))
-        assert statuses == {201: BINDINGS}
-        assert flows == {server.get("flowschema", "serried-bindings")["metadata"]["uid"]}
-    finally:
-        for index in range(BINDINGS):
-            api.request("DELETE", f"{PODS}/burst-{index}?gracePeriodSeconds=0")
-        api.request("DELETE", "/api/v1/nodes/burst")
+    yield
+    for index in range(BINDINGS):
+        api.request("DELETE", f"{PODS}/burst-{index}?gracePeriodSeconds=0")
+    api.request("DELETE", "/api/v1/nodes/burst")
+
+
+@pytest.fixture
+def ordinary(server: Server) -> Iterator[None]:
+    """The extender's account is one among the others."""
+    server.run("delete", "flowschema", FLOW)
+    yield
+    server.apply("policies")
+
+
+def test_two_thousand_bindings_at_once_are_all_taken(server: Server, members: None) -> None:
+    statuses, flows = asyncio.run(send(server, "serried"))
+    assert statuses == {201: BINDINGS}
+    assert flows == {server.get("flowschema", FLOW)["metadata"]["uid"]}
+
+
+def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordinary: None, members: None) -> None:
+    statuses, _ = asyncio.run(send(server, "serried"))
+    assert statuses[429]
+    assert set(statuses) == {201, 429}
