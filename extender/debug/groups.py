@@ -1,6 +1,6 @@
 """``/debug/groups``: how each group stands, and one of them in full."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -284,8 +284,8 @@ async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]
 def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     group = core.store.groups.get(key)
     state = core.groups.states.get(key)
+    # Not by classify(), which sorts: a reader holds the loop meanwhile.
     members = core.store.members.of_group(key)
-    group_members = core.store.members.classify(key)
     verdict = state.verdict if state is not None else None
     return GroupView(
         namespace=key.namespace,
@@ -295,12 +295,12 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
         members=len(members),
-        placed=group_members.placed,
-        waiting=len(group_members.waiting) + len(group_members.gated) + len(group_members.refused),
+        placed=count_placed(core, key),
+        waiting=sum(pod.pending and pod.scheduler in core.store.schedulers for pod in members),
         priority=core.store.priorities.of_group(key),
         preempts=core.store.priorities.may_preempt(key),
         topologyKey=(group.topology_key or "") if group else "",
-        domain=find_domain(core, group, state, group_members.bound),
+        domain=find_domain(core, group, state, members),
         state=name_state(state),
         reason=verdict.reason.value if verdict else "",
         message=render(verdict) if verdict else "",
@@ -323,13 +323,18 @@ def name_state(state: GroupState | None) -> str:
     return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
 
 
-def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, bound: tuple[Pod, ...]) -> str:
+def count_placed(core: Core, key: GroupKey) -> int:
+    """How many members count toward the quorum, in all PodGroups of a tree together."""
+    return sum(core.store.members.count_placed(key).values())
+
+
+def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, members: Iterable[Pod]) -> str:
     """The domain that a group is in, or planned for; "" where it asks for none."""
     if group is None or group.topology_key is None:
         return ""
     if state is not None and state.cycle is not None:
         return state.cycle.reservation.domain
-    nodes = (core.store.nodes.get(pod.node) for pod in bound)
+    nodes = (core.store.nodes.get(pod.node) for pod in members if pod.bound and not pod.deleting)
     return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
 
 

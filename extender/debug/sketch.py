@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from extender.core import Core
-from extender.debug.groups import find_domain, name_state
+from extender.debug.groups import count_placed, find_domain, name_state
 from extender.debug.places import Place, Places
 from extender.debug.tables import Row, Table
 from extender.scheduling.backfill import Head
@@ -266,7 +266,7 @@ class Sketch:
 
     def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:
         store = self._core.store
-        members = store.members.classify(key)
+        members = store.members.of_group(key)
         verdict = state.verdict if state is not None else None
         since = state.first_seen if state is not None else self._core.clock()
         return (
@@ -277,11 +277,11 @@ class Sketch:
             verdict.reason.value if verdict is not None else "",
             render(verdict)[:_MAX_TEXT] if verdict is not None else "",
             (group.policy.min_count or 0) if group is not None else 0,
-            len(store.members.of_group(key)),
-            members.placed,
+            len(members),
+            count_placed(self._core, key),
             store.priorities.of_group(key),
             (group.topology_key or "") if group is not None else "",
-            find_domain(self._core, group, state, members.bound),
+            find_domain(self._core, group, state, members),
             self._core.queue.backfill.tell_time(since),
         )
 
