@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import StreamingResponse
+from pydantic import ConfigDict
 
 from extender.core import Core
 from extender.debug.slices import Slices, TooLongError, join
@@ -33,6 +34,8 @@ class Form(StrEnum):
 
 class SnapshotView(View):
     """The file; what else is in it has the fields of `serried.model.capture.Capture`."""
+
+    model_config = ConfigDict(extra="allow")
 
     version: int
     """The version of the format."""
@@ -63,6 +66,12 @@ _EXAMPLE = SnapshotView(
 _TYPES = {Form.JSON: ("application/json", "json"), Form.GZIP: ("application/gzip", "json.gz")}
 
 
+def _describe_answer() -> dict[int | str, dict[str, Any]]:
+    responses = exemplify(_EXAMPLE)
+    responses[200]["content"][_TYPES[Form.GZIP][0]] = {"schema": {"type": "string", "format": "binary"}}
+    return responses
+
+
 def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
@@ -73,7 +82,7 @@ def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -
         "/snapshot",
         response_model=SnapshotView,
         responses={
-            **exemplify(_EXAMPLE),
+            **_describe_answer(),
             400: {"description": "The answer says how a group is named."},
             404: {"description": "The group is not known."},
             503: {"description": f"It took more than {_LIMIT_SECONDS:.0f} s of work."},

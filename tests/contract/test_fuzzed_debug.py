@@ -1,7 +1,7 @@
 """The routes of /debug under what their own OpenAPI allows, and much that it does not.
 
-Every answer has a status that the document names and, through FastAPI's own check, the shape that it names; it comes in
-a bounded time, and leaves the state as it was.
+Every answer has a status that the document names and the shape that it names; it comes in a bounded time, and leaves
+the state as it was. FastAPI checks no shape of what a page writes entry by entry, so it is checked here.
 """
 
 import json
@@ -14,6 +14,7 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from tests.support.debug_stage import DebugStage
 from tests.support.logged import hear_errors
@@ -29,12 +30,33 @@ _ELSEWHERE = {"/debug/stream"}
 """It has no end, and nothing that can be asked of it (`test_fuzzed_operations`)."""
 
 
+def find_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
+    """What the document says of the answer; None of one that is no JSON."""
+    found: dict[str, Any] = operation["responses"]["200"].get("content", {}).get("application/json", {})
+    return found.get("schema")
+
+
+def seal(components: dict[str, Any]) -> dict[str, Any]:
+    """So that an answer has no more fields than the document names, either."""
+    schemas = {
+        name: schema if "properties" not in schema else {"additionalProperties": False, **schema}
+        for name, schema in components["schemas"].items()
+    }
+    return {**components, "schemas": schemas}
+
+
 class Routes(DebugStage):
     """The pages, asked without a socket."""
 
     def __init__(self) -> None:
         super().__init__()
         self.document: dict[str, Any] = self.app.openapi()
+        self.shapes = {
+            (method, path): Draft202012Validator({**schema, "components": seal(self.document["components"])})
+            for path, methods in self.document["paths"].items()
+            for method, operation in methods.items()
+            if (schema := find_schema(operation)) is not None
+        }
         transport = httpx.ASGITransport(cast("Any", self.app))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://extender")
 
@@ -123,11 +145,17 @@ def questions(draw: st.DrawFn, document: dict[str, Any]) -> tuple[str, str, str,
     return method, template, path + ("?" + "&".join(query) if query else ""), body
 
 
+def name_type(answer: httpx.Response) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0]
+
+
 def assert_answers(answer: httpx.Response, operation: dict[str, Any]) -> None:
     named = {int(status) for status in operation["responses"] if status.isdecimal()}
     assert answer.status_code in named | _NOT_OURS
     assert answer.status_code != 500
-    if "json" in answer.headers.get("content-type", ""):
+    if answer.status_code == 200:
+        assert name_type(answer) in operation["responses"]["200"]["content"]
+    if "json" in name_type(answer):
         said = answer.json()
         assert answer.status_code < 400 or said["detail"]
     assert "Traceback" not in answer.text
@@ -139,6 +167,8 @@ def test_every_question_has_an_answer_that_the_document_names(routes: Routes, ex
         begun = time.monotonic()
         answer = await routes.http.request(method, path, content=body)
         assert_answers(answer, routes.document["paths"][template][method])
+        if answer.status_code == 200 and name_type(answer) == "application/json":
+            routes.shapes[method, template].validate(answer.json())
         assert time.monotonic() - begun < SECONDS
 
     @settings(max_examples=examples, deadline=None, derandomize=True)
