@@ -79,10 +79,11 @@ of every container in the controller and in the extender's core.
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd. It ends 8 s after the
 process is ready again. It is a recovery, too, while two extenders are active at once, while wall clocks are wrong,
 and while no watch shows the extender anything: then it sees nobody renew the Lease. For *leaked finalizer* the
-controller counts as well. If a write about a gang was refused, lost or delayed on the way, the recovery of this gang
-lasts until 15 s after that write. A member does not count as missing if it is deleted before it is bound, or if its
-planned node is taken away. Two extenders that are active at once may over-commit a node, as any two schedulers may,
-because the API server does not check it.
+controller counts as well. For *orphan* and *silent* the time counts as well in which a list or a watch of the extender
+was refused or lost for more than a second: it cannot speak of a pod that it does not know. If a write about a gang was
+refused, lost or delayed on the way, the recovery of this gang lasts until 15 s after that write. A member does not
+count as missing if it is deleted before it is bound, or if its planned node is taken away. Two extenders that are
+active at once may over-commit a node, as any two schedulers may, because the API server does not check it.
 <!-- not measured: 2 s, 200 s, 15 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak sets the wall clocks of extender and controller back or ahead by up to an hour, for a few seconds.

@@ -26,6 +26,12 @@ SILENCE = "silent watches"
 BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK, SILENCE})
 """What keeps a gang from being bound."""
 
+SIGHT = "sight"
+"""Of some kind of objects the extender is shown nothing: of a pod that it does not know it can say nothing."""
+
+TELLING = BINDING | {SIGHT}
+"""What keeps a reason from being told, or a nomination from being taken back."""
+
 ANYTHING = BINDING | {"controller"}
 """What keeps a finalizer from being taken away, too."""
 

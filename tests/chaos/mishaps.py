@@ -59,6 +59,11 @@ class Request:
     body: bytes = b""
 
     @property
+    def path(self) -> str:
+        """Its target without the query."""
+        return self.target.partition("?")[0]
+
+    @property
     def watches(self) -> bool:
         """Whether it is a watch."""
         return parse_qs(urlsplit(self.target).query).get("watch", [""])[0] in {"1", "true"}
@@ -66,7 +71,7 @@ class Request:
     @property
     def updates(self) -> bool:
         """Whether it is a write that can meet a conflict: of an object that is there, or a Binding."""
-        return self.method in WRITES - {"POST"} or self.target.partition("?")[0].endswith("/binding")
+        return self.method in WRITES - {"POST"} or self.path.endswith("/binding")
 
     @property
     def subject(self) -> str:

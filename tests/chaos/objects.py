@@ -24,7 +24,7 @@ class Pod:
     uid: str
     name: Name
     group: Name | None
-    """The PodGroup that it names; None for a pod of no gang."""
+    """The PodGroup that it names, or that is of the same Job; None for a pod of no gang."""
 
     node: str
     """Where it is bound, "" for nowhere."""
@@ -47,6 +47,9 @@ class Pod:
 
     succeeded: bool = False
 
+    owner: str = ""
+    """The UID of its controller, "" without one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -68,6 +71,9 @@ class Group:
 
     reason: str
     """The message of the scheduling condition, which begins with the reason; "" without it."""
+
+    owner: str = ""
+    """The UID of its controller, of whose pods it is the group; "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,12 @@ def read_pod(raw: Raw) -> Pod:
         nominated=status.get("nominatedNodeName", "") if _is_nominated_by_us(metadata) else "",
         preempted=any(each.get("reason") == _PREEMPTED for each in status.get("conditions") or ()),
         succeeded=status.get("phase") == "Succeeded",
+        owner=_read_controller(metadata),
     )
+
+
+def _read_controller(metadata: Raw) -> str:
+    return next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), "")
 
 
 def _is_nominated_by_us(metadata: Raw) -> bool:
@@ -151,6 +162,7 @@ def read_group(raw: Raw) -> Group:
         deleting="deletionTimestamp" in metadata,
         finalizers=tuple(metadata.get("finalizers") or ()),
         reason=next(iter(reasons), ""),
+        owner=_read_controller(metadata),
     )
 
 

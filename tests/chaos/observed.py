@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tests.chaos.excuses import Excuses
@@ -63,6 +63,9 @@ class Observed:
     records: dict[Name, Record] = field(default_factory=dict)
     owners: dict[Name, str] = field(default_factory=dict)
     """The UIDs of Jobs."""
+
+    group_of_owner: dict[str, Name] = field(default_factory=dict)
+    """The PodGroup of each Job that had one, by the Job's UID: its pods name no PodGroup."""
 
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The labels of each node that was ever there."""
@@ -131,7 +134,7 @@ class Observed:
 
     def see_pod(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
         """A pod."""
-        pod = read_pod(raw)
+        pod = self._assign(read_pod(raw))
         before = self.pods.pop(pod.name, None)
         if before is not None and before.group is not None:
             del self.by_group[before.group][before.name]
@@ -151,6 +154,18 @@ class Observed:
         if pod.node and (before is None or not before.node):
             self._note_binding(pod, now)
 
+    def _assign(self, pod: Pod) -> Pod:
+        return pod if pod.group is not None else replace(pod, group=self.group_of_owner.get(pod.owner))
+
+    def _adopt(self, group: Group, now: float) -> None:
+        """The pods of a Job whose PodGroup is seen only now."""
+        self.group_of_owner[group.owner] = group.name
+        for pod in [each for each in self.pods.values() if each.owner == group.owner and each.group is None]:
+            member = self.pods[pod.name] = self._assign(pod)
+            self.by_group.setdefault(group.name, {})[member.name] = member
+            if member.node:
+                self._note_rise(member, now)
+
     def _leave(self, pod: Pod, now: float) -> None:
         if pod.group is None:
             return
@@ -167,6 +182,9 @@ class Observed:
         del times[:-50]
         if not pod.ours:
             self.strike_node(pod.node, now)
+        self._note_rise(pod, now)
+
+    def _note_rise(self, pod: Pod, now: float) -> None:
         if pod.group is None:
             return
         self.bindings += 1
@@ -188,6 +206,8 @@ class Observed:
         """A PodGroup."""
         group = read_group(raw)
         _put(self.groups, group.name, group, gone)
+        if group.owner and not gone:
+            self._adopt(group, now)
         climb = self.climbs.get(group.name)
         if not gone and climb is not None and climb.uid not in ("", group.uid) and climb.whole is None:
             # Somebody has made the group anew under its bound members: what it was is no longer to be had.

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
-from tests.chaos.mishaps import Mishap, Request, Weather
+from tests.chaos.mishaps import HARMLESS, Mishap, Request, Weather
+from tests.chaos.sight import Sight
 
 Tell = Callable[[Request, Mishap], None]
 
@@ -38,6 +39,9 @@ _DONE = 0.5
 _DELAY_SECONDS = (0.1, 1.2)
 _DELAY_EACH = 5.0
 """A watch is held up once in so many seconds: held up at each fortieth change, a busy one would never catch up."""
+
+_END_EACH = 2.0
+"""It is ended once in so many seconds, for the same reason: each new watch begins a moment later."""
 
 _SLOW_PARTS = 8
 _SLOW_SECONDS = (0.02, 0.25)
@@ -65,7 +69,7 @@ class Trap:
 
     def takes(self, request: Request, *, after: bool) -> bool:
         """Whether this is the moment; only once."""
-        fits = request.method == self.method and self.part in request.target.partition("?")[0]
+        fits = request.method == self.method and self.part in request.path
         self.sprung = (taken := fits and after == self.after and not self.sprung) or self.sprung
         return taken
 
@@ -111,11 +115,15 @@ class Proxy:
 
         self.weather = weather
         self.trap: Trap | None = None
+        self.sight = Sight()
         self.hear: Callable[[Request], None] | None = None
         """Is told of each request, whatever becomes of it."""
 
         self._silent_until = -math.inf
         """Until when no watch shows anything."""
+
+        self._ended_at: dict[str, float] = {}
+        """When the watch of each path was ended last."""
 
         self._target = target
         self._tls = tls
@@ -186,7 +194,7 @@ class Proxy:
             self.hear(request)
         mishap = self.weather.draw_request(request)
         if mishap is not None:
-            self._tell(request, mishap)
+            self._report(request, mishap)
             await self._befall(request, mishap, answers)
             if mishap in _REFUSALS or mishap is Mishap.EXPIRED:
                 return
@@ -203,6 +211,12 @@ class Proxy:
         content = b"" if ends else await _read_body(far, answer, ends=False)
         await self._withhold(mishap)
         await self._write(answers, answer.raw + content, slowly=mishap is Mishap.SLOW_BODY)
+        self.sight.gain(request)
+
+    def _report(self, request: Request, mishap: Mishap) -> None:
+        self._tell(request, mishap)
+        if mishap not in HARMLESS:
+            self.sight.lose(request)
 
     def _sign(self, head: _Head) -> bytes:
         if not self._token or head.read("authorization"):
@@ -261,6 +275,7 @@ class Proxy:
         """The changes that a watch brings, until either side ends it."""
         answers.write(answer.raw)
         await answers.drain()
+        self.sight.gain(request)
         is_json = "json" in answer.read("content-type") and not answer.read("content-encoding")
         passing = asyncio.create_task(self._pass_changes(request, answers, far, is_json=is_json))
         leaving = asyncio.create_task(near.read(1))
@@ -280,11 +295,16 @@ class Proxy:
             data = chunk.partition(b"\r\n")[2]
             doubles = is_json and data.startswith(b'{"type":"MODIFIED"') and data.endswith(b"}\n\r\n")
             barred = set() if doubles else {Mishap.DUPLICATED}
-            if time.monotonic() < held_up + _DELAY_EACH:
+            now = time.monotonic()
+            if now < held_up + _DELAY_EACH:
                 barred.add(Mishap.DELAYED)
+            if now < self._ended_at.get(request.path, -math.inf) + _END_EACH:
+                barred |= {Mishap.CUT, Mishap.ENDED}
             mishap = self.weather.draw_change(barred)
             if mishap is not None:
-                self._tell(request, mishap)
+                self._report(request, mishap)
+            if mishap in {Mishap.CUT, Mishap.ENDED}:
+                self._ended_at[request.path] = now
             if mishap is Mishap.CUT:
                 raise _EndError(abruptly=True)
             if mishap is Mishap.ENDED:

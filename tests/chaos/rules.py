@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.excuses import ANYTHING
+from tests.chaos.excuses import ANYTHING, TELLING
 from tests.chaos.objects import Group, Name, Node, Pod
 from tests.chaos.observed import Climb, Observed
 
@@ -265,9 +265,9 @@ def _is_waiting(pod: Pod) -> bool:
 
 
 def _count_held(seen: Observed, what: str, name: Name, now: float, *, holds: bool) -> float:
-    """For how many seconds outside of a recovery something holds."""
+    """For how many seconds something holds while the extender could see it, outside of a recovery."""
     took = seen.hold(what, name, now, holds=holds)
-    return seen.excuses.count_clear(now - took, now, [_show(name)]) if took else 0.0
+    return seen.excuses.count_clear(now - took, now, [_show(name)], TELLING) if took else 0.0
 
 
 def _show(name: Name) -> str:
@@ -292,12 +292,13 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
 def list_in_force(seen: Observed, since: float, now: float) -> Iterator[tuple[str, float]]:
     """For how many of the seconds between two moments each rule was in force: nothing excused everybody from it."""
     clear = seen.excuses.count_clear(since, now)
+    seeing = seen.excuses.count_clear(since, now, components=TELLING)
     # At rest nobody is to be bound, so rules about that have nothing to judge.
     rests = seen.rest_since is not None
     works = 0.0 if rests else now - since
     yield "half bound", 0.0 if rests else clear
-    yield "orphan", clear
-    yield "silent", clear
+    yield "orphan", seeing
+    yield "silent", seeing
     yield "leaked finalizer", seen.excuses.count_clear(since, now, components=ANYTHING)
     yield "domain", works
     yield "over-committed", 0.0 if seen.excuses.was_split(now - RACE_SECONDS) else works

@@ -110,8 +110,8 @@ class Soak:
             return self._describe(self._checker.end())
 
     def _run_round(self, number: int) -> None:
-        self._storm.rage(number, self._measures.sample)
-        self._storm.calm_down(number, self._measures.sample)
+        self._storm.rage(number, self._sample)
+        self._storm.calm_down(number, self._sample)
         self._measures.probe(number)
         kills, weather = sum(self._processes.kills.values()), sum(count_weather(self._proxies).values())
         cluster = sum(self._faults.counted.values()) + sum(self._faults.aimed.values())
@@ -121,6 +121,10 @@ class Soak:
             f" {kills} kills, {cluster} in the cluster; {counted['completed']} of {counted['submitted']} gangs"
             f" completed; {len(self._checker.found) + len(self._complaints)} violations"
         )
+
+    def _sample(self) -> None:
+        self._measures.sample()
+        self._proxies["extender"].sight.look(self._checker.note)
 
     def _complain(self, text: str) -> None:
         self._complaints.append(text)
@@ -134,7 +138,7 @@ class Soak:
         self._load.finish()
         deadline = time.monotonic() + self._plan.patience
         while self._load.unfinished and time.monotonic() < deadline:
-            self._measures.sample()
+            self._sample()
             self._faults.tidy()
             time.sleep(0.5)
         for name in self._load.unfinished:

@@ -9,7 +9,7 @@ from random import Random
 import httpx
 import pytest
 
-from tests.chaos import mishaps, proxy
+from tests.chaos import mishaps, proxy, sight
 from tests.chaos.mishaps import Mishap, Request, Weather
 from tests.chaos.proxy import Proxy, Trap
 from tests.support.threaded_server import ThreadedServer
@@ -183,6 +183,32 @@ def test_a_busy_watch_is_not_held_up_at_each_change(stage: Stage, monkeypatch: p
     stage.proxy.weather.changes = 1.0
     assert stage.watch().content == CHANGE * 3
     assert stage.proxy.weather.counted == {Mishap.DELAYED: 1}
+
+
+def test_a_watch_that_was_ended_is_left_alone_for_a_while(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.befall(monkeypatch, Mishap.ENDED)
+    stage.proxy.weather.requests = 0.0
+    stage.proxy.weather.changes = 1.0
+    assert [stage.watch().content for _ in range(3)] == [b"", CHANGE * 3, CHANGE * 3]
+    assert stage.client.get("/api/v1/nodes?watch=true").content == b""
+
+
+def test_a_process_is_blind_from_the_end_of_a_watch_to_the_next_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sight, "BLIND_SECONDS", 0.0)
+    noted: list[str] = []
+
+    def look() -> list[str]:
+        stage.proxy.sight.look(lambda note, _about: noted.append(note))
+        return noted
+
+    stage.befall(monkeypatch, Mishap.ERROR)
+    stage.watch()
+    assert look() == ["fall"]
+    stage.proxy.weather.requests = 0.0
+    stage.watch()
+    assert look() == ["fall", "rise"]
 
 
 def test_in_a_silence_a_watch_shows_nothing_and_then_all_of_it(stage: Stage) -> None:

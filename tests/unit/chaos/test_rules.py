@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 
 from bench import reliability
-from tests.chaos.excuses import SPLIT_BRAIN, Excuses
+from tests.chaos.excuses import SIGHT, SPLIT_BRAIN, Excuses
 from tests.chaos.observed import Observed
 from tests.chaos.rules import Violation, judge
 
 RACK = "topology.serried.dev/rack"
 Tale = Callable[["Scene"], None]
+
+
+def controller(name: str) -> dict[str, Any]:
+    return {"kind": "Job", "name": name, "uid": f"{name}-uid", "controller": True}
+
+
+def tell_nominator(manager: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
+    return {"managedFields": [{"manager": manager, "time": "now", "fieldsV1": fields}]}
 
 
 class Scene:
@@ -65,6 +74,17 @@ class Scene:
         raw = {"metadata": metadata, "spec": spec, "status": more.get("status", {})}
         self.see("pods", raw, gone=more.get("gone", False))
 
+    def job(self, name: str, count: int = 2) -> None:
+        """In the place of the gang of 2 the PodGroup of a Job comes: its pods name their Job alone."""
+        for member in ("g-0", "g-1"):
+            self.pod(member, gone=True)
+        self.group("g", gone=True)
+        self.group(name, count, metadata={"ownerReferences": [controller(name)]})
+
+    def job_pod(self, name: str, node: str = "", **metadata: Any) -> None:
+        owner = controller(name.rpartition("-")[0])
+        self.pod(name, node, group="", metadata={"ownerReferences": [owner], **metadata})
+
     def leave_a_tree(self, key: str = "") -> None:
         """In the place of the gang of 2 a tree of two groups waits, each with two members of 1 CPU."""
         for name in ("g-0", "g-1"):
@@ -76,9 +96,11 @@ class Scene:
                 self.pod(f"{leaf}-{place}")
 
     def nominate(self, name: str, manager: str = "serried") -> None:
-        fields: dict[str, Any] = {"f:status": {"f:nominatedNodeName": {}}}
-        managed = {"managedFields": [{"manager": manager, "time": "now", "fieldsV1": fields}]}
-        self.pod(name, status={"nominatedNodeName": "n1"}, metadata=managed)
+        self.pod(name, status={"nominatedNodeName": "n1"}, metadata=tell_nominator(manager))
+
+    def nominate_job_pod(self, name: str) -> None:
+        owners = {"ownerReferences": [controller(name.rpartition("-")[0])]}
+        self.pod(name, group="", status={"nominatedNodeName": "n1"}, metadata=owners | tell_nominator("serried"))
 
     def record(self, name: str, uid: str, *, gone: bool = False, **slots: str) -> None:
         listed = [{"node": node, "members": [{"uid": pod.replace("_", "-")}]} for pod, node in slots.items()]
@@ -133,6 +155,26 @@ def one_is_bound_long_after_a_request_was_tampered_with(scene: Scene) -> None:
 
 def one_is_bound_and_somebody_else_was_tampered_with(scene: Scene) -> None:
     scene.seen.excuses.tamper("ns/other-1", scene.now)
+    one_of_two_is_bound(scene)
+
+
+def one_of_two_of_a_job_is_bound(scene: Scene) -> None:
+    scene.job("job")
+    scene.job_pod("job-0")
+    scene.job_pod("job-1")
+    scene.job_pod("job-0", "n1")
+    scene.wait(3)
+
+
+def one_of_two_of_a_job_is_bound_before_its_group_is_seen(scene: Scene) -> None:
+    scene.job_pod("job-0", "n1")
+    scene.job_pod("job-1")
+    scene.job("job")
+    scene.wait(3)
+
+
+def one_is_bound_while_nothing_is_shown(scene: Scene) -> None:
+    scene.seen.excuses.fall(SIGHT, scene.now)
     one_of_two_is_bound(scene)
 
 
@@ -243,6 +285,25 @@ def a_nomination_without_a_slot(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_nomination_of_a_job_without_a_slot(scene: Scene) -> None:
+    scene.job("job")
+    scene.nominate_job_pod("job-0")
+    scene.wait(16)
+
+
+def no_condition_of_a_job(scene: Scene) -> None:
+    scene.job_pod("job-0")
+    scene.job("job")
+    scene.group("job", reason="", metadata={"ownerReferences": [controller("job")]})
+    scene.seen.told[("ns", "job")] = "NoCapacity"
+    scene.wait(11)
+
+
+def no_condition_long_after_all_is_shown_again(scene: Scene) -> None:
+    nothing_is_shown_and_no_condition_told(scene)
+    scene.wait(19)
+
+
 def no_condition(scene: Scene) -> None:
     scene.group("g", 5, reason="")
     scene.seen.told[("ns", "g")] = "NoCapacity"
@@ -332,6 +393,9 @@ BROKEN: list[tuple[Tale, str]] = [
     (one_is_bound_while_only_the_controller_is_down, "half bound"),
     (one_is_bound_long_after_a_request_was_tampered_with, "half bound"),
     (one_is_bound_and_somebody_else_was_tampered_with, "half bound"),
+    (one_of_two_of_a_job_is_bound, "half bound"),
+    (one_of_two_of_a_job_is_bound_before_its_group_is_seen, "half bound"),
+    (one_is_bound_while_nothing_is_shown, "half bound"),
     (a_second_start_stops_half_way, "half bound"),
     (one_of_three_is_bound_and_one_was_deleted, "half bound"),
     (one_of_two_groups_of_a_tree_starts, "half bound"),
@@ -347,7 +411,10 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_record_without_a_gang, "orphan"),
     (a_record_of_the_gang_that_was_before, "orphan"),
     (a_nomination_without_a_slot, "orphan"),
+    (a_nomination_of_a_job_without_a_slot, "orphan"),
     (no_condition, "silent"),
+    (no_condition_of_a_job, "silent"),
+    (no_condition_long_after_all_is_shown_again, "silent"),
     (no_condition_of_a_tree, "silent"),
     (no_reason_on_debug, "silent"),
     (debug_answers_no_more, "silent"),
@@ -576,6 +643,21 @@ def a_gang_behind_the_first(scene: Scene) -> None:
     scene.wait(200)
 
 
+def a_nomination_of_a_job(scene: Scene) -> None:
+    scene.job("job")
+    scene.record("job", "job", job_0="n1")
+    scene.nominate_job_pod("job-0")
+    scene.wait(30)
+
+
+def nothing_is_shown_and_no_condition_told(scene: Scene) -> None:
+    scene.seen.excuses.fall(SIGHT, scene.now)
+    scene.group("g", 5, reason="")
+    scene.seen.told[("ns", "g")] = "NoCapacity"
+    scene.wait(20)
+    scene.seen.excuses.rise(SIGHT, scene.now)
+
+
 def a_gang_that_fits_but_for_faults(scene: Scene) -> None:
     for _ in range(4):
         scene.wait(50)
@@ -634,6 +716,8 @@ SOUND: list[Tale] = [
     a_nomination_by_kube_scheduler,
     a_nomination_beyond_the_quorum,
     a_nomination_of_a_tree,
+    a_nomination_of_a_job,
+    nothing_is_shown_and_no_condition_told,
     a_restart_has_no_reason_yet,
     debug_does_not_answer_for_a_moment,
     debug_does_not_answer_while_its_extender_is_down,
