@@ -6,11 +6,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from extender.binding import reservations
 from extender.binding import run as cycle_runner
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.effects import Activate
 from serried.model.backoff import Backoff
-from serried.model.verdict import Reason
+from serried.model.verdict import Reason, render
 from tests.support.builders import node
 from tests.support.extender_harness import GANG, BindCall, Harness, gang, members, small_nodes
 from tests.support.fake_api import FakeApi, error
@@ -123,6 +124,19 @@ class TestBeforeTheCommit:
         assert world.nothing_reserved
         await world.pass_time(1.0)
         assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_a_gang_whose_record_is_too_large_is_told_what_would_help_and_is_tried_more_and_more_seldom(
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reservations, "MAX_RECORD_BYTES", 100)
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        _, verdict = world.heard.verdicts[-1]
+        assert verdict.reason is Reason.RECORD_FAILED
+        assert "takes no more than 100; it needs fewer members" in render(verdict)
+        await world.pass_time(60.0)
+        assert len(world.heard.verdicts) < 20
+        assert world.api.said("create") == []
+        assert world.nothing_reserved
 
     async def test_a_record_that_was_written_though_the_answer_was_lost_is_no_obstacle(self, world: Harness) -> None:
         world.api.lose("create")
