@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak soak-steady bench numbers pages lock sbom audit clean
+.PHONY: browser checks fuzz control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak soak-steady bench numbers pages lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ contract: setup ## who may import whom
 
 unit: setup ## unit, property, contract and simulation tests
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "not full" --numprocesses $(WORKERS)
+
+fuzz: setup ## the properties and the bad input once more, with other examples each time: an hour
+	$(BIN)/pytest tests/property tests/contract --numprocesses $(WORKERS) --hypothesis-profile wide
 
 browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
 	$(BIN)/pytest tests/browser -rs --numprocesses $(WORKERS)

@@ -5,6 +5,7 @@ the state as it was. FastAPI checks no shape of what a page writes entry by entr
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -145,8 +146,13 @@ def questions(draw: st.DrawFn, document: dict[str, Any]) -> tuple[str, str, str,
     return method, template, path + ("?" + "&".join(query) if query else ""), body
 
 
+def find_page(path: str, document: dict[str, Any]) -> str | None:
+    """Whose answer it is: with dots or slashes in a name maybe another page's, or nobody knows whose."""
+    return next((each for each in document["paths"] if re.fullmatch(re.sub(r"{\w+}", "[^/]+", each), path)), None)
+
+
 def name_type(answer: httpx.Response) -> str:
-    return answer.headers.get("content-type", "").partition(";")[0]
+    return str(answer.headers.get("content-type", "")).partition(";")[0]
 
 
 def assert_answers(answer: httpx.Response, operation: dict[str, Any]) -> None:
@@ -167,11 +173,12 @@ def test_every_question_has_an_answer_that_the_document_names(routes: Routes, ex
         begun = time.monotonic()
         answer = await routes.http.request(method, path, content=body)
         assert_answers(answer, routes.document["paths"][template][method])
-        if answer.status_code == 200 and name_type(answer) == "application/json":
-            routes.shapes[method, template].validate(answer.json())
+        page = find_page(answer.request.url.path, routes.document)
+        if answer.status_code == 200 and name_type(answer) == "application/json" and page is not None:
+            routes.shapes[method, page].validate(answer.json())
         assert time.monotonic() - begun < SECONDS
 
-    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @settings(max_examples=examples)
     @given(question=questions(routes.document))
     def fuzz(question: tuple[str, str, str, bytes]) -> None:
         routes.run(ask(*question))

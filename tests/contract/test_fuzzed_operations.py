@@ -121,7 +121,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
         assert other.status_code == 200
         seen.update(list_statuses(await line.hear()))
 
-    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @settings(max_examples=examples)
     @given(pieces=repeat_some(streams(requests(ASKED, *SHOWN))))
     def fuzz(pieces: list[bytes]) -> None:
         operations.run(talk(pieces))

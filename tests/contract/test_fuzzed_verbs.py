@@ -156,7 +156,7 @@ def test_any_arguments_get_an_answer_of_the_verb_and_change_nothing(stage: Stage
         assert_answers(verb, answer.status_code, answer.json())
         assert stage.errors == []
 
-    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @settings(max_examples=examples)
     @given(asked=st.one_of([st.tuples(st.just(verb), arguments) for verb, arguments in ARGUMENTS.items()]))
     def fuzz(asked: tuple[str, Any]) -> None:
         stage.run(ask(*asked))
@@ -204,7 +204,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(s
             assert answer is None if status == 100 else "internal error" not in str(answer)
         assert stage.errors == []
 
-    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @settings(max_examples=examples)
     @given(pieces=streams(requests(st.tuples(st.sampled_from([b"POST", b"POST", b"GET"]), TARGETS, BODIES))))
     def fuzz(pieces: list[bytes]) -> None:
         stage.run(talk(pieces))

@@ -1,7 +1,0 @@
-"""Steady by default: the same examples every time, and no deadline that a busy machine could miss."""
-
-from hypothesis import settings
-
-settings.register_profile("steady", derandomize=True, deadline=None)
-settings.register_profile("wide", max_examples=1000, deadline=None)
-settings.load_profile("steady")
