@@ -56,6 +56,12 @@ class Load:
         """Submit nothing new."""
         self._alive = 0
 
+    def renew_standing(self) -> None:
+        """Make a member of each gang that waits for ever anew: so what is said of the gang is as of now."""
+        for gang in self.standing:
+            name, _ = gang.members[0]
+            self._delete(f"/api/v1/namespaces/{gang.namespace}/pods/{name}")
+
     def stop(self) -> None:
         """End."""
         self._ended.set()

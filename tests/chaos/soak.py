@@ -143,17 +143,23 @@ class Soak:
             time.sleep(0.5)
         for name in self._load.unfinished:
             self._complain(f"{name} was not completed within {self._plan.patience:.0f} s")
+        if self._plan.rest:
+            self._await_rest()
         self._load.stop()
         if self._plan.rest:
             self._rest()
         self._betray()
 
-    def _rest(self) -> None:
-        standing = len(self._load.standing)
+    def _await_rest(self) -> None:
+        """Until all groups are gone but those that never fit, and these are judged by the room that there is now."""
         deadline = time.monotonic() + _TIDY_SECONDS
-        while len(self._list_groups()) > standing and time.monotonic() < deadline:
+        while len(self._list_groups()) > len(self._load.standing) and time.monotonic() < deadline:
             time.sleep(0.5)
-        self._measures.compare(standing)
+        self._load.renew_standing()
+        time.sleep(_PAUSE_SECONDS)
+
+    def _rest(self) -> None:
+        self._measures.compare(len(self._load.standing))
         time.sleep(_PAUSE_SECONDS)
         self._checker.note("rest", "")
         self._writes.begin()
