@@ -52,7 +52,7 @@ checker notices.
 | half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery. Trees likewise |
 | domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
 | over-committed | Serried binds more pods or CPU to a node than it holds, and no other scheduler did so within 2 s |
-| orphan | for 15 s, a Reservation exists without its gang, or a nomination by Serried without a Reservation |
+| orphan | for 15 s, a Reservation exists without its gang, or a nomination by Serried without a Reservation (60 s for a member beyond the quorum) |
 | silent | a gang waits for 10 s, and its condition or `/debug` gives no reason |
 | leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
@@ -84,7 +84,7 @@ was refused or lost for more than a second: it cannot speak of a pod that it doe
 refused, lost or delayed on the way, the recovery of this gang lasts until 15 s after that write. A member does not
 count as missing if it is deleted before it is bound, or if its planned node is taken away. Two extenders that are
 active at once may over-commit a node, as any two schedulers may, because the API server does not check it.
-<!-- not measured: 2 s, 200 s, 15 s, 10 s, 75 s, 90 s, 8 s -->
+<!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak sets the wall clocks of extender and controller back or ahead by up to an hour, for a few seconds.
 `tests/sim/test_death_anywhere.py` and `tests/sim/test_clock_jumps.py` move the clocks of the extender's core, and

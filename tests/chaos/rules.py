@@ -12,6 +12,9 @@ RACE_SECONDS = 2.0
 """For how long a Binding of another scheduler may be unknown to ours."""
 
 ORPHAN_SECONDS = 15.0
+LATE_SECONDS = 60.0
+"""For a member beyond the quorum, to which kube-scheduler may come late."""
+
 REASON_SECONDS = 10.0
 FRESH_SECONDS = 5.0
 """For how long what was read on ``/debug`` counts. It is read every second."""
@@ -118,12 +121,16 @@ def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
             yield Violation("orphan", _show(record.name), f"a Reservation of a group that is gone for {took:.0f} s")
     kept = {record.group_uid for record in seen.records.values()}
     for pod in list(seen.pods.values()):
-        # No record names the slots of members beyond the quorum, and they end with it.
         stray = bool(pod.nominated) and not pod.node and not pod.deleting and not kept & _name_groups(seen, pod)
         took = _count_held(seen, "stray", pod.name, now, holds=stray)
-        if took > ORPHAN_SECONDS:
+        if took > (LATE_SECONDS if _is_late(seen, pod) else ORPHAN_SECONDS):
             text = f"nominated to {pod.nominated} for {took:.0f} s, and its gang has no record"
             yield Violation("orphan", _show(pod.name), text)
+
+
+def _is_late(seen: Observed, pod: Pod) -> bool:
+    """Whether the quorum of its gang stands: no record names the slots of others, which last until they are bound."""
+    return pod.group is not None and _is_whole(seen.climbs.get(pod.group))
 
 
 def _name_groups(seen: Observed, pod: Pod) -> set[str]:

@@ -285,6 +285,12 @@ def a_nomination_without_a_slot(scene: Scene) -> None:
     scene.wait(16)
 
 
+def a_nomination_of_a_late_member_that_nobody_binds(scene: Scene) -> None:
+    all_are_bound_at_once(scene)
+    scene.nominate("g-2")
+    scene.wait(61)
+
+
 def a_nomination_of_a_job_without_a_slot(scene: Scene) -> None:
     scene.job("job")
     scene.nominate_job_pod("job-0")
@@ -411,6 +417,7 @@ BROKEN: list[tuple[Tale, str]] = [
     (a_record_without_a_gang, "orphan"),
     (a_record_of_the_gang_that_was_before, "orphan"),
     (a_nomination_without_a_slot, "orphan"),
+    (a_nomination_of_a_late_member_that_nobody_binds, "orphan"),
     (a_nomination_of_a_job_without_a_slot, "orphan"),
     (no_condition, "silent"),
     (no_condition_of_a_job, "silent"),
@@ -650,6 +657,12 @@ def a_nomination_of_a_job(scene: Scene) -> None:
     scene.wait(30)
 
 
+def a_nomination_of_a_late_member(scene: Scene) -> None:
+    all_are_bound_at_once(scene)
+    scene.nominate("g-2")
+    scene.wait(50)
+
+
 def nothing_is_shown_and_no_condition_told(scene: Scene) -> None:
     scene.seen.excuses.fall(SIGHT, scene.now)
     scene.group("g", 5, reason="")
@@ -717,6 +730,7 @@ SOUND: list[Tale] = [
     a_nomination_beyond_the_quorum,
     a_nomination_of_a_tree,
     a_nomination_of_a_job,
+    a_nomination_of_a_late_member,
     nothing_is_shown_and_no_condition_told,
     a_restart_has_no_reason_yet,
     debug_does_not_answer_for_a_moment,
