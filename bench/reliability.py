@@ -52,7 +52,7 @@ checker notices.
 | half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery. Trees likewise |
 | domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
 | over-committed | Serried binds more pods or CPU to a node than it holds, and no other scheduler did so within 2 s |
-| orphan | for 15 s, a Reservation exists without its gang, or a nomination by Serried without a Reservation (60 s for a member beyond the quorum) |
+| orphan | a Reservation without its gang, or a nomination without a Reservation, for 15 s (beyond the quorum 60 s) |
 | silent | a gang waits for 10 s, and its condition or `/debug` gives no reason |
 | leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
