@@ -147,9 +147,11 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
     fresh = now - seen.told_at <= FRESH_SECONDS
     for group in seen.list_gangs():
         waits = any(_is_waiting(pod) for pod in seen.members(group.name)) and group.name not in seen.climbs
-        root = seen.composites.get((group.name[0], group.parent))
+        # The root may say it, so what befell a write about the root counts as well.
+        root_name = (group.name[0], group.parent)
+        root = seen.composites.get(root_name)
         said = group.reason or (root is not None and root.reason)
-        took = _count_held(seen, "unsaid", group.name, now, holds=waits and not said)
+        took = _count_held(seen, "unsaid", group.name, now, holds=waits and not said, beside=root_name)
         if took > REASON_SECONDS:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")
         shown = group.parent or (fresh and seen.told.get(group.name))
@@ -271,10 +273,10 @@ def _is_waiting(pod: Pod) -> bool:
     return pod.ours and not (pod.node or pod.ended or pod.deleting or pod.gated)
 
 
-def _count_held(seen: Observed, what: str, name: Name, now: float, *, holds: bool) -> float:
+def _count_held(seen: Observed, what: str, name: Name, now: float, *, holds: bool, beside: Name = ("", "")) -> float:
     """For how many seconds something holds while the extender could see it, outside of a recovery."""
     took = seen.hold(what, name, now, holds=holds)
-    return seen.excuses.count_clear(now - took, now, [_show(name)], TELLING) if took else 0.0
+    return seen.excuses.count_clear(now - took, now, [_show(name), _show(beside)], TELLING) if took else 0.0
 
 
 def _show(name: Name) -> str:

@@ -657,6 +657,14 @@ def a_nomination_of_a_job(scene: Scene) -> None:
     scene.wait(30)
 
 
+def a_write_about_the_root_of_a_tree_was_refused(scene: Scene) -> None:
+    scene.tree("t", 1, reason="")
+    scene.group("leaf", 1, reason="", spec={"parentCompositePodGroupName": "t"})
+    scene.pod("leaf-0")
+    scene.seen.excuses.tamper("ns/t", scene.now)
+    scene.wait(20)
+
+
 def a_nomination_of_a_late_member(scene: Scene) -> None:
     all_are_bound_at_once(scene)
     scene.nominate("g-2")
@@ -731,6 +739,7 @@ SOUND: list[Tale] = [
     a_nomination_of_a_tree,
     a_nomination_of_a_job,
     a_nomination_of_a_late_member,
+    a_write_about_the_root_of_a_tree_was_refused,
     nothing_is_shown_and_no_condition_told,
     a_restart_has_no_reason_yet,
     debug_does_not_answer_for_a_moment,
