@@ -1,0 +1,160 @@
+"""The extender stands still at any turn, another one takes over, and what the first had sent arrives late.
+
+The answer of a request that is on its way is not waited for: it arrives at any turn of the successor's takeover, or
+after it. Then the first one goes on, and finds that it does not lead any more.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from extender.scheduling.nomination import NominationPolicy
+from serried.kube.errors import Fenced
+from serried.kube.wire import Failure
+from tests.sim.test_death_anywhere import MOST_TURNS, NAMES, SHAPES, Play, Shape, begin
+from tests.support.fake_api import Call, FakeApi
+
+LATE = (*range(10), 20, 40)
+"""After how many turns of the successor the requests that were on their way arrive."""
+
+READS = {"get", "list"}
+
+
+class Road(FakeApi):
+    """The way of one extender to an API server that others reach, too."""
+
+    def __init__(self, server: FakeApi) -> None:
+        super().__init__()
+        self.pods, self.records, self.owners, self.budgets = server.pods, server.records, server.owners, server.budgets
+        self._store = server._store  # type: ignore[method-assign]  # noqa: SLF001 - it is the same server
+        self.leads: Callable[[], bool] = lambda: True
+        self.under_way = 0
+        self.late: set[str] = set()
+        """The verbs of the writes that have arrived while their sender stood still."""
+
+        self.written: list[Call] = []
+        self._arrives, self._goes_on = asyncio.Event(), asyncio.Event()
+        self._arrives.set()
+        self._goes_on.set()
+
+    def freeze(self) -> None:
+        """Who sends by it stands still, and what is on its way stays there."""
+        self._arrives.clear()
+        self._goes_on.clear()
+
+    def arrive(self) -> None:
+        """What is on its way arrives; its sender does not see the answer."""
+        self._arrives.set()
+
+    def thaw(self) -> None:
+        """The sender goes on."""
+        self._goes_on.set()
+
+    async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
+        while not self._goes_on.is_set():
+            await self._goes_on.wait()
+        if call.verb not in READS and not self.leads():
+            raise Fenced(call.verb, Failure(0, "NotLeading", "not sent"))
+        self.under_way += 1
+        await asyncio.sleep(0)
+        await self._arrives.wait()
+        self.under_way -= 1
+        if call.verb not in READS:
+            self.written.append(call)
+            self.late |= set() if self._goes_on.is_set() else {call.verb}
+        try:
+            return await super()._do(call, change)
+        finally:
+            await self._goes_on.wait()
+
+
+class Scene:
+    """One extender that stands still after so many turns, and the next one."""
+
+    def __init__(self, policy: NominationPolicy, shape: Shape) -> None:
+        self.server = FakeApi()
+        self.policy, self.shape = policy, shape
+        self.road = Road(self.server)
+        self.first = begin(self.road, policy, shape)
+        self.road.leads = self.first.term.leads
+
+    async def stand_still(self, turns: int) -> bool:
+        """Whether it has come so far before all was done."""
+        done = await Play(self.first).run(turns)
+        self.road.freeze()
+        return done == turns
+
+    async def hand_over(self, late: int) -> Play:
+        """The next one takes over and ends what there is; after so many turns arrives what was on its way."""
+        second = begin(self.server, self.policy, self.shape)
+        second.term.active = False
+        taking = asyncio.create_task(second.recovery.recover())
+        turns = 0
+        while not taking.done():
+            if turns == late:
+                self.road.arrive()
+            turns += 1
+            await asyncio.sleep(0)
+        assert taking.result()
+        second.term.active = True
+        play = Play(second)
+        await play.run(max(0, late - turns))
+        self.road.arrive()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await play.run(MOST_TURNS)
+        return play
+
+    async def go_on(self) -> int:
+        """The first one goes on, without the Lease; how much it writes."""
+        self.first.term.holds_lease = lambda: False
+        before = len(self.road.written)
+        self.road.thaw()
+        await Play(self.first).run(20)
+        return len(self.road.written) - before
+
+
+async def assert_whole(play: Play, told: str) -> None:
+    """All run, each on a node of its own, and no more is left than a record that the next term drops."""
+    second = play.world
+    assert play.bound == set(NAMES), told
+    assert len({second.node_of(name) for name in NAMES}) == len(NAMES), told
+    assert {record["spec"]["phase"] for record in second.api.records.values()} <= {"Planned"}, told
+    second.term.active = False
+    assert await second.recovery.recover(), told
+    second.term.active = True
+    await play.run(40)
+    assert second.nothing_reserved, told
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(each, marks=[] if each is NominationPolicy.AUTO else pytest.mark.full, id=each.name.lower())
+        for each in NominationPolicy
+    ],
+)
+async def test_one_that_stands_still_at_any_turn_is_not_waited_for_and_does_no_harm(
+    policy: NominationPolicy, shape: Shape
+) -> None:
+    late_verbs: set[str] = set()
+    turn, lasts = 0, True
+    while lasts:
+        for late in LATE:
+            scene = Scene(policy, shape)
+            lasts = await scene.stand_still(turn)
+            under_way, told = scene.road.under_way, f"turn {turn}, late by {late}"
+            play = await scene.hand_over(late)
+            assert await scene.go_on() == 0, told
+            await assert_whole(play, told)
+            await scene.first.close()
+            await play.world.close()
+            late_verbs |= scene.road.late
+            if not under_way:
+                break
+        turn += 1
+    # Else nothing was on its way where it matters.
+    assert late_verbs >= {"create", "replace", "bind", "delete"}
