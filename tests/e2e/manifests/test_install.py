@@ -41,6 +41,21 @@ def test_the_pods_of_the_base_are_admitted_under_the_restricted_profile(server: 
     server.run("wait", "-n", NAMESPACE, "deployment", "--all", "--for=condition=Available", "--timeout=60s")
 
 
+@pytest.mark.parametrize("overlay", ["control-plane", "elastic-refuse", "gate"])
+def test_the_pods_of_each_overlay_would_be_admitted_under_the_restricted_profile(server: Server, overlay: str) -> None:
+    rendered = yaml.safe_load_all(server.run("kustomize", str(KUSTOMIZE / "overlays" / overlay)))
+    deployments = [each for each in rendered if each["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for each in deployments:
+        metadata = {"name": f"dry-{overlay}", "namespace": NAMESPACE}
+        template = each["spec"]["template"]
+        pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], **metadata}}
+        server.write("create", pod, options=("--dry-run=server",))
+        assert "seccompProfile" in server.refusal(
+            "create", _without(pod, "/securityContext/seccompProfile"), options=("--dry-run=server",)
+        )
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
