@@ -253,7 +253,7 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
 def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]:
     yield "## Memory"
     yield ""
-    yield "A run judges whether the memory of a process grows if the process lives until the end of the run, and for"
+    yield "A run judges whether the memory of extender or controller grows if it lives until the end of the run, for"
     yield "240 s at least. `make soak` kills processes, so `make soak-steady` judges them. In the second run requests"
     yield "fail and the cluster changes, but no process is killed. Memory has grown if the median of the last quarter"
     yield "of this life is more than 5 % and 3 MiB above the median of the second quarter."

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -31,6 +32,9 @@ class ClusterFaults:
         self._note = note
         self._away: dict[str, float] = {}
         """When which node is to be as before."""
+
+        self._leaving: set[str] = set()
+        """The namespaces that are to be deleted, and of which nobody has taken the request."""
 
         self._foreign = 0
         self._lock = threading.RLock()
@@ -69,15 +73,17 @@ class ClusterFaults:
             return done
 
     def repair(self) -> bool:
-        """Bring nodes back whose time has come; whether none is away any more."""
+        """Bring nodes back whose time has come; whether none is away any more, and no namespace left to delete."""
         with self._lock:
+            with suppress(ApiError, OSError):
+                self._end_namespaces()
             for name in [name for name, at in self._away.items() if time.monotonic() >= at]:
                 try:
                     self._restore(name)
                     del self._away[name]
                 except (ApiError, OSError, ClusterError):
                     self._away[name] = time.monotonic() + 1
-            return not self._away
+            return not self._away and not self._leaving
 
     def tidy(self) -> None:
         """Remove the other scheduler's pods that have ended."""
@@ -123,8 +129,14 @@ class ClusterFaults:
         """A namespace with all that is in it; another one is made."""
         space = self._source.choice([space for space in self._load.spare if aim.namespace in {"", space}])
         self._load.lose_namespace(space)
-        self._delete(f"/api/v1/namespaces/{space}")
+        self._leaving.add(space)
+        self._end_namespaces()
         return True
+
+    def _end_namespaces(self) -> None:
+        for space in list(self._leaving):
+            self._delete(f"/api/v1/namespaces/{space}")
+            self._leaving.discard(space)
 
     # --- nodes -------------------------------------------------------------------------------------------------
 

@@ -75,6 +75,9 @@ class Group:
     owner: str = ""
     """The UID of its controller, of whose pods it is the group; "" without one."""
 
+    scheduled: bool = False
+    """Whether its condition says that it was scheduled; that never goes back, so it gives no reason any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -151,7 +154,7 @@ def read_group(raw: Raw) -> Group:
     constraints = spec.get("schedulingConstraints", {}).get("topology") or [{}]
     annotated = metadata.get("annotations", {}).get(REQUIRED_TOPOLOGY, "")
     conditions = raw.get("status", {}).get("conditions") or ()
-    reasons = [each.get("message", "") for each in conditions if each.get("type") in _CONDITIONS]
+    said = [each for each in conditions if each.get("type") in _CONDITIONS]
     return Group(
         uid=metadata["uid"],
         name=read_name(raw),
@@ -161,7 +164,8 @@ def read_group(raw: Raw) -> Group:
         parent=spec.get("parentCompositePodGroupName", ""),
         deleting="deletionTimestamp" in metadata,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        reason=next(iter(reasons), ""),
+        reason=said[0].get("message", "") if said else "",
+        scheduled=any(each.get("status") == "True" for each in said),
         owner=_read_controller(metadata),
     )
 

@@ -150,7 +150,7 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
         # The root may say it, so what befell a write about the root counts as well.
         root_name = (group.name[0], group.parent)
         root = seen.composites.get(root_name)
-        said = group.reason or (root is not None and root.reason)
+        said = group.reason or group.scheduled or (root is not None and (root.reason or root.scheduled))
         took = _count_held(seen, "unsaid", group.name, now, holds=waits and not said, beside=root_name)
         if took > REASON_SECONDS:
             yield Violation("silent", _show(group.name), f"waits for {took:.0f} s, and no condition says why")

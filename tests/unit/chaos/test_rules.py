@@ -665,6 +665,14 @@ def a_write_about_the_root_of_a_tree_was_refused(scene: Scene) -> None:
     scene.wait(20)
 
 
+def a_gang_that_was_scheduled_before_waits_again(scene: Scene) -> None:
+    conditions = [{"type": "PodGroupInitiallyScheduled", "status": "True", "message": ""}]
+    spec = {"schedulingPolicy": {"gang": {"minCount": 5}}}
+    metadata = {"name": "g", "namespace": "ns", "uid": "g"}
+    scene.see("podgroups", {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
+    scene.wait(60)
+
+
 def a_nomination_of_a_late_member(scene: Scene) -> None:
     all_are_bound_at_once(scene)
     scene.nominate("g-2")
@@ -739,6 +747,7 @@ SOUND: list[Tale] = [
     a_nomination_of_a_tree,
     a_nomination_of_a_job,
     a_nomination_of_a_late_member,
+    a_gang_that_was_scheduled_before_waits_again,
     a_write_about_the_root_of_a_tree_was_refused,
     nothing_is_shown_and_no_condition_told,
     a_restart_has_no_reason_yet,
