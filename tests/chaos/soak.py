@@ -30,9 +30,8 @@ _TIDY_SECONDS = 90.0
 """How long it may take until the groups of the last gangs are gone, too."""
 
 _PAUSE_SECONDS = 125.0
-"""How long what has just ended may be felt before nobody may write. The head of the queue is looked at again after 60 s
-at the latest, and then it is told how much room there is by now. Its Event may have been written just before: it is
-written again after 60 s only.
+"""How long what has just ended may be felt before nobody may write. What is said of the gang that never fits may have
+been written just before: its Event is written again after 60 s only.
 """
 
 _CANARY_SECONDS = 20.0
@@ -160,7 +159,6 @@ class Soak:
 
     def _rest(self) -> None:
         self._measures.compare(len(self._load.standing))
-        time.sleep(_PAUSE_SECONDS)
         self._checker.note("rest", "")
         self._writes.begin()
         time.sleep(self._plan.rest)
