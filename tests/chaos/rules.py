@@ -1,7 +1,7 @@
 """The promises as rules over what was observed: each yields what breaks it at this moment. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.excuses import ANYTHING, TELLING
@@ -166,8 +166,7 @@ def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:
     for group in [*seen.groups.values(), *seen.composites.values()]:
         alive = [pod for pod in seen.members(group.name) if not pod.ended]
         stays = group.deleting and bool(group.finalizers) and not alive
-        held = seen.hold("leaves", group.name, now, holds=stays)
-        took = seen.excuses.count_clear(now - held, now, [_show(group.name)], ANYTHING)
+        took = _count_held(seen, "leaves", group.name, now, holds=stays, components=ANYTHING)
         if took > FINALIZER_SECONDS:
             text = f"is being deleted for {took:.0f} s, held by {', '.join(group.finalizers)}"
             yield Violation("leaked finalizer", _show(group.name), text)
@@ -273,10 +272,19 @@ def _is_waiting(pod: Pod) -> bool:
     return pod.ours and not (pod.node or pod.ended or pod.deleting or pod.gated)
 
 
-def _count_held(seen: Observed, what: str, name: Name, now: float, *, holds: bool, beside: Name = ("", "")) -> float:
-    """For how many seconds something holds while the extender could see it, outside of a recovery."""
+def _count_held(
+    seen: Observed,
+    what: str,
+    name: Name,
+    now: float,
+    *,
+    holds: bool,
+    beside: Name = ("", ""),
+    components: Collection[str] = TELLING,
+) -> float:
+    """For how many seconds something holds outside of a recovery, which is one of these components'."""
     took = seen.hold(what, name, now, holds=holds)
-    return seen.excuses.count_clear(now - took, now, [_show(name), _show(beside)], TELLING) if took else 0.0
+    return seen.excuses.count_clear(now - took, now, [_show(name), _show(beside)], components) if took else 0.0
 
 
 def _show(name: Name) -> str:

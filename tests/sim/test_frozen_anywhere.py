@@ -53,8 +53,7 @@ class Road(FakeApi):
         self._goes_on.set()
 
     async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
-        while not self._goes_on.is_set():
-            await self._goes_on.wait()
+        await self._goes_on.wait()
         if call.verb not in READS and not self.leads():
             raise Fenced(call.verb, Failure(0, "NotLeading", "not sent"))
         self.under_way += 1
@@ -63,7 +62,8 @@ class Road(FakeApi):
         self.under_way -= 1
         if call.verb not in READS:
             self.written.append(call)
-            self.late |= set() if self._goes_on.is_set() else {call.verb}
+            if not self._goes_on.is_set():
+                self.late.add(call.verb)
         try:
             return await super()._do(call, change)
         finally:

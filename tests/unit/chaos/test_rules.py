@@ -48,7 +48,8 @@ class Scene:
     def group(self, name: str, count: int = 2, *, reason: str = "NoCapacity: no", **more: Any) -> None:
         spec = {"schedulingPolicy": {"gang": {"minCount": count}}, **more.get("spec", {})}
         metadata = {"name": name, "namespace": "ns", "uid": name, **more.get("metadata", {})}
-        conditions = [{"type": "PodGroupInitiallyScheduled", "message": reason}] if reason else []
+        told = [{"type": "PodGroupInitiallyScheduled", "message": reason}] if reason else []
+        conditions = more.get("conditions", told)
         raw = {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
         self.see("podgroups", raw, gone=more.get("gone", False))
         self.seen.told[("ns", name)] = reason
@@ -666,10 +667,7 @@ def a_write_about_the_root_of_a_tree_was_refused(scene: Scene) -> None:
 
 
 def a_gang_that_was_scheduled_before_waits_again(scene: Scene) -> None:
-    conditions = [{"type": "PodGroupInitiallyScheduled", "status": "True", "message": ""}]
-    spec = {"schedulingPolicy": {"gang": {"minCount": 5}}}
-    metadata = {"name": "g", "namespace": "ns", "uid": "g"}
-    scene.see("podgroups", {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
+    scene.group("g", 5, conditions=[{"type": "PodGroupInitiallyScheduled", "status": "True", "message": ""}])
     scene.wait(60)
 
 

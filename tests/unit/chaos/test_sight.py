@@ -18,7 +18,7 @@ class Scene:
         self.noted: list[tuple[str, str]] = []
 
     def look(self, after: float = 0.0) -> None:
-        self.clock.now += after
+        self.clock.advance(after)
         self.sight.look(lambda note, about: self.noted.append((note, about)))
 
 
@@ -50,7 +50,7 @@ def test_it_is_told_once_from_a_second_on_and_until_the_last_kind_is_shown_again
 
 def test_one_that_is_refused_again_is_lost_since_the_first_time(scene: Scene) -> None:
     scene.sight.lose(PODS_WATCH)
-    scene.clock.now += 0.9
+    scene.clock.advance(0.9)
     scene.sight.lose(PODS)
     scene.look(0.2)
     assert scene.noted == [("fall", SIGHT)]
