@@ -4,6 +4,7 @@ from heapq import nlargest
 
 from extender.core import Core
 from extender.debug.inquiries import Finding
+from extender.debug.queue import find_turn
 from extender.debug.view import View
 from extender.scheduling.timeline import Milestone, Reached
 from serried.cluster.endings import Trust
@@ -20,7 +21,6 @@ from serried.model.diagnosis import (
 )
 from serried.model.group import GroupKey
 from serried.observe.pace import one_by_one
-from serried.plan.order import Turn
 
 _MAX_DOMAINS = 50
 _MAX_BEFORE = 10
@@ -216,17 +216,13 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
 async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
     """Its place in the queue; None if it does not wait for room."""
     queue = core.queue
-    others = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group != key and group in queue]
+    others = [find_turn(core, group)[0] async for group in one_by_one(queue.backlog) if group != key and group in queue]
     if key not in queue:
         return None
-    own = _find_turn(core, key)
+    own, _ = find_turn(core, key)
     earlier = [turn for turn in others if turn < own]
     nearest = sorted(nlargest(_MAX_BEFORE, earlier))
     return TurnView(position=len(earlier) + 1, length=len(others) + 1, before=[str(group) for *_, group in nearest])
-
-
-def _find_turn(core: Core, group: GroupKey) -> Turn:
-    return core.queue.turn_of(core.queue.describe(group, core.groups.states.get(group)))
 
 
 async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:

@@ -106,7 +106,7 @@ def queue_routes(core: Core) -> APIRouter:
         `limit` chooses the first ones; `leftOff` says how many more wait.
         """
         queue = core.queue
-        turns = [_find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        turns = [find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
         waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
         head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
@@ -118,7 +118,8 @@ def queue_routes(core: Core) -> APIRouter:
     return router
 
 
-def _find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+def find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+    """The turn of a group in the queue, and what gives it."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.turn_of(waiting), waiting
 
