@@ -141,7 +141,10 @@ def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
             "faults.long_freezes",
             found["faults"]["long_freezes"],
         )
-        rows["times that no watch showed anything for 35 s"] = ("faults.silences", found["faults"]["silences"])
+        rows["times that no watch showed anything for longer than a Lease lasts"] = (
+            "faults.silences",
+            found["faults"]["silences"],
+        )
     for label, (_, value) in rows.items():
         yield f"| {label} | {value:,} |"
     yield from _quote(list(rows.values()))
