@@ -153,7 +153,7 @@ class Core:
         self.outbox = Outbox()
         self.timelines = Timelines(wall)
         status = Chronicle(self.timelines, status)
-        self.groups = Groups(store.touched, self.ledger, status, clock, metrics=metrics)
+        self.groups = Groups(store.touched, store.members, self.ledger, status, clock, metrics=metrics)
         self.held = HeldPods(store.pods)
         self.activity = SchedulerActivity(store, clock)
 

@@ -45,6 +45,9 @@ class GroupState:
     first_seen: float
     verdict: Verdict | None = None
 
+    had_members: bool = False
+    """Whether it had members when the verdict was said last."""
+
     awaited: AwaitedOwner | None = None
     """What is known of the owner while no watch has shown it."""
 

@@ -7,6 +7,7 @@ from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.status_sink import StatusSink
 from serried.cluster.ledger import Ledger
+from serried.cluster.members import Members
 from serried.cluster.touched import Touched
 from serried.metrics import ExtenderMetrics
 from serried.model.group import GroupKey
@@ -19,6 +20,7 @@ class Groups:
     def __init__(
         self,
         touched: Touched,
+        members: Members,
         ledger: Ledger,
         status: StatusSink,
         clock: Callable[[], float],
@@ -32,6 +34,7 @@ class Groups:
         """Set when there is something to look at."""
 
         self._touched = touched
+        self._members = members
         self._ledger = ledger
         self._status = status
         self._clock = clock
@@ -62,11 +65,15 @@ class Groups:
         self.look_again(key)
 
     def say(self, key: GroupKey, verdict: Verdict) -> None:
-        """Record and publish how a group stands."""
+        """Record and publish how a group stands; the same once more when it has members, for now somebody waits."""
         state = self.states.get(key)
-        if state is not None and state.verdict != verdict:
+        if state is None:
+            return
+        has_members = key in self._members
+        if state.verdict != verdict or (has_members and not state.had_members):
             self._measure(state, verdict.reason)
             state.verdict = verdict
+            state.had_members = has_members
             self._status.say(key, verdict)
 
     def _measure(self, state: GroupState, reason: Reason) -> None:

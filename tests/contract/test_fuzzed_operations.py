@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
@@ -83,6 +83,9 @@ SHOWN = (
     b"X-Forwarded-For: 127.0.0.1",
 )
 
+GOOD = f"GET /metrics HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+"""Of two hundred others hardly one is let in."""
+
 
 def list_statuses(heard: bytes) -> Iterator[int]:
     """Of the answers that a connection has got. They are whole; the last may be cut: whoever asks has hung up."""
@@ -123,6 +126,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
 
     @settings(max_examples=examples)
     @given(pieces=repeat_some(streams(requests(ASKED, *SHOWN))))
+    @example(pieces=[GOOD])
     def fuzz(pieces: list[bytes]) -> None:
         operations.run(talk(pieces))
 

@@ -45,10 +45,11 @@ def test_a_group_of_a_class_that_does_not_exist_waits_for_it(stage: PriorityStag
         assert f"no PriorityClass with name {late} was found" in stage.refusal("g", priorityClassName=late)
         return
     stage.create_gang("g", 2, priorityClassName=late)
-    stage.create_pods(names("g", 2), "g")
     stage.await_reason("g", "PriorityUnknown", late)
+    stage.create_pods(names("g", 2), "g")
     said = f"PriorityUnknown: waiting for the value of PriorityClass {late}"
-    eventually("the condition", lambda: stage.condition("g") == ("False", "Unschedulable", said))
+    # Long before it would be told of a group for whose pods nobody waits.
+    eventually("the condition", lambda: stage.condition("g") == ("False", "Unschedulable", said), 15.0)
     assert not stage.bound()
     with stage.priority_class("late", 7):
         stage.await_bound("g", 2)

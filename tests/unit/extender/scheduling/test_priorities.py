@@ -55,6 +55,15 @@ class TestAClassThatDoesNotExist:
         assert world.cycle().stage is CycleStage.GATHERING
         await world.close()
 
+    async def test_is_said_once_before_there_are_members_and_once_when_there_are(self) -> None:
+        world = Harness(level=FALLBACK)
+        await world.add(*small_nodes(2), naming("high", gang(2))).go()
+        assert world.reasons() == [Reason.PRIORITY_UNKNOWN]
+        for member in members(2):
+            await world.add(member).go()
+        assert world.reasons() == [Reason.PRIORITY_UNKNOWN] * 2
+        await world.close()
+
     async def test_holds_a_tree_whose_root_names_it(self) -> None:
         world = Harness(level=FALLBACK)
         root = composite("root").having("high", "spec", "priorityClassName")

@@ -27,6 +27,7 @@ MISSING_TEXT = "QuorumMissing: 1 of 2 members exist"
 PLANNED = Verdict(Reason.PLANNED, need=2)
 FULL = Verdict(Reason.NO_CAPACITY, have=1, need=2)
 OUTDATED = Verdict(Reason.PLAN_OUTDATED)
+NO_CLASS = Verdict(Reason.PRIORITY_UNKNOWN, key="high")
 UP = Verdict(Reason.SCHEDULED, have=2)
 
 
@@ -250,6 +251,16 @@ class TestWhenAReasonIsTold:
         office.reports.say(GANG, MISSING)
         await office.settle()
         assert office.speaker.reasons() == ["QuorumMissing"]
+
+    async def test_a_reason_that_members_do_not_change_is_told_when_they_come(self, office: Office) -> None:
+        office.store.drop_pod("pod-m0")
+        office.reports.say(GANG, NO_CLASS)
+        await office.settle()
+        assert not office.speaker.said
+        office.store.put_pod(members(1)[0].value())
+        office.reports.say(GANG, NO_CLASS)
+        await office.settle()
+        assert office.speaker.reasons() == ["PriorityUnknown"]
 
     async def test_a_podgroup_whose_pods_never_come_says_so_in_the_end(self, office: Office) -> None:
         office.store.drop_pod("pod-m0")
