@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
+from starlette.requests import ClientDisconnect
 
 from extender.core import Core
 from extender.debug.preemption import PreemptionView, view_preemption
@@ -241,10 +242,14 @@ def _answer(core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked
 
 async def _read_body(request: Request) -> str:
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            raise HTTPException(413, f"the body has more than {_MAX_BODY_BYTES} bytes; ask for fewer objects at a time")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_BODY_BYTES:
+                said = f"the body has more than {_MAX_BODY_BYTES} bytes; ask for fewer objects at a time"
+                raise HTTPException(413, said)
+    except ClientDisconnect:  # nobody hears the answer, and it is no failure of ours
+        raise HTTPException(400, "the connection ended before the body did") from None
     try:
         return body.decode()
     except UnicodeDecodeError:

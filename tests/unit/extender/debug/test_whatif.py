@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from copy import deepcopy
 from typing import Any
 
@@ -27,7 +27,8 @@ Raw = dict[str, Any]
 class Asking:
     """Asks the extender of a small cluster."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, app: FastAPI, http: httpx.AsyncClient) -> None:
+        self.app = app
         self._http = http
 
     async def post(self, body: str | bytes, query: str = "") -> httpx.Response:
@@ -51,7 +52,7 @@ async def asking(world: Harness) -> AsyncIterator[Asking]:
     app = FastAPI()
     app.include_router(whatif_routes(world.core))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
-        yield Asking(http)
+        yield Asking(app, http)
 
 
 def training(size: int, cpu: int = 1, name: str = "train", **spec: Any) -> Raw:
@@ -460,6 +461,25 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
 async def test_a_body_may_not_be_larger_than_it_need_be(asking: Asking) -> None:
     assert (await asking.post(b"#" * 300_000)).status_code == 413
     assert (await asking.post(b"\xff\xfe")).status_code == 400
+
+
+async def test_who_goes_away_within_a_body_leaves_no_error(asking: Asking) -> None:
+    heard: list[MutableMapping[str, Any]] = [
+        {"type": "http.request", "body": b"kind: Jo", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    events = iter(heard)
+    answers: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(events)
+
+    async def send(answer: MutableMapping[str, Any]) -> None:
+        answers.append(answer)
+
+    scope = {"type": "http", "method": "POST", "path": "/whatif", "query_string": b"", "headers": []}
+    await asking.app(scope, receive, send)
+    assert answers[0]["status"] == 400
 
 
 async def test_one_question_is_answered_at_a_time(world: Harness) -> None:
