@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from extender.scheduling.effects import Outbox, WorkOnStudies
@@ -26,6 +27,7 @@ from serried.model.victim import NoVictims, Preemption
 from serried.observe.log import name_group
 from serried.plan.capacity import Capacity
 from serried.plan.check import still_holds
+from serried.plan.fit import weigh
 from serried.plan.forecast import Forecast
 from serried.plan.steps import Haste, Work
 from serried.plan.tree import solve_group
@@ -64,6 +66,9 @@ _PAUSE_FACTOR = 10.0
 
 _MAX_NODES_COUNTED_AT_ONCE = 2_000
 """A plan that has to count more nodes for classes that are not counted yet is not tried straight."""
+
+_MAX_WEIGHT_READ_AT_ONCE = 200
+"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone would take longer than a slice."""
 
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""
@@ -284,9 +289,11 @@ class Studies:
     def _is_long(self, group: GroupKey, request: PlanRequest) -> bool:
         if group in self._slow:
             return True
-        # Shapes are shared, and slow to hash by the thousand.
-        shapes = {id(member.shape): member.shape for member in request.members}
-        missing = self._capacity.count_missing(set(shapes.values()))
+        # Shapes are shared, and slow to hash by the thousand, or where one asks a node for a thousand things.
+        shapes = {id(member.shape): member.shape for member in request.members}.values()
+        if any(weight > _MAX_WEIGHT_READ_AT_ONCE for weight in accumulate(map(weigh, shapes))):
+            return True
+        missing = self._capacity.count_missing(set(shapes))
         return missing * len(self._nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
     def _find_limit(self, group: GroupKey, kind: StudyKind) -> float:

@@ -25,7 +25,7 @@ from serried.model.victim import Blocker, NoVictims, Preemption
 from serried.plan import forecast
 from serried.plan.capacity import Capacity
 from serried.plan.steps import Haste, Work, finish
-from tests.support.builders import Builder, PodBuilder, job, node, pod, pod_group
+from tests.support.builders import RACK, Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
 
@@ -103,6 +103,21 @@ async def test_a_small_plan_runs_straight_through(slow: Harness) -> None:
     assert is_planned(slow, SMALL)
     assert not len(slow.core.studies)
     await slow.close()
+
+
+async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_straight() -> None:
+    def choosy(index: int) -> PodBuilder:
+        values = ["a", *(f"no-{index}-{number}" for number in range(5_000))]
+        wanted = {"matchExpressions": [{"key": RACK, "operator": "In", "values": values}]}
+        return pod(f"m{index}").cpu(1).affine(wanted).scheduler(SCHEDULER).in_group("g")
+
+    world = racks(Harness()).add(gang(3).topology(), *map(choosy, range(3)))
+    world.look()
+    (study,) = read_memory(world.core.studies)["studies"][GANG]
+    assert not study.tried
+    await until(world, lambda: is_planned(world))
+    assert world.reasons() == [Reason.PLANNING, Reason.PLANNED]
+    await world.close()
 
 
 async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: Harness) -> None:
