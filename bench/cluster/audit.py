@@ -36,9 +36,9 @@ class AuditLog:
         if not self._path.exists():  # before the first one
             return
         with self._path.open("rb") as log:
-            log.seek(mark)
+            log.seek(max(mark - 1, 0))
             lines = log.read().splitlines(keepends=True)
-        for line in lines:
+        for line in lines[1:] if mark else lines:  # the first is the end of one before the mark, or was being written
             if line.endswith(b"\n"):  # else it is being written
                 yield json.loads(line)
 

@@ -135,3 +135,12 @@ def test_a_binding_whose_client_died_may_have_bound_the_pod_whatever_was_answere
 def test_a_cluster_whose_api_server_notes_nothing_is_refused() -> None:
     with pytest.raises(ClusterError, match="cluster silent has no audit log"):
         AuditLog.of(Spec(name="silent"))
+
+
+def test_a_line_that_is_being_written_at_the_mark_is_none_of_those_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log, begun, later = AuditLog(path), line("begun", "n1", CREATED), line("later", "n1", CREATED)
+    path.write_text(line("before", "n1", CREATED) + begun[:40])
+    mark = log.mark()
+    path.write_text(line("before", "n1", CREATED) + begun + later)
+    assert [event["objectRef"]["name"] for event in log.read(mark)] == ["later"]
