@@ -68,7 +68,7 @@ _MAX_NODES_COUNTED_AT_ONCE = 2_000
 """A plan that has to count more nodes for classes that are not counted yet is not tried straight."""
 
 _MAX_WEIGHT_READ_AT_ONCE = 200
-"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone would take longer than a slice."""
+"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone may take longer than a slice."""
 
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""

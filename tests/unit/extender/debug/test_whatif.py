@@ -464,11 +464,8 @@ async def test_a_body_may_not_be_larger_than_it_need_be(asking: Asking) -> None:
 
 
 async def test_who_goes_away_within_a_body_leaves_no_error(asking: Asking) -> None:
-    heard: list[MutableMapping[str, Any]] = [
-        {"type": "http.request", "body": b"kind: Jo", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-    events = iter(heard)
+    part = {"type": "http.request", "body": b"kind: Jo", "more_body": True}
+    events = iter((part, {"type": "http.disconnect"}))
     answers: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
