@@ -18,6 +18,7 @@ from extender.scheduling.effects import (
     Nominate,
     Preempt,
     Release,
+    Requeue,
     StartCycle,
     WorkOnStudies,
 )
@@ -48,6 +49,8 @@ class Effects:
                 self._nominator.release(uids, pods)
             case Activate(pod):
                 self._nominator.activate(pod)
+            case Requeue(pod, node):
+                self._nominator.requeue(pod, node)
             case ActivateIdle(cycle):
                 self._nominator.activate_idle(cycle)
             case StartCycle():

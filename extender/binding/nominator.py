@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from extender.scheduling.activity import SchedulerActivity
@@ -142,6 +143,15 @@ class Nominator:
         self._waking[task] = pod.uid
         task.add_done_callback(self._waking.pop)
 
+    def requeue(self, pod: Pod, node: str) -> None:
+        """Make the scheduler try a pod that its own plugins have rejected, by a nomination to the node and its end.
+
+        A touch does not do it: of the pod's own updates NodeResourcesFit waits for less requests only. The end of a
+        nomination counts as that of a pod on the node (upstream's pkg/scheduler/eventhandlers.go:
+        updatePodInSchedulingQueue), for all pods of no higher priority.
+        """
+        self._spawn(pod, partial(self._nominate_shortly, node=node))
+
     def activate_idle(self, cycle: BindingCycle) -> None:
         """Touch the members of a cycle for which a wake-up seems lost.
 
@@ -241,6 +251,11 @@ class Nominator:
 
     async def _activate(self, pod: Pod) -> None:
         await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
+
+    async def _nominate_shortly(self, pod: Pod, node: str) -> None:
+        # If we die in between, the scheduler ends it with its next try, which fills the node or finds no room there.
+        await self._patch_nomination(pod, node)
+        await self._patch_nomination(pod, None)
 
     async def _patch_nomination(self, pod: Pod, node: str | None) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}

@@ -101,9 +101,10 @@ class Candidates:
 
     def _note(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
         """Have a pod woken once a cycle has ended that kept it from the last candidates."""
-        cycles = dict(way for each in refused for uid in each.victims if (way := self._find_way(uid)) is not None)
-        if cycles:
-            self._refused.note(preemptor, cycles)
+        found = ((each.node, self._find_way(uid)) for each in refused for uid in each.victims)
+        ways = [(node, way) for node, way in found if way is not None]
+        if ways:
+            self._refused.note(preemptor, ways[0][0], dict(way for _, way in ways))
         else:
             self._refused.forget(preemptor.uid)
 

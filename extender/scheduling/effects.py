@@ -44,6 +44,14 @@ class Activate:
 
 
 @dataclass(frozen=True, slots=True)
+class Requeue:
+    """Make the scheduler try this pod that its own plugins have rejected; it is shortly nominated to the node."""
+
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class ActivateIdle:
     """Make the scheduler try the members of this cycle for which a wake-up seems lost."""
 
@@ -95,6 +103,7 @@ Effect = (
     | Nominate
     | Release
     | Activate
+    | Requeue
     | ActivateIdle
     | Evict
     | Preempt

@@ -1,7 +1,8 @@
 """Plain pods that got no victims for the moment: those on their nodes belong to gangs that are just being bound.
 
 kube-scheduler would try such a pod again when a pod ends or a node changes, else after 5 minutes; the end of a binding
-cycle is neither. So it is woken when that cycle has ended.
+cycle is neither. So it is woken when that cycle has ended. It was rejected for want of room, not by filter, so it takes
+more than a touch (`effects.Requeue`).
 """
 
 from collections.abc import Collection, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.effects import Activate, Outbox
+from extender.scheduling.effects import Outbox, Requeue
 from extender.scheduling.groups import Groups
 from serried.model.group import GroupKey
 from serried.model.pod import Pod
@@ -23,14 +24,18 @@ _MAX_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A pod, and the cycles that stood in its way."""
+    """A pod, a node that it could have, and the cycles that stood in its way."""
 
     pod: Pod
+    node: str
     cycles: Mapping[GroupKey, BindingCycle]
 
 
 class RefusedPreemptors:
-    """Remembers and wakes them. Synchronous. ``pods`` is the Store's own map."""
+    """Remembers and wakes them. Synchronous. ``pods`` is the Store's own map.
+
+    The next leader does not know of them: after a failover in this moment they wait as they would without us.
+    """
 
     def __init__(self, pods: Mapping[str, Pod], groups: Groups, outbox: Outbox) -> None:
         self._pods = pods
@@ -38,10 +43,10 @@ class RefusedPreemptors:
         self._outbox = outbox
         self._refused: dict[str, _Refused] = {}
 
-    def note(self, pod: Pod, cycles: Mapping[GroupKey, BindingCycle]) -> None:
-        """No candidate was left to this pod, and these cycles were the reason for at least one of them."""
+    def note(self, pod: Pod, node: str, cycles: Mapping[GroupKey, BindingCycle]) -> None:
+        """No candidate was left to this pod, and these cycles were the reason for the node and maybe for others."""
         self._refused.pop(pod.uid, None)
-        self._refused[pod.uid] = _Refused(pod, cycles)
+        self._refused[pod.uid] = _Refused(pod, node, cycles)
         if len(self._refused) > _MAX_REMEMBERED:
             self.forget(next(iter(self._refused)))
 
@@ -61,6 +66,6 @@ class RefusedPreemptors:
     def _wake(self, due: Collection[_Refused]) -> None:
         for refused in due:
             del self._refused[refused.pod.uid]
-            pod = self._pods.get(refused.pod.uid)
-            if pod is not None and pod.pending:
-                self._outbox.put(Activate(pod))
+            # kube-scheduler may have seen it before us.
+            if self._pods.get(refused.pod.uid, refused.pod).pending:
+                self._outbox.put(Requeue(refused.pod, refused.node))

@@ -1,10 +1,12 @@
 """A gang of mode all goes whole or stays whole, whoever wants one of its members. 12 nodes of 32 CPU."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
 
 from tests.e2e.promises.test_repair import told
+from tests.e2e.promises.test_volumes import Disks, mounting
 from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
@@ -20,6 +22,15 @@ def high(stage: ClusterStage) -> str:
     if all(item["metadata"]["name"] != HIGH for item in stage.cluster.api.get(classes)["items"]):
         stage.cluster.api.post(classes, {"metadata": {"name": HIGH}, "value": 1000})
     return HIGH
+
+
+@pytest.fixture
+def late_disks(stage: ClusterStage) -> Iterator[Disks]:
+    """Volumes that somebody provisions for a claim once its pod has a node: until then kube-scheduler does not bind."""
+    disks = Disks(stage, provisioner="example.com/by-hand")
+    yield disks
+    stage.delete_all_pods()
+    disks.clear()
 
 
 def run_whole_gang(stage: ClusterStage, name: str, size: int, labels: dict[str, str] | None = None) -> None:
@@ -65,6 +76,28 @@ def test_where_nothing_else_is_left_the_whole_gang_goes_and_is_placed_anew_toget
     assert not stage.bound("ring")
     stage.delete_pods("high")
     stage.await_bound("ring", 12)
+
+
+def test_a_pod_that_comes_while_a_gang_is_on_its_way_gets_room_once_the_gang_is_bound(
+    stage: ClusterStage, late_disks: Disks, high: str
+) -> None:
+    late_disks.create_claim("late")
+    spec = {"schedulingPolicy": {"gang": {"minCount": 12}}, "disruptionMode": stage.whole}
+    stage.create_scheduling("PodGroup", "ring", spec)
+    stage.create_pods(["ring-0"], "ring", cpu=WHOLE_NODE, volumes=mounting("late"))
+    stage.create_pods(names("ring", 12)[1:], "ring", cpu=WHOLE_NODE)
+    eventually("all but one at bind", lambda: (stage.view("ring").get("plan") or {}).get("atBind") == 11)
+    slots = stage.view("ring")["plan"]["slots"]
+    taken = next(node for node, members in slots.items() if "ring-1" in members)
+
+    stage.create_pods(["high"], cpu=WHOLE_NODE, priorityClassName=high, nodeSelector={"kubernetes.io/hostname": taken})
+    eventually("the scheduler's word", lambda: "no candidate node" in said_of(stage, "high"))
+    assert not stage.bound()
+
+    late_disks.create_volume("disk", list(slots))
+    late_disks.bind("late", "disk")
+    stage.await_bound("high", 1)
+    eventually("nobody of the gang", lambda: not stage.pods("ring"))
 
 
 def test_a_pod_waits_where_gangs_are_not_to_be_ended(stage: ClusterStage, high: str) -> None:

@@ -16,12 +16,12 @@ SIZE = {"storage": "1Gi"}
 class Disks:
     """Volumes and claims of one story."""
 
-    def __init__(self, stage: ClusterStage) -> None:
+    def __init__(self, stage: ClusterStage, provisioner: str = "kubernetes.io/no-provisioner") -> None:
         self.stage, self.api = stage, stage.cluster.api
         self.storage_class = f"{stage.namespace}-local"
         self.claims = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims"
-        provisioner = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-        self.api.post(CLASSES, {"metadata": {"name": self.storage_class}} | provisioner)
+        late = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        self.api.post(CLASSES, {"metadata": {"name": self.storage_class}} | late)
 
     def create_volume(self, name: str, nodes: list[str]) -> None:
         """A volume that these nodes reach."""
@@ -37,12 +37,15 @@ class Disks:
         """A claim, bound to a volume if one is named."""
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": SIZE}}
         spec |= {"storageClassName": self.storage_class}
-        if volume:
-            spec["volumeName"] = f"{self.stage.namespace}-{volume}"
         self.api.post(self.claims, {"metadata": {"name": name}, "spec": spec})
         if volume:
-            path = f"{self.claims}/{name}"
-            eventually("a bound claim", lambda: self.api.get(path).get("status", {}).get("phase") == "Bound")
+            self.bind(name, volume)
+
+    def bind(self, claim: str, volume: str) -> None:
+        """The claim gets the volume, whether its pod has a node yet or not."""
+        path = f"{self.claims}/{claim}"
+        self.api.patch(path, {"spec": {"volumeName": f"{self.stage.namespace}-{volume}"}})
+        eventually("a bound claim", lambda: self.api.get(path).get("status", {}).get("phase") == "Bound")
 
     def clear(self) -> None:
         """All of it goes."""

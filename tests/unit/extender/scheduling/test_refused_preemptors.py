@@ -3,7 +3,7 @@
 import pytest
 
 from extender.answers import Candidate
-from extender.binding.nominator import ACTIVATION_ANNOTATION
+from serried.model.group import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
@@ -23,7 +23,10 @@ def ask(world: Harness) -> object:
 
 
 def is_woken(world: Harness) -> bool:
-    return ACTIVATION_ANNOTATION in world.annotations("p")
+    """Whether it was nominated and then no more, which wakes it though NodeResourcesFit has rejected it."""
+    written = [call.body["status"]["nominatedNodeName"] for call in world.api.said("nominate") if call.name == "p"]
+    assert written in ([], ["n1", None])
+    return bool(written)
 
 
 async def test_it_is_left_alone_while_the_gang_is_on_its_way(refused: Harness) -> None:
@@ -42,6 +45,19 @@ async def test_it_is_woken_when_the_gang_is_bound_and_gets_its_victim(refused: H
 async def test_it_is_woken_when_the_gang_has_given_up(refused: Harness) -> None:
     await refused.pass_time(400)
     assert is_woken(refused)
+
+
+async def test_it_is_woken_though_only_kube_scheduler_has_seen_it_yet(world: Harness) -> None:
+    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    world.bind("m0")
+    await world.settle()
+    unseen = pod("p").cpu(2).priority(1)
+    assert not world.service.preempt(unseen.value(), [Candidate("n1", (world.pod("m0").uid,))])
+    world.api.pods[Key("default", "p")] = unseen.raw()
+    world.bind("m1")
+    await world.go()
+    await world.pass_time(1)
+    assert is_woken(world)
 
 
 async def test_it_is_not_woken_for_what_it_was_given_meanwhile(refused: Harness) -> None:
