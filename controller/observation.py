@@ -13,7 +13,7 @@ from serried.model.parent import Owner, owner_key_of
 def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
     """The objects of an owner, found by reference, with those that we have created a moment ago."""
     referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
-    counting, replaced = split_replaced(referring)
+    counting, replaced = split_replaced(referring, owner)
     workloads = [workload for workload in counting if not workload.api] or counting  # as `Membership.workloads_of`
     outdated: list[Workload | PodGroup] = [group for each in replaced for group in _known_groups_of(store, each)]
     outdated += replaced

@@ -7,9 +7,9 @@ and all Jobs are ours until its next Workload is seen.
 
 from collections.abc import Callable, Sequence
 
-from controller.diff.labels import is_ours
 from controller.diff.names import is_upstream_template, workload_name
 from serried.cluster.membership import is_controlled_by
+from serried.decode.provenance import is_ours
 from serried.model.group import Job, Workload
 from serried.model.parent import Owner, OwnerKey, owner_key_of
 

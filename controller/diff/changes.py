@@ -12,13 +12,13 @@ class Observed:
     """The objects of an owner, found by reference. Objects that we have created and the watch lacks are among them."""
 
     workloads: Sequence[Workload] = ()
-    """The Workloads that refer to the owner and have no successor."""
+    """The Workloads that refer to the owner and are not replaced."""
 
     groups: Sequence[PodGroup] = ()
     """The PodGroups of the Workload; empty unless there is exactly one Workload."""
 
     outdated: Sequence[Workload | PodGroup] = ()
-    """First the PodGroups of Workloads that have a successor, then these Workloads."""
+    """First the PodGroups of Workloads that are replaced, then these Workloads."""
 
     replicas: Collection[str] = ()
     """The indexes of the replicas that have a leader, in the order of arrival; empty for an owner without replicas."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from controller.diff.changes import Observed
-from controller.diff.labels import is_ours
 from serried.decode.identity import DISRUPTION_MODE, REQUIRED_TOPOLOGY
 from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
+from serried.decode.provenance import is_ours
 from serried.model.disruption import Disruption
 from serried.model.group import PodGroup, Template, Workload
 from serried.model.parent import Owner

@@ -8,9 +8,9 @@ are what tells our objects from others'.
 from typing import Any
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload
-from controller.diff.labels import labels_for
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
 from serried.decode.preferences import write_levels, write_preference
+from serried.decode.provenance import labels_for
 from serried.model.group import Claim, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 from serried.model.parent import REPLICA, Owner, api_group_of, api_version_of, kind_of

@@ -2,8 +2,8 @@
 
 An owner has one Workload with a template for each of its gangs. It has a PodGroup for each template, and in a
 LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
-Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed; of
-several Workloads that match, none is chosen.
+Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed;
+ours go once another's Workload matches, and of several of others, none is chosen.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,6 @@ from controller.diff.changes import (
     SetMinCount,
 )
 from controller.diff.duty import Duty
-from controller.diff.labels import is_ours
 from controller.diff.names import pod_group_name, successor_name, workload_name
 from controller.diff.sentences import describe_groups, describe_templates, describe_workloads
 from controller.diff.templates import (
@@ -30,6 +29,7 @@ from controller.diff.templates import (
     desired_templates,
     tracking_templates,
 )
+from serried.decode.provenance import is_ours
 from serried.model.group import Job, PodGroup, Policy, Template, Workload
 from serried.model.parent import REPLICA, Owner
 
@@ -99,9 +99,11 @@ def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
 def release(owner: Owner, observed: Observed) -> Sequence[Change]:
     """The deletes of our objects of an owner: PodGroups first, and their Workload in the next look.
 
+    Those of Workloads that are replaced are in this order already.
+
     After a restart in between, the PodGroups that are left are found through the Workload.
     """
-    ours = [Delete(owner, group) for group in observed.groups if is_ours(group, owner)]
+    ours = [Delete(owner, item) for item in [*observed.outdated, *observed.groups] if is_ours(item, owner)]
     return ours or [Delete(owner, workload) for workload in observed.workloads if is_ours(workload, owner)]
 
 

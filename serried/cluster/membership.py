@@ -16,6 +16,7 @@ from serried.cluster.obstacles import Obstacles
 from serried.cluster.owners import Owners
 from serried.cluster.provisional import provisional
 from serried.decode.identity import REPLACES
+from serried.decode.provenance import is_ours
 from serried.model.eligibility import GangJobs, is_gang_job
 from serried.model.group import GroupKey, GroupKind, Job, Key, OwnerRef, PodGroup, Template, Workload
 from serried.model.parent import (
@@ -109,7 +110,7 @@ class Membership:
 
         Of Workloads at two levels, those of the level in use do.
         """
-        found = split_replaced(self.referring_to(owner))[0]
+        found = split_replaced(self.referring_to(owner), owner)[0]
         return [workload for workload in found if not workload.api] or found
 
     def referring_to(self, owner: Owner) -> list[Workload]:
@@ -329,11 +330,21 @@ def find_template(workload: Workload, owner: Owner, stage: str) -> Template | No
     return workload.templates[0]
 
 
-def split_replaced(workloads: Iterable[Workload]) -> tuple[list[Workload], list[Workload]]:
-    """Those that count, and those whose successor is among them."""
+def split_replaced(workloads: Iterable[Workload], owner: Owner) -> tuple[list[Workload], list[Workload]]:
+    """Those that count, and those that are replaced: by a successor, or, if we made them, by somebody else's.
+
+    We may have made ours only because we saw theirs later than its owner: one file may have the two in any order, and
+    the API server shows each kind in its own time.
+    """
     found = list(workloads)
-    replaced = {workload.labels.get(REPLACES) for workload in found}
-    return [each for each in found if each.uid not in replaced], [each for each in found if each.uid in replaced]
+    named = {workload.labels.get(REPLACES) for workload in found}
+    levels = {workload.api for workload in found if not is_ours(workload, owner)}
+    counting: list[Workload] = []
+    replaced: list[Workload] = []
+    for each in found:
+        is_replaced = each.uid in named or (each.api in levels and is_ours(each, owner))
+        (replaced if is_replaced else counting).append(each)
+    return counting, replaced
 
 
 def is_controlled_by(item: Workload | PodGroup, owner: Owner) -> bool:

@@ -141,6 +141,18 @@ async def test_a_foreign_pod_group_is_used_and_not_changed(server: FakeApiServer
     assert not server.seen(CREATES_WORKLOAD)
 
 
+async def test_a_users_workload_that_comes_after_its_job_takes_the_place_of_ours(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().raw())
+        await until(lambda: server.all(GROUPS))
+        server.add(WORKLOADS, workload("theirs").for_job("train").gang_template("t", 2).raw())
+        await until(lambda: [each["metadata"]["name"] for each in server.all(WORKLOADS)] == ["theirs"])
+        await settle(controller, server)
+        (group,) = server.all(GROUPS)
+        assert group["spec"]["workloadRef"] == {"workloadName": "theirs", "templateName": "t"}
+        assert not events(server, "AmbiguousWorkload")
+
+
 async def test_several_workloads_are_ambiguous_until_one_is_left(server: FakeApiServer) -> None:
     for name in ("one", "two"):
         server.add(WORKLOADS, workload(name).for_job("train").gang_template("t", 2).raw())

@@ -284,7 +284,11 @@ class ClusterStage:
 
     def await_group(self, job: str) -> Raw:
         """The first PodGroup that a Job controls, once it is there."""
-        return eventually(f"a PodGroup of {job}", lambda: self.groups_of(job))[0]
+        try:
+            return eventually(f"a PodGroup of {job}", lambda: self.groups_of(job))[0]
+        except AssertionError as error:
+            workloads = [item["metadata"]["name"] for item in self.workloads_of(job)]
+            raise AssertionError(f"{error}\nWorkloads: {workloads}\n{self.events(job)}") from error
 
     def groups_of(self, job: str) -> list[Raw]:
         """The PodGroups that a Job controls."""

@@ -42,6 +42,21 @@ def test_a_users_workload_that_asks_for_no_gang_lets_the_pods_go_one_by_one(stag
     assert group["spec"]["schedulingPolicy"] == {"basic": {}}
 
 
+def test_a_users_workload_that_comes_after_its_job_takes_the_place_of_ours(stage: JobStage) -> None:
+    stage.create_pods([f"filler-{i}" for i in range(9)], cpu="30")
+    stage.await_bound("filler", 9)
+    stage.submit_job("train", cpu="30", parallelism=4, completions=4)
+    stage.await_reason(stage.group_of_job("train"), "NoCapacity")
+
+    stage.create_workloads("train", mine=gang(3))
+
+    stage.await_bound("train", 3)
+    eventually("one Workload", lambda: [each["metadata"]["name"] for each in stage.workloads_of("train")] == ["mine"])
+    eventually("its PodGroup alone", lambda: len(stage.groups_of("train")) == 1)
+    assert stage.await_group("train")["spec"]["workloadRef"]["workloadName"] == "mine"
+    assert "AmbiguousWorkload" not in dict(stage.events("train"))
+
+
 def test_a_job_of_two_workloads_is_scheduled_pod_by_pod_and_told_why(stage: JobStage) -> None:
     stage.create_workloads("train", one=gang(13), two=gang(13))
     stage.submit_job("train", cpu="30", parallelism=13, completions=13)

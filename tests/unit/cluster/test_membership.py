@@ -7,6 +7,7 @@ import pytest
 
 from serried.cluster.provisional import owner_of_provisional, provisional
 from serried.cluster.store import Store
+from serried.decode.provenance import JOB_UID, MANAGED_BY, MANAGER
 from serried.model.group import GroupKey, Key
 from serried.model.parent import JOB, OwnerKey
 from tests.support.builders import (
@@ -38,6 +39,10 @@ def gang_job(size: int = 2) -> JobBuilder:
 
 def gang_workload(name: str = "w") -> WorkloadBuilder:
     return workload(name).for_job("j").gang_template("t", 2)
+
+
+def our_workload(name: str) -> WorkloadBuilder:
+    return gang_workload(name).label(MANAGED_BY, MANAGER).label(JOB_UID, gang_job().value().uid)
 
 
 def group_of(name: str = "g", workload_name: str = "w") -> PodGroupBuilder:
@@ -115,6 +120,16 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     (
         "two Workloads for one Job are ambiguous: plain pods",
         [member(), gang_job(), gang_workload("w1"), gang_workload("w2"), group_of("g", "w1")],
+        None,
+    ),
+    (
+        "a user's Workload counts, not the one that we made",
+        [member(), gang_job(), our_workload("w1"), gang_workload("w2"), group_of("g1", "w1"), group_of("g2", "w2")],
+        named("g2"),
+    ),
+    (
+        "two Workloads of users beside ours are ambiguous: plain pods",
+        [member(), gang_job(), our_workload("w1"), gang_workload("w2"), gang_workload("w3"), group_of("g2", "w2")],
         None,
     ),
     (

@@ -13,11 +13,11 @@ from controller.diff.changes import (
 )
 from controller.diff.duty import Duty
 from controller.diff.finalizer import PROTECTION, RemoveFinalizer, free_group, is_leaving
-from controller.diff.labels import JOB_UID, MANAGED_BY, MANAGER
 from controller.diff.names import successor_name, workload_name
 from controller.diff.owner import Follow, begin_pod_group
 from controller.diff.owner import diff as changes_of
 from controller.diff.templates import desired_count, job_template
+from serried.decode.provenance import JOB_UID, MANAGED_BY, MANAGER
 from serried.model.group import BASIC, GroupKey, Policy
 from serried.model.parent import Owner
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
@@ -186,6 +186,11 @@ def test_a_released_job_loses_its_pod_group_and_then_its_workload() -> None:
     assert diff(gang, Observed([MADE], [MADE_GROUP]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
     assert diff(gang, Observed([MADE]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
     assert diff(gang, Observed(), Duty.RELEASE, Follow.PATCH) == []
+
+
+def test_a_released_job_loses_what_was_replaced_first() -> None:
+    gang, found = GANG.value(), Observed([OURS.value()], [GROUP.value()], [MADE_GROUP, MADE])
+    assert diff(gang, found, Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP), Delete(gang, MADE)]
 
 
 def test_a_release_leaves_the_objects_of_others() -> None:
