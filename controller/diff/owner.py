@@ -66,8 +66,10 @@ def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Iterat
 
 def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
     """The next changes for an owner that has a Workload."""
+    outdated = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
     if problem := _explain_workloads(owner, observed):
         yield ReportAmbiguous(owner, problem)
+        yield from outdated
         return
     there = group_by_place(owner, observed)
     if problem := _explain_groups(owner, observed, there):
@@ -79,7 +81,6 @@ def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Chan
         has_created = True
     if has_created and isinstance(owner, Job):
         return
-    outdated = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
     # Before another successor is made: of three generations, two might count once the middle one is gone.
     yield from outdated or _follow(owner, observed, there, follow) or _clear(owner, observed)
 

@@ -282,10 +282,18 @@ class ClusterStage:
         items: list[Raw] = self.cluster.api.get(self._workloads())["items"]
         return [item for item in items if item["spec"]["controllerRef"]["name"] == job]
 
-    def await_group(self, job: str) -> Raw:
-        """The first PodGroup that a Job controls, once it is there."""
+    def await_group(self, job: str, workload: str = "") -> Raw:
+        """The first PodGroup that a Job controls, once it is there; one that is made from a Workload, if it is named.
+
+        There may be one from a Workload of ours before, if the controller sees a user's Workload after its Job.
+        """
+
+        def find() -> list[Raw]:
+            groups = self.groups_of(job)
+            return [each for each in groups if not workload or each["spec"]["workloadRef"]["workloadName"] == workload]
+
         try:
-            return eventually(f"a PodGroup of {job}", lambda: self.groups_of(job))[0]
+            return eventually(f"a PodGroup of {job}", find)[0]
         except AssertionError as error:
             workloads = [item["metadata"]["name"] for item in self.workloads_of(job)]
             raise AssertionError(f"{error}\nWorkloads: {workloads}\n{self.events(job)}") from error

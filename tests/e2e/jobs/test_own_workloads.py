@@ -18,7 +18,7 @@ def test_a_users_workload_says_how_many_of_a_job_must_start_together(stage: JobS
     stage.create_workloads("train", mine=gang(3))
     stage.submit_job("train", cpu="30", parallelism=4, completions=4)
 
-    group = stage.await_group("train")
+    group = stage.await_group("train", "mine")
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
     assert group["spec"]["workloadRef"] == {"workloadName": "mine", "templateName": "workers"}
     stage.await_reason(group["metadata"]["name"], "NoCapacity")
@@ -38,7 +38,7 @@ def test_a_users_workload_that_asks_for_no_gang_lets_the_pods_go_one_by_one(stag
     stage.submit_job("loose", cpu="30", parallelism=13, completions=13)
 
     stage.await_bound("loose", 12)
-    (group,) = stage.groups_of("loose")
+    group = stage.await_group("loose", "mine")
     assert group["spec"]["schedulingPolicy"] == {"basic": {}}
 
 
@@ -52,8 +52,8 @@ def test_a_users_workload_that_comes_after_its_job_takes_the_place_of_ours(stage
 
     stage.await_bound("train", 3)
     eventually("one Workload", lambda: [each["metadata"]["name"] for each in stage.workloads_of("train")] == ["mine"])
+    stage.await_group("train", "mine")
     eventually("its PodGroup alone", lambda: len(stage.groups_of("train")) == 1)
-    assert stage.await_group("train")["spec"]["workloadRef"]["workloadName"] == "mine"
     assert "AmbiguousWorkload" not in dict(stage.events("train"))
 
 
@@ -65,7 +65,7 @@ def test_a_job_of_two_workloads_is_scheduled_pod_by_pod_and_told_why(stage: JobS
     told = eventually("the event", lambda: dict(stage.events("train")).get("AmbiguousWorkload"))
     assert told == ("Job train is scheduled pod by pod: Workloads one, two all refer to it; exactly one must")
     assert stage.warnings("train", "AmbiguousWorkload") == [1]
-    assert not stage.groups()
+    eventually("no PodGroup", lambda: not stage.groups())
 
 
 def test_a_job_without_one_of_its_two_workloads_is_a_gang(stage: JobStage) -> None:
@@ -75,8 +75,7 @@ def test_a_job_without_one_of_its_two_workloads_is_a_gang(stage: JobStage) -> No
 
     stage.delete_workload("two")
 
-    group = stage.await_group("train")
-    assert group["spec"]["workloadRef"]["workloadName"] == "one"
+    group = stage.await_group("train", "one")
     stage.change_job("train", suspend=False)
     stage.await_bound("train", 3)
     stage.await_reason(group["metadata"]["name"], "Scheduled")

@@ -91,7 +91,7 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
     fallback.create_scheduling("Workload", "train", {"controllerRef": reference, "podGroupTemplates": [template]})
     submit(fallback, "train", 4, {})
 
-    group = fallback.await_group("train")
+    group = fallback.await_group("train", "train")
     assert group["spec"]["schedulingConstraints"] == one_rack(3600)["schedulingConstraints"]
     fallback.await_reason(group["metadata"]["name"], "NoDomainFits", f"no domain of {RACK} has room for 4 members")
     assert not fallback.bound("train")

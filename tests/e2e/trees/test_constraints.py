@@ -34,8 +34,7 @@ def test_a_template_says_it_for_the_pod_group_of_a_job(stage: TreeStage) -> None
     suspended = indexed_spec("serried", WHOLE_NODE) | {"suspend": True}
     stage.submit_job("train", **suspended | {"parallelism": 3, "completions": 3})
 
-    group = stage.await_group("train")
-    assert group["spec"]["workloadRef"]["workloadName"] == "mine"
+    group = stage.await_group("train", "mine")
     assert group["spec"]["schedulingConstraints"] == IN_A_RACK["schedulingConstraints"]
     stage.change_job("train", suspend=False)
     stage.await_reason(group["metadata"]["name"], "NoDomainFits")

@@ -95,6 +95,14 @@ def test_ambiguity_is_told_by_name(found: Observed, words: list[str]) -> None:
     assert all(word in action.problem for word in words)
 
 
+def test_what_we_made_beside_two_workloads_of_users_goes() -> None:
+    gang = GANG.value()
+    theirs = [workload(name).for_job("train").gang_template("t", 2).value() for name in ("one", "two")]
+    told, *deletes = diff(gang, Observed(theirs, outdated=[MADE_GROUP, MADE]), Duty.START, Follow.PATCH)
+    assert isinstance(told, ReportAmbiguous)
+    assert deletes == [Delete(gang, MADE_GROUP), Delete(gang, MADE)]
+
+
 @pytest.mark.parametrize(
     ("parallelism", "completions", "count"),
     [
