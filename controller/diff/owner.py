@@ -66,7 +66,7 @@ def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Iterat
 
 def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
     """The next changes for an owner that has a Workload."""
-    outdated = [Delete(owner, item) for item in observed.outdated if is_ours(item, owner)]
+    outdated = _delete_ours(owner, observed.outdated)
     if problem := _explain_workloads(owner, observed):
         yield ReportAmbiguous(owner, problem)
         yield from outdated
@@ -98,14 +98,15 @@ def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
 
 
 def release(owner: Owner, observed: Observed) -> Sequence[Change]:
-    """The deletes of our objects of an owner: PodGroups first, and their Workload in the next look.
-
-    Those of Workloads that are replaced are in this order already.
+    """The deletes of our objects of an owner: what is replaced and PodGroups first, the Workload in the next look.
 
     After a restart in between, the PodGroups that are left are found through the Workload.
     """
-    ours = [Delete(owner, item) for item in [*observed.outdated, *observed.groups] if is_ours(item, owner)]
-    return ours or [Delete(owner, workload) for workload in observed.workloads if is_ours(workload, owner)]
+    return _delete_ours(owner, [*observed.outdated, *observed.groups]) or _delete_ours(owner, observed.workloads)
+
+
+def _delete_ours(owner: Owner, items: Sequence[Workload | PodGroup]) -> Sequence[Delete]:
+    return [Delete(owner, item) for item in items if is_ours(item, owner)]
 
 
 def _explain_workloads(owner: Owner, observed: Observed) -> str:

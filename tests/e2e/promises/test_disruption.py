@@ -33,10 +33,15 @@ def late_disks(stage: ClusterStage) -> Iterator[Disks]:
     disks.clear()
 
 
-def run_whole_gang(stage: ClusterStage, name: str, size: int, labels: dict[str, str] | None = None) -> None:
-    """A gang of mode all, each member on a node of its own."""
+def create_whole_group(stage: ClusterStage, name: str, size: int) -> None:
+    """The PodGroup of a gang of mode all."""
     spec = {"schedulingPolicy": {"gang": {"minCount": size}}, "disruptionMode": stage.whole}
     stage.create_scheduling("PodGroup", name, spec)
+
+
+def run_whole_gang(stage: ClusterStage, name: str, size: int, labels: dict[str, str] | None = None) -> None:
+    """A gang of mode all, each member on a node of its own."""
+    create_whole_group(stage, name, size)
     stage.create_pods(names(name, size), name, cpu=WHOLE_NODE, labels=labels)
     stage.await_bound(name, size)
 
@@ -82,8 +87,7 @@ def test_a_pod_that_comes_while_a_gang_is_on_its_way_gets_room_once_the_gang_is_
     stage: ClusterStage, late_disks: Disks, high: str
 ) -> None:
     late_disks.create_claim("late")
-    spec = {"schedulingPolicy": {"gang": {"minCount": 12}}, "disruptionMode": stage.whole}
-    stage.create_scheduling("PodGroup", "ring", spec)
+    create_whole_group(stage, "ring", 12)
     stage.create_pods(["ring-0"], "ring", cpu=WHOLE_NODE, volumes=mounting("late"))
     stage.create_pods(names("ring", 12)[1:], "ring", cpu=WHOLE_NODE)
     eventually("all but one at bind", lambda: (stage.view("ring").get("plan") or {}).get("atBind") == 11)
