@@ -38,6 +38,7 @@ from extender.scheduling.moves import Moves
 from extender.scheduling.nomination import NominationPolicy
 from extender.scheduling.offers import Offers
 from extender.scheduling.order import QueueOrder
+from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
 from extender.scheduling.permit import Permit
 from extender.scheduling.plain_pods import PlainPods, PlainRule
 from extender.scheduling.planning import Planning
@@ -253,6 +254,7 @@ class Core:
             method=options.preempt_by,
         )
         refused_preemptors = RefusedPreemptors(store.pods, self.groups, self.outbox)
+        overlooked_preemptors = OverlookedPreemptors(store, self.outbox, clock)
         candidates = Candidates(
             store.pods,
             store.members,
@@ -333,6 +335,7 @@ class Core:
             disruptions=disruptions,
             plain_pods=plain_pods,
             refused_preemptors=refused_preemptors,
+            overlooked_preemptors=overlooked_preemptors,
             scheduling_cycle=scheduling_cycle,
             tending=self.tending,
             endings=endings,
@@ -418,6 +421,7 @@ class Core:
             offers=offers,
             candidates=candidates,
             plain_pods=plain_pods,
+            overlooked_preemptors=overlooked_preemptors,
             tending=self.tending,
             nominator=self.nominator,
             runner=self.runner,

@@ -15,6 +15,7 @@ from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.moves import Moves
 from extender.scheduling.offers import Offers
+from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.simulations import find_domain, find_tried_domain, may_try_out
 from extender.scheduling.tending import CycleTending
@@ -47,6 +48,7 @@ class ExtenderService:
         offers: Offers,
         candidates: Candidates,
         plain_pods: PlainPods,
+        overlooked_preemptors: OverlookedPreemptors,
         tending: CycleTending,
         nominator: Nominator,
         runner: CycleRunner,
@@ -66,6 +68,7 @@ class ExtenderService:
         self._offers = offers
         self._candidates = candidates
         self._plain_pods = plain_pods
+        self._overlooked_preemptors = overlooked_preemptors
         self._tending = tending
         self._nominator = nominator
         self._runner = runner
@@ -210,7 +213,10 @@ class ExtenderService:
                 return f"pod {request.pod} with UID {request.uid} does not exist"
         if self._group_of(pod) is None:
             return await self._bind_plain(request, pod)
-        return await self._bind_member(request, hangup)
+        failure = await self._bind_member(request, hangup)
+        if failure:
+            self._overlooked_preemptors.note_left(request.node)
+        return failure
 
     async def _fetch(self, request: BindRequest) -> Pod | None:
         try:

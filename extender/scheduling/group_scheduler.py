@@ -17,6 +17,7 @@ from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_state import GroupState, Repair
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
+from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
@@ -65,6 +66,7 @@ class GroupScheduler:
         disruptions: Disruptions,
         plain_pods: PlainPods,
         refused_preemptors: RefusedPreemptors,
+        overlooked_preemptors: OverlookedPreemptors,
         scheduling_cycle: SchedulingCycle,
         tending: CycleTending,
         endings: CycleEndings,
@@ -83,6 +85,7 @@ class GroupScheduler:
         self._disruptions = disruptions
         self._plain_pods = plain_pods
         self._refused_preemptors = refused_preemptors
+        self._overlooked_preemptors = overlooked_preemptors
         self._scheduling_cycle = scheduling_cycle
         self._tending = tending
         self._endings = endings
@@ -162,6 +165,7 @@ class GroupScheduler:
         yield from self._queue.review()
         self._plain_pods.review()
         self._refused_preemptors.review()
+        self._overlooked_preemptors.review()
         due |= self._scheduling_cycle.review()
         for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
             if number % _STATES_PER_STEP == 0:

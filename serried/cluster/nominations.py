@@ -1,6 +1,6 @@
 """Which waiting pods are nominated to which node, and the nominations that have ended."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from serried.cluster.occupancy import FreedNodes, Occupancy
 from serried.model.pod import Pod
@@ -26,6 +26,9 @@ class Nominations:
     def uids(self) -> frozenset[str]:
         """The nominated pods."""
         return frozenset(self._pods)
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(self._pods.values())
 
     def of_others(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
         """The nominated pods of at least this priority that count nowhere yet, except those with the UIDs ``own``."""

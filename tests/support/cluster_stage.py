@@ -269,9 +269,11 @@ class ClusterStage:
             group = self._find_group(name) or name
             view, decisions = self.view(group), self.decisions(group)[:10]
         except httpx.TransportError as error:
-            return f"the extender does not answer: {error}"
+            view, decisions = {}, [f"the extender does not answer: {error}"]
         parts = {key: view.get(key) for key in ("message", "members", "placed", "waiting", "timeline")}
-        return "\n".join([f"bound: {sorted(self.bound(name))}", f"{group}: {parts}", *decisions])
+        pods = [(pod["metadata"]["name"], pod["spec"].get("nodeName"), pod.get("status")) for pod in self.pods()][:10]
+        told = [line for pod in pods for line in [str(pod), *map(str, self.events(pod[0]))]]
+        return "\n".join([f"bound: {sorted(self.bound(name))}", f"{group}: {parts}", *decisions, *told])
 
     def group_of_job(self, job: str) -> str:
         """The name of the PodGroup that was made for a Job."""

@@ -99,3 +99,16 @@ def test_a_plain_pod_that_preempts_a_member_at_bind_starts_no_half_of_its_gang(s
     stage.await_bound("plain", 1)
     assert [pod["metadata"]["name"] for pod in stage.pods("ring")] == ["ring-1", "ring-2"]
     assert not stage.bound("ring")
+
+
+def test_a_plain_pod_that_preempts_two_members_at_bind_has_their_node(stage: ClusterStage, high: str) -> None:
+    # With the first of them its gang is over, so the second has left bind before kube-scheduler ends it.
+    node = on_node(stage, 0)
+    stage.create_group("ring", 3)
+    stage.create_pods(["ring-0", "ring-1"], "ring", cpu="15", nodeSelector=node)
+    stage.create_pods(["ring-2"], "ring", affinity=NOWHERE)
+    eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
+
+    stage.create_pods(["plain-0"], cpu="30", nodeSelector=node, priorityClassName=high)
+    stage.await_bound("plain", 1)
+    assert [pod["metadata"]["name"] for pod in stage.pods("ring")] == ["ring-2"]
