@@ -315,6 +315,13 @@ class Harness:
         self._background.append(call.task)
         return call
 
+    def is_requeued(self, name: str, node: str) -> bool:
+        """Whether a pod was nominated to this node and then no more, which wakes it whatever has rejected it."""
+        said = [call for call in self.api.said("nominate") if call.name == name]
+        written = [call.body["status"]["nominatedNodeName"] for call in said]
+        assert written in ([], [node, None])
+        return bool(written)
+
     def cycle(self, group: GroupKey = GANG) -> BindingCycle:
         """The group's binding cycle, which must exist."""
         cycle = self.groups.states[group].cycle

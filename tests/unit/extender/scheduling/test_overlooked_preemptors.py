@@ -23,35 +23,28 @@ def preemptor() -> PodBuilder:
     return pod("p").scheduler(SCHEDULER).cpu(2).priority(1).nominated("n1")
 
 
-def is_woken(world: Harness) -> bool:
-    """Whether its nomination was ended, which is to kube-scheduler like the end of a pod on that node."""
-    written = [call.body["status"]["nominatedNodeName"] for call in world.api.said("nominate") if call.name == "p"]
-    assert written in ([], ["n1", None])
-    return bool(written)
-
-
 async def test_it_is_woken_when_there_has_been_room_for_a_second(left: Harness) -> None:
     await left.add(preemptor()).go()
-    assert not is_woken(left)
+    assert not left.is_requeued("p", "n1")
     await left.pass_time(1)
-    assert is_woken(left)
+    assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_though_it_is_seen_to_be_nominated_only_later(left: Harness) -> None:
     await left.pass_time(10)
     await left.add(preemptor()).go()
     await left.pass_time(1)
-    assert is_woken(left)
+    assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_left_alone_until_its_last_victim_is_gone(left: Harness) -> None:
     await left.add(pod("other").cpu(1).on("n1"), preemptor()).go()
     await left.pass_time(5)
-    assert not is_woken(left)
+    assert not left.is_requeued("p", "n1")
     left.delete("other")
     await left.go()
     await left.pass_time(1)
-    assert is_woken(left)
+    assert left.is_requeued("p", "n1")
 
 
 @pytest.mark.parametrize(
@@ -69,17 +62,17 @@ async def test_it_is_left_alone_until_its_last_victim_is_gone(left: Harness) -> 
 async def test_nobody_else_is_woken(left: Harness, other: PodBuilder) -> None:
     await left.add(*small_nodes(2), other).go()
     await left.pass_time(5)
-    assert not is_woken(left)
+    assert not left.is_requeued("p", "n1")
 
 
 async def test_a_node_is_not_looked_at_for_ever(left: Harness) -> None:
     await left.pass_time(31)
     await left.add(preemptor()).go()
     await left.pass_time(5)
-    assert not is_woken(left)
+    assert not left.is_requeued("p", "n1")
 
 
 async def test_a_pod_nominated_to_where_nobody_has_left_bind_is_not_woken(world: Harness) -> None:
     await world.add(*small_nodes(1), preemptor()).go()
     await world.pass_time(5)
-    assert not is_woken(world)
+    assert not world.is_requeued("p", "n1")

@@ -22,29 +22,22 @@ def ask(world: Harness) -> object:
     return world.service.preempt(world.pod("p"), [Candidate(world.node_of("m0") or "n1", (world.pod("m0").uid,))])
 
 
-def is_woken(world: Harness) -> bool:
-    """Whether it was nominated and then no more, which wakes it though NodeResourcesFit has rejected it."""
-    written = [call.body["status"]["nominatedNodeName"] for call in world.api.said("nominate") if call.name == "p"]
-    assert written in ([], ["n1", None])
-    return bool(written)
-
-
 async def test_it_is_left_alone_while_the_gang_is_on_its_way(refused: Harness) -> None:
     await refused.pass_time(5)
-    assert not is_woken(refused)
+    assert not refused.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_when_the_gang_is_bound_and_gets_its_victim(refused: Harness) -> None:
     refused.bind("m1")
     await refused.go()
     await refused.pass_time(1)
-    assert is_woken(refused)
+    assert refused.is_requeued("p", "n1")
     assert ask(refused)
 
 
 async def test_it_is_woken_when_the_gang_has_given_up(refused: Harness) -> None:
     await refused.pass_time(400)
-    assert is_woken(refused)
+    assert refused.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_though_only_kube_scheduler_has_seen_it_yet(world: Harness) -> None:
@@ -57,7 +50,7 @@ async def test_it_is_woken_though_only_kube_scheduler_has_seen_it_yet(world: Har
     world.bind("m1")
     await world.go()
     await world.pass_time(1)
-    assert is_woken(world)
+    assert world.is_requeued("p", "n1")
 
 
 async def test_it_is_not_woken_for_what_it_was_given_meanwhile(refused: Harness) -> None:
@@ -65,7 +58,7 @@ async def test_it_is_not_woken_for_what_it_was_given_meanwhile(refused: Harness)
     refused.bind("m1")
     await refused.go()
     await refused.pass_time(1)
-    assert not is_woken(refused)
+    assert not refused.is_requeued("p", "n1")
 
 
 async def test_nobody_is_woken_who_runs_or_is_gone(refused: Harness) -> None:
@@ -73,11 +66,11 @@ async def test_nobody_is_woken_who_runs_or_is_gone(refused: Harness) -> None:
     refused.bind("m1")
     await refused.go()
     await refused.pass_time(1)
-    assert not is_woken(refused)
+    assert not refused.is_requeued("p", "n1")
 
 
 async def test_a_pod_that_no_gang_stands_in_the_way_of_is_none_to_wake(world: Harness) -> None:
     await world.add(*small_nodes(1), pod("v").priority(2).on("n1"), pod("p").cpu(2).priority(1)).go()
     assert not world.service.preempt(world.pod("p"), [Candidate("n1", (world.pod("v").uid,))])
     await world.pass_time(5)
-    assert not is_woken(world)
+    assert not world.is_requeued("p", "n1")
