@@ -57,6 +57,25 @@ def test_a_users_workload_that_comes_after_its_job_takes_the_place_of_ours(stage
     assert "AmbiguousWorkload" not in dict(stage.events("train"))
 
 
+def test_a_users_workload_that_comes_for_a_job_that_runs_takes_its_pods_over_and_moves_none(stage: JobStage) -> None:
+    stage.submit_job("train", cpu="30", parallelism=3, completions=3)
+    stage.await_bound("train", 3)
+    before = stage.bound("train")
+
+    stage.create_workloads("train", mine=gang(3))
+
+    eventually("one Workload", lambda: [each["metadata"]["name"] for each in stage.workloads_of("train")] == ["mine"])
+    group = stage.await_group("train", "mine")["metadata"]["name"]
+    eventually("its PodGroup alone", lambda: len(stage.groups_of("train")) == 1)
+    stage.await_reason(group, "Scheduled")
+    assert stage.bound("train") == before
+
+    # A replacement alone would be no quorum: it is bound only as one of a gang of which two run.
+    lost = stage.fail_index("train", 1)
+    eventually("the replacement", lambda: len(set(stage.bound("train")) - {lost}) == 3)
+    assert set(before) - {lost} <= set(stage.bound("train"))
+
+
 def test_a_job_of_two_workloads_is_scheduled_pod_by_pod_and_told_why(stage: JobStage) -> None:
     stage.create_workloads("train", one=gang(13), two=gang(13))
     stage.submit_job("train", cpu="30", parallelism=13, completions=13)
