@@ -203,6 +203,12 @@ class ExtenderService:
 
         ``hangup`` returns when the scheduler has closed the connection.
         """
+        failure = await self._bind(request, hangup)
+        if failure:
+            self._overlooked_preemptors.note_left(request.node)
+        return failure
+
+    async def _bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         pod = self._store.pods.get(request.uid)
         if pod is None:
             try:
@@ -213,10 +219,7 @@ class ExtenderService:
                 return f"pod {request.pod} with UID {request.uid} does not exist"
         if self._group_of(pod) is None:
             return await self._bind_plain(request, pod)
-        failure = await self._bind_member(request, hangup)
-        if failure:
-            self._overlooked_preemptors.note_left(request.node)
-        return failure
+        return await self._bind_member(request, hangup)
 
     async def _fetch(self, request: BindRequest) -> Pod | None:
         try:

@@ -253,6 +253,11 @@ class Nominator:
         await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
 
     async def _nominate_shortly(self, pod: Pod, node: str) -> None:
+        # It may have waited for its turn, or for the API server, and kube-scheduler tries the pod of its own accord.
+        # Without the pod in the store only kube-scheduler has seen it yet.
+        current = self._store.pods.get(pod.uid, pod)
+        if not current.pending or current.nominated not in {"", node}:
+            return
         # If we die in between, the scheduler ends it with its next try, which fills the node or finds no room there.
         await self._patch_nomination(pod, node)
         await self._patch_nomination(pod, None)

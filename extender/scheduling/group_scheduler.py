@@ -124,6 +124,7 @@ class GroupScheduler:
     def _forget_seen(self) -> None:
         self._repairs.end_term(self._groups.states.values())
         self._planning.end_term()
+        self._overlooked_preemptors.end_term()
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""

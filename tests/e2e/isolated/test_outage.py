@@ -96,7 +96,7 @@ def test_a_plain_pod_that_preempts_a_member_at_bind_starts_no_half_of_its_gang(s
     eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
 
     stage.create_pods(["plain-0"], cpu="30", nodeSelector=first, priorityClassName=high)
-    stage.await_bound("plain", 1)
+    stage.await_bound("plain", 1, seconds=60)
     assert [pod["metadata"]["name"] for pod in stage.pods("ring")] == ["ring-1", "ring-2"]
     assert not stage.bound("ring")
 
@@ -110,5 +110,5 @@ def test_a_plain_pod_that_preempts_two_members_at_bind_has_their_node(stage: Clu
     eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
 
     stage.create_pods(["plain-0"], cpu="30", nodeSelector=node, priorityClassName=high)
-    stage.await_bound("plain", 1)
+    stage.await_bound("plain", 1, seconds=60)
     assert [pod["metadata"]["name"] for pod in stage.pods("ring")] == ["ring-2"]

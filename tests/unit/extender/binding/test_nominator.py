@@ -355,3 +355,27 @@ class TestSignsOfWork:
             world.core.activity.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
         assert (world.cycle().idle_seconds < 5.0) is busy
+
+
+class TestRequeues:
+    async def test_the_pod_is_nominated_and_then_no_more(self, world: Harness) -> None:
+        world.add(pod("p"))
+        world.nominator.requeue(pod("p").value(), "n1")
+        await world.settle()
+        assert world.is_requeued("p", "n1")
+
+    @pytest.mark.parametrize(
+        "meanwhile",
+        [
+            pytest.param(pod("p").nominated("n2"), id="it has victims on another node"),
+            pytest.param(pod("p").on("n2"), id="it runs"),
+            pytest.param(pod("p").deleting(), id="it goes"),
+        ],
+    )
+    async def test_nothing_is_written_if_it_is_not_as_it_was_any_more(
+        self, world: Harness, meanwhile: PodBuilder
+    ) -> None:
+        world.add(meanwhile)
+        world.nominator.requeue(pod("p").nominated("n1").value(), "n1")
+        await world.settle()
+        assert names(world, "nominate") == []

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.volumes import volume_claim
 
 
 @pytest.fixture
@@ -23,8 +24,16 @@ def preemptor() -> PodBuilder:
     return pod("p").scheduler(SCHEDULER).cpu(2).priority(1).nominated("n1")
 
 
-async def test_it_is_woken_when_there_has_been_room_for_a_second(left: Harness) -> None:
+async def fail_bind(world: Harness, node: str) -> None:
+    """The other member has no slot any more, since its gang has ended."""
+    call = world.bind("m1", node)
+    await world.settle()
+    assert call.error
+
+
+async def test_it_is_woken_when_there_has_been_room_for_longer_than_a_backoff_may_last(left: Harness) -> None:
     await left.add(preemptor()).go()
+    await left.pass_time(10)
     assert not left.is_requeued("p", "n1")
     await left.pass_time(1)
     assert left.is_requeued("p", "n1")
@@ -33,18 +42,107 @@ async def test_it_is_woken_when_there_has_been_room_for_a_second(left: Harness) 
 async def test_it_is_woken_though_it_is_seen_to_be_nominated_only_later(left: Harness) -> None:
     await left.pass_time(10)
     await left.add(preemptor()).go()
-    await left.pass_time(1)
+    await left.pass_time(11)
     assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_left_alone_until_its_last_victim_is_gone(left: Harness) -> None:
     await left.add(pod("other").cpu(1).on("n1"), preemptor()).go()
-    await left.pass_time(5)
+    await left.pass_time(12)
     assert not left.is_requeued("p", "n1")
     left.delete("other")
     await left.go()
-    await left.pass_time(1)
+    await left.pass_time(11)
     assert left.is_requeued("p", "n1")
+
+
+async def test_it_is_left_alone_while_a_victim_ends_that_takes_none_of_its_room(left: Harness) -> None:
+    # One that holds a host port, say. Without its nomination the pod would look for other victims.
+    await left.add(pod("other").cpu(0).on("n1").deleting(), preemptor()).go()
+    await left.pass_time(15)
+    assert not left.is_requeued("p", "n1")
+
+
+async def test_it_is_woken_beside_a_pod_that_stays(left: Harness) -> None:
+    await left.add(pod("other").cpu(0).on("n1"), preemptor()).go()
+    await left.pass_time(11)
+    assert left.is_requeued("p", "n1")
+
+
+async def test_it_is_woken_again_if_that_was_too_early(left: Harness) -> None:
+    await left.add(preemptor()).go()
+    await left.pass_time(11)
+    await left.pass_time(10)
+    assert left.times_requeued("p", "n1") == 1
+    await left.pass_time(1)
+    assert left.times_requeued("p", "n1") == 2
+
+
+async def test_it_is_not_woken_again_by_every_review_while_its_nomination_is_seen_yet(left: Harness) -> None:
+    await left.add(preemptor()).go()
+    for _ in range(4):
+        left.clock.advance(5)
+        left.look()
+    await left.settle()
+    assert left.times_requeued("p", "n1") == 1
+
+
+async def test_of_many_a_few_are_woken_at_a_time(left: Harness) -> None:
+    names = [f"p{i}" for i in range(9)]
+    await left.add(*(pod(name).scheduler(SCHEDULER).nominated("n1") for name in names)).go()
+    left.clock.advance(11)
+    left.look()
+    await left.settle()
+    assert sum(left.is_requeued(name, "n1") for name in names) == 8
+    left.look()
+    await left.settle()
+    assert all(left.is_requeued(name, "n1") for name in names)
+
+
+async def test_it_is_not_woken_again_for_what_happens_on_the_node_much_later(left: Harness) -> None:
+    await left.add(preemptor()).go()
+    await left.pass_time(11)
+    await left.pass_time(31)
+    await fail_bind(left, "n1")
+    await left.pass_time(1)
+    await left.pass_time(12)
+    assert left.times_requeued("p", "n1") == 1
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(preemptor().nominated("").on("n1"), id="it runs"),
+        pytest.param(preemptor().nominated("n2"), id="it has victims on another node"),
+        pytest.param(preemptor().nominated("").deleting(), id="it goes"),
+    ],
+)
+async def test_it_is_not_woken_again_once_something_has_happened(left: Harness, later: PodBuilder) -> None:
+    await left.add(*small_nodes(2), preemptor()).go()
+    await left.pass_time(11)
+    await left.add(later).go()
+    await left.pass_time(12)
+    assert left.times_requeued("p", "n1") == 1
+
+
+async def test_the_time_on_another_node_does_not_count(left: Harness) -> None:
+    await left.add(*small_nodes(2), preemptor()).go()
+    await left.pass_time(10)
+    await fail_bind(left, "n2")
+    await left.add(preemptor().nominated("n2")).go()
+    await left.pass_time(10)
+    assert not left.is_requeued("p", "n2")
+    await left.pass_time(1)
+    assert left.is_requeued("p", "n2")
+
+
+async def test_the_time_of_an_earlier_term_does_not_count(left: Harness) -> None:
+    await left.add(preemptor()).go()
+    await left.pass_time(10)
+    left.group_scheduler.stand_by()
+    await fail_bind(left, "n1")
+    await left.pass_time(5)
+    assert not left.is_requeued("p", "n1")
 
 
 @pytest.mark.parametrize(
@@ -57,22 +155,52 @@ async def test_it_is_left_alone_until_its_last_victim_is_gone(left: Harness) -> 
         pytest.param(preemptor().in_group("other"), id="a member of a gang that waits"),
         pytest.param(preemptor().cpu(3), id="a pod for which there is no room"),
         pytest.param(preemptor().selecting("disk", "ssd"), id="a pod that the node does not admit"),
+        pytest.param(
+            preemptor().having([{"name": "c", "resourceClaimName": "gpu"}], "spec", "resourceClaims"),
+            id="a pod that may wait for its devices",
+        ),
     ],
 )
 async def test_nobody_else_is_woken(left: Harness, other: PodBuilder) -> None:
     await left.add(*small_nodes(2), other).go()
-    await left.pass_time(5)
+    await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
+
+
+async def test_a_pod_that_may_wait_for_its_volume_is_left_alone(left: Harness) -> None:
+    # kube-scheduler nominates it too, and has chosen the node.
+    left.store.put_volume_claim(volume_claim("c").value())
+    await left.add(preemptor().mounting("c")).go()
+    await left.pass_time(15)
+    assert not left.is_requeued("p", "n1")
+
+
+async def test_a_pod_whose_volume_is_there_is_woken(left: Harness) -> None:
+    left.store.put_volume_claim(volume_claim("c").bound_to("v").value())
+    await left.add(preemptor().mounting("c")).go()
+    await left.pass_time(11)
+    assert left.is_requeued("p", "n1")
+
+
+async def test_it_is_woken_though_its_victim_was_gone_before_its_bind_call_came(world: Harness) -> None:
+    await world.add(*small_nodes(1), pod("m").scheduler(SCHEDULER)).go()
+    call = world.bind("m", "n1")
+    world.delete("m")
+    await world.settle()
+    assert call.error
+    await world.add(preemptor()).go()
+    await world.pass_time(11)
+    assert world.is_requeued("p", "n1")
 
 
 async def test_a_node_is_not_looked_at_for_ever(left: Harness) -> None:
     await left.pass_time(31)
     await left.add(preemptor()).go()
-    await left.pass_time(5)
+    await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
 
 async def test_a_pod_nominated_to_where_nobody_has_left_bind_is_not_woken(world: Harness) -> None:
     await world.add(*small_nodes(1), preemptor()).go()
-    await world.pass_time(5)
+    await world.pass_time(15)
     assert not world.is_requeued("p", "n1")
