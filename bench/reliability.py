@@ -259,7 +259,7 @@ def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]
     yield "A run judges whether the memory of extender or controller grows if it lives until the end of the run, for"
     yield "240 s at least. `make soak` kills processes, so `make soak-steady` judges them. In the second run requests"
     yield "fail and the cluster changes, but no process is killed. Memory has grown if the median of the last quarter"
-    yield "of this life is more than 5 % and 3 MiB above the median of the second quarter."
+    yield "of this life is more than 5 % plus 3 MiB above the median of the second quarter."
     yield "<!-- not measured: 240 s, 5 %, 3 MiB -->"
     yield ""
     yield _name_judged("make soak", stormy)
@@ -270,6 +270,8 @@ def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]
         yield ""
         return
     yield _name_judged("make soak-steady", found)
+    if ended := found["faults"].get("own_ends", {}).keys() & found["growth_judged"]:
+        yield f"Judged only since it ended by itself and was started again: {', '.join(sorted(ended))}."
     yield ""
     yield "The table shows resident memory in MiB for each part of `make soak-steady`: the median of its samples. The"
     yield "minute is the end of the part."
