@@ -253,7 +253,7 @@ class Core:
             rule=options.disrupted,
             method=options.preempt_by,
         )
-        refused_preemptors = RefusedPreemptors(store.pods, self.groups, self.outbox)
+        refused_preemptors = RefusedPreemptors(self.groups, self.outbox)
         overlooked_preemptors = OverlookedPreemptors(store, self.outbox, clock)
         candidates = Candidates(
             store.pods,

@@ -45,7 +45,10 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Make the scheduler try this pod that its own plugins have rejected; it is shortly nominated to the node."""
+    """Make the scheduler try this pod that its own plugins have rejected; it is shortly nominated to the node.
+
+    Nothing is done if it runs, is going or is nominated to another node when its turn comes.
+    """
 
     pod: Pod
     node: str

@@ -9,7 +9,6 @@ no reason to try it later (pkg/scheduler/eventhandlers.go: deletePodFromScheduli
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from extender.scheduling.effects import Outbox, Requeue
 from serried.cluster.store import Store
@@ -76,7 +75,7 @@ class OverlookedPreemptors:
         self._woken &= found.keys()
         due = [key for key, since in self._found.items() if now - since >= _PATIENCE_SECONDS]
         if due:
-            self._wake({key: found[key] for key in islice(due, _MAX_WOKEN)}, now)
+            self._wake({key: found[key] for key in due[:_MAX_WOKEN]}, now)
 
     def _wake(self, due: dict[PodOnNode, Pod], now: float) -> None:
         # The deletion of a pod that counts there wakes them in time. Before that they would look for other victims.

@@ -32,13 +32,12 @@ class _Refused:
 
 
 class RefusedPreemptors:
-    """Remembers and wakes them. Synchronous. ``pods`` is the Store's own map.
+    """Remembers and wakes them. Synchronous.
 
     The next leader does not know of them: after a failover in this moment they wait as they would without us.
     """
 
-    def __init__(self, pods: Mapping[str, Pod], groups: Groups, outbox: Outbox) -> None:
-        self._pods = pods
+    def __init__(self, groups: Groups, outbox: Outbox) -> None:
         self._groups = groups
         self._outbox = outbox
         self._refused: dict[str, _Refused] = {}
@@ -66,6 +65,4 @@ class RefusedPreemptors:
     def _wake(self, due: Collection[_Refused]) -> None:
         for refused in due:
             del self._refused[refused.pod.uid]
-            # kube-scheduler may have seen it before us.
-            if self._pods.get(refused.pod.uid, refused.pod).pending:
-                self._outbox.put(Requeue(refused.pod, refused.node))
+            self._outbox.put(Requeue(refused.pod, refused.node))

@@ -78,6 +78,11 @@ class JobStage(ClusterStage):
         self.end_pod(name, "Failed", code)
         return name
 
+    def await_replacement(self, job: str, index: int, lost: str) -> None:
+        """The index runs again; kube-controller-manager waits for 10 s after a failure."""
+        prefix = f"{job}-{index}-"
+        eventually(f"a new pod {index}", lambda: any(name != lost for name in self.bound(prefix)), 60)
+
     def complete_index(self, job: str, index: int) -> str:
         """The running pod of an index succeeds; returns its name."""
         name = self._running_pod(job, index)

@@ -10,12 +10,6 @@ pytestmark = pytest.mark.e2e
 FOR_GOOD = 42
 
 
-def await_replacement(stage: JobStage, index: int, lost: str) -> None:
-    """The index runs again; kube-controller-manager waits for 10 s after a failure."""
-    prefix = f"train-{index}-"
-    eventually(f"a new pod {index}", lambda: any(name != lost for name in stage.bound(prefix)), 60)
-
-
 def test_the_replacement_of_a_failed_pod_binds_alone(stage: JobStage) -> None:
     # The gang fills the cluster: the replacement has room only where its predecessor was.
     stage.submit_job("train", cpu="30", parallelism=12, completions=12)
@@ -23,7 +17,7 @@ def test_the_replacement_of_a_failed_pod_binds_alone(stage: JobStage) -> None:
     first = stage.bound("train")
 
     lost = stage.fail_index("train", 1)
-    await_replacement(stage, 1, lost)
+    stage.await_replacement("train", 1, lost)
     others = {name: node for name, node in first.items() if name != lost}
     assert others.items() <= stage.bound("train").items()
 
@@ -39,7 +33,7 @@ def test_a_completed_index_counts_even_when_its_pod_has_been_deleted(stage: JobS
     eventually("its pod's end", lambda: not stage.pods("train-0-"))
 
     lost = stage.fail_index("train", 1)
-    await_replacement(stage, 1, lost)
+    stage.await_replacement("train", 1, lost)
     assert stage.counts("train") == [3, 3]
 
 
@@ -54,5 +48,5 @@ def test_an_index_that_has_failed_for_good_counts(stage: JobStage) -> None:
     eventually("its pod's end", lambda: not stage.pods("train-0-"))
 
     lost = stage.fail_index("train", 1)
-    await_replacement(stage, 1, lost)
+    stage.await_replacement("train", 1, lost)
     assert stage.counts("train") == [3, 3]

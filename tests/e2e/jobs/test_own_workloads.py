@@ -72,7 +72,8 @@ def test_a_users_workload_that_comes_for_a_job_that_runs_takes_its_pods_over_and
 
     # A replacement alone would be no quorum: it is bound only as one of a gang of which two run.
     lost = stage.fail_index("train", 1)
-    eventually("the replacement", lambda: len(set(stage.bound("train")) - {lost}) == 3)
+    stage.await_replacement("train", 1, lost)
+    assert len(set(stage.bound("train")) - {lost}) == 3
     assert set(before) - {lost} <= set(stage.bound("train"))
 
 
