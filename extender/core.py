@@ -228,7 +228,14 @@ class Core:
             clock=clock,
         )
         offers = Offers(
-            store.pods, store.nodes, store.members, store.uncounted, groups=self.groups, moves=moves, clock=clock
+            store.pods,
+            store.nodes,
+            store.members,
+            store.uncounted,
+            groups=self.groups,
+            moves=moves,
+            activity=self.activity,
+            clock=clock,
         )
         endings = CycleEndings(
             store,

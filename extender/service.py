@@ -134,9 +134,7 @@ class ExtenderService:
         return [name for name in names if not self._store.yields.are_on(name)]
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
-        # A sample ends with its hundredth node: a shorter list is all that there is, but for a nomination tried by
-        # itself.
-        if len(names) < MAX_COMPLETE_LIST and list(names) != [pod.nominated]:
+        if list(names) != [pod.nominated]:  # a nomination is tried by itself
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
@@ -152,11 +150,11 @@ class ExtenderService:
             self._moves.renominate(cycle, pod.uid)
             self._runner.carry_out()
         elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
-            asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node)
+            asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node, names)
 
-    def _refuse(self, uid: str, node: str) -> None:
+    def _refuse(self, uid: str, node: str, names: Sequence[str]) -> None:
         try:
-            self._tending.refuse(uid, node)
+            self._tending.refuse(uid, node, names)
         finally:
             self._runner.carry_out()
 

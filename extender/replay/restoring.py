@@ -9,7 +9,7 @@ from extender.binding.reservations import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
 from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.group_state import GroupState, Refusal
 from extender.scheduling.status_sink import StatusSink
 from extender.scheduling.term import Term
 from serried.cluster.occupancy import ClaimKind
@@ -159,7 +159,7 @@ def _remember(core: Core, memory: GroupMemory) -> None:
         home=memory.home,
     )
     nodes = core.store.nodes
-    state.refusals = {(each.shape, each.node): (each.until, nodes.get(each.node)) for each in memory.refusals}
+    state.refusals = {(each.shape, each.node): Refusal(each.until, nodes.get(each.node)) for each in memory.refusals}
     state.offers = {each.shape: (each.until, each.nodes) for each in memory.offers}
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.group_state import VAIN_SECONDS, GroupState
 from serried.decode.values import Codec
 from serried.model.budget import DisruptionBudget
 from serried.model.capture import Capture, GroupMemory, KeptNodes, NodeOffer, NodeRefusal, Reserved, VacantSlot
@@ -153,7 +153,9 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         stood=state.stood,
         home=state.home,
         refusals=tuple(
-            NodeRefusal(shape, node, until) for (shape, node), (until, _) in state.refusals.items() if now < until
+            NodeRefusal(shape, node, min(found.until, now + VAIN_SECONDS))
+            for (shape, node), found in state.refusals.items()
+            if now < found.until
         ),
         offers=tuple(NodeOffer(shape, names, until) for shape, (until, names) in state.offers.items() if now < until),
         verdict=state.verdict,

@@ -36,7 +36,8 @@ class SchedulerActivity:
     def count_idle(self, cycle: BindingCycle) -> None:
         """Count the time since the last look as idle, but for what the scheduler has spent on others.
 
-        It counts in any case if the scheduler was there, and has refused a member without which there is no quorum.
+        It counts in any case if the scheduler was there, and has refused a member without which there is no quorum, or
+        one beyond it.
         """
         now = self._clock()
         since = max(cycle.idle_counted, cycle.progressed)
@@ -49,8 +50,8 @@ class SchedulerActivity:
 
     def _lacks_refused(self, cycle: BindingCycle) -> bool:
         refused = self.find_refused(cycle)
-        if not refused:
-            return False
+        if not refused or cycle.reservation.committed:
+            return bool(refused)
         return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
     def find_refused(self, cycle: BindingCycle) -> frozenset[str]:
@@ -58,9 +59,11 @@ class SchedulerActivity:
         return frozenset(uid for uid, member in cycle.list_members() if self._was_refused(cycle, uid, member))
 
     def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
+        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+        if member.stage is not MemberStage.UNSCHEDULABLE or pod is None or slot is None:
+            return False
+        if pod.objection and pod.objection != member.said:
+            return True  # maybe before its nomination was written, which does not have it tried again then
         # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose
         # nomination still stands: the scheduler erases it when it has tried in vain.
-        if member.stage is not MemberStage.UNSCHEDULABLE or not (member.nominated or member.missed):
-            return False
-        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-        return pod is not None and slot is not None and pod.nominated != slot.node
+        return (member.nominated or member.missed) and pod.nominated != slot.node

@@ -192,6 +192,11 @@ class BindingCycle:
         if member.before_bind and member.stage is not MemberStage.UNSCHEDULABLE:
             member.turn(MemberStage.UNSCHEDULABLE)
 
+    def put_aside(self, uid: str, said: str) -> None:
+        """A member gets a slot that the scheduler has put aside before, with these words."""
+        self.member(uid).said = said
+        self.mark_unschedulable(uid)
+
     def mark_nominated(self, uid: str) -> None:
         """Our nomination is written on a member. The cycle may have ended under the write."""
         self.member(uid).nominated = True

@@ -11,6 +11,7 @@ from extender.scheduling.queue import Queue
 from extender.scheduling.refusals import REFUSAL_SECONDS
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.model.backoff import Backoff
 from serried.model.plan import PlanRequest
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
@@ -25,6 +26,9 @@ _MAX_DOUBLINGS = 6
 
 _REFUSED_SECONDS = REFUSAL_SECONDS / 2
 """The longest pause after evictions were refused: the next search has to know of them."""
+
+_REJECTED = Backoff(first=10.0, cap=60.0)
+"""The pauses after the scheduler had no node for a member beside its mates: each try holds their room for a moment."""
 
 _TELLING_SECONDS = 5.0
 """How long a gang stays with what it hears of victims that have not ended."""
@@ -64,7 +68,8 @@ class CycleEndings:
             gang.retry_at = gang.not_before = now + backoff(gang.attempts, size)
         elif verdict.reason is Reason.NO_CAPACITY:
             # Each alone finds a node, all together do not: only the scheduler knows when there will be more.
-            gang.not_before = now + backoff(gang.attempts, size)
+            rejected = gang.rejection is not None
+            gang.not_before = now + (_REJECTED.delay(gang.attempts) if rejected else backoff(gang.attempts, size))
         elif verdict.reason is Reason.DEADLINE_EXCEEDED:
             self._put_aside(cycle)
             gang.not_before = now + backoff(gang.attempts, size)
@@ -95,7 +100,10 @@ class CycleEndings:
         gang = self._groups.states[cycle.reservation.group]
         gang.failed_preemptions = 0
         gang.preemption = None
-        gang.attempts, gang.started = 0, gang.started or bool(cycle.reservation.committed)
+        gang.attempts = 0 if cycle.bound else gang.attempts + 1
+        gang.started = gang.started or bool(cycle.reservation.committed)
+        if cycle.reservation.committed:
+            gang.rejection = None
         self._groups.look_again(cycle.reservation.group)
 
     def leave(self, cycle: BindingCycle) -> None:
@@ -124,9 +132,8 @@ class CycleEndings:
         for uid in refused:
             pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
             if pod is not None and slot is not None:
-                gang.refuse(pod.shape, slot.node, now, self._store.nodes)
-                if pod.counted_elsewhere:
-                    gang.note_vain(pod.shape, slot.node, now, self._store.nodes)
+                gang.refuse(pod.shape, slot.node, self._store.nodes)
+                gang.note_vain(pod.shape, slot.node, now, self._store.nodes)
         gang.prolong_refusals(now + pause + PREEMPTION_EXCLUSION_SECONDS)
 
     def _put_aside(self, cycle: BindingCycle) -> None:

@@ -7,6 +7,7 @@ outbox.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 
 from extender.scheduling.awaited_owner import AwaitedOwner
@@ -281,6 +282,9 @@ class GroupScheduler:
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> Verdict | None:
         shortage = find_shortage(group, group_members, self._store, repair)
+        rejection = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock())
+        if shortage is not None and shortage.reason is Reason.NO_CAPACITY and rejection:
+            shortage = replace(shortage, detail=rejection)
         if shortage is not None or not group_members.waiting:
             self._scheduling_cycle.forget(group.key)
         quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)

@@ -1,8 +1,9 @@
 """What the group scheduler remembers of one group between looks at it."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from extender.scheduling.awaited_owner import AwaitedOwner
 from extender.scheduling.cycle import BindingCycle
@@ -11,9 +12,6 @@ from serried.model.pod import Pod, Shape
 from serried.model.tree import Tree
 from serried.model.verdict import Verdict
 from serried.model.victim import NoVictims, Preemption
-
-EXCLUSION_SECONDS = 30.0
-
 
 KUBELET_EXCLUSION_SECONDS = 300.0
 """Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
@@ -27,6 +25,45 @@ Longer, because others have ended for the try, and would for the next one.
 VAIN_SECONDS = 1800.0
 """For how long nobody is evicted again where others have ended in vain: about the longest rest between two times."""
 
+_OFFER_SECONDS = 30.0
+"""How long it counts which nodes the scheduler has offered."""
+
+
+class Refusal(NamedTuple):
+    """A node that is not tried again for a class of members."""
+
+    until: float
+    """In loop seconds; infinite as long as there is another node to be tried."""
+
+    seen: Node | None
+    """The node as it was; whatever changes of it may change the answer."""
+
+    beside: bool = False
+    """Whether mates had their nodes when it was refused: alone, a member may be offered it all the same."""
+
+
+class Exclusions(NamedTuple):
+    """What was refused, as a plan is asked to avoid it."""
+
+    pairs: frozenset[tuple[str, str]]
+    """The (member UID, node name) pairs that are out."""
+
+    nodes: frozenset[str]
+    """The nodes that are out for each of the members."""
+
+
+class Rejection(NamedTuple):
+    """The scheduler had no node at all for a member beside mates that had theirs."""
+
+    until: float
+    """In loop seconds: from then on room may be kept and others may be evicted for the gang again."""
+
+    text: str
+    """The scheduler's own words, as a phrase."""
+
+    uid: str
+    """The member's; without it nothing is known."""
+
 
 @dataclass(slots=True)
 class GroupState:
@@ -34,8 +71,8 @@ class GroupState:
 
     ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
-    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes or its time is over.
-    ``offers`` are the nodes that the scheduler has offered last, by class of those that it alone can count.
+    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, the scheduler offers
+    it, or its time is over. ``offers`` are the nodes that the scheduler has offered last, by class.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
@@ -71,8 +108,12 @@ class GroupState:
     not_before: float = 0.0
     retry_at: float = float("inf")
     attempts: int = 0
-    refusals: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    refusals: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
+
+    rejection: Rejection | None = None
+    """What keeps it from running, if it is not room; while that stands it keeps no room, and nobody goes for it."""
+
     started: bool = False
     stood: Tree | None = None
     home: str = ""
@@ -89,7 +130,7 @@ class GroupState:
     failed_preemptions: int = 0
     """How many preemptions in a row have led to nothing."""
 
-    vain: dict[tuple[Shape, str], tuple[float, Node | None]] = field(default_factory=dict)
+    vain: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
     """As ``refusals``, of nodes refused after others had ended for it: nobody else is to end there for it."""
 
     disrupted: set[str] = field(default_factory=set)
@@ -108,27 +149,62 @@ class GroupState:
         self.disrupted.clear()
         self.leaving.clear()
 
-    def refuse(
-        self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node], seconds: float = EXCLUSION_SECONDS
-    ) -> None:
-        """The scheduler, or the node's kubelet, has refused this node for this class."""
-        self.refusals[shape, node] = (now + seconds, nodes.get(node))
+    def refuse(self, shape: Shape, node: str, nodes: Mapping[str, Node], until: float = math.inf) -> None:
+        """The scheduler, or the node's kubelet, has refused this node for this class.
+
+        Without an end it counts until no other node is left to be tried (`end_round`).
+        """
+        self.refusals[shape, node] = Refusal(until, nodes.get(node))
 
     def prolong_refusals(self, until: float) -> None:
         """What is refused stays so until then at least, also what was when the last try began and is not any more."""
-        self.refusals = {key: (max(end, until), seen) for key, (end, seen) in self.refusals.items()}
+        self.refusals = {
+            key: found._replace(until=until if found.until == math.inf else max(found.until, until))
+            for key, found in self.refusals.items()
+        }
 
-    def exclusions(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[tuple[str, str]]:
-        """The (member uid, node) pairs that are out for now; drops what is void."""
+    def end_round(self, until: float) -> None:
+        """No node is left that the scheduler has not refused: from then on all are tried again."""
+        self.refusals = {
+            key: found._replace(until=min(found.until, until)) if found.until == math.inf else found
+            for key, found in self.refusals.items()
+        }
+
+    def reject(self, pod: Pod, beside: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """The scheduler has no node for a member while mates have these, whatever room there is: others are tried."""
+        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), beside=True) for node in beside}
+        self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid)
+
+    def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
+        """Why those that wait cannot run, whatever room there is, a phrase; "" if nothing (more) is known of that."""
+        found = self.rejection
+        if found is not None and (now >= found.until or all(pod.uid != found.uid for pod in waiting)):
+            found = self.rejection = None
+            self.refusals = {key: each for key, each in self.refusals.items() if not each.beside}
+        return "" if found is None else found.text
+
+    def find_exclusions(self, pods: Collection[Pod], now: float, nodes: Mapping[str, Node]) -> Exclusions:
+        """What is out for these members for now; drops what is void."""
         self.refusals = _drop_void(self.refusals, now, nodes)
-        return frozenset((pod.uid, node) for pod in pods for shape, node in self.refusals if pod.shape == shape)
+        if not self.refusals:
+            return Exclusions(frozenset(), frozenset())
+        refused: dict[Shape, set[str]] = {pod.shape: set() for pod in pods}
+        for shape, node in self.refusals:
+            if shape in refused:
+                refused[shape].add(node)
+        everybody = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
+        left = {shape: found - everybody for shape, found in refused.items()}
+        pairs = frozenset((pod.uid, node) for pod in pods for node in left[pod.shape])
+        return Exclusions(pairs, everybody)
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
         """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
         known, offered = self.offers.get(shape), frozenset(names)
         for name in offered:
             self.vain.pop((shape, name), None)
-        self.offers[shape] = (now + EXCLUSION_SECONDS, offered)
+            if (refused := self.refusals.get((shape, name))) is not None and not refused.beside:
+                del self.refusals[shape, name]
+        self.offers[shape] = (now + _OFFER_SECONDS, offered)
         return known is not None and not offered <= known[1]
 
     def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
@@ -142,7 +218,7 @@ class GroupState:
 
     def note_vain(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
         """Others have ended for it, and all the same the scheduler refuses this node for this class."""
-        self.vain[shape, node] = (now + VAIN_SECONDS, nodes.get(node))
+        self.vain[shape, node] = Refusal(now + VAIN_SECONDS, nodes.get(node))
 
     def find_vain(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """The nodes on which nobody is to end for these members for now; drops what is void."""
@@ -154,10 +230,10 @@ class GroupState:
 
 
 def _drop_void(
-    found: dict[tuple[Shape, str], tuple[float, Node | None]], now: float, nodes: Mapping[str, Node]
-) -> dict[tuple[Shape, str], tuple[float, Node | None]]:
+    found: dict[tuple[Shape, str], Refusal], now: float, nodes: Mapping[str, Node]
+) -> dict[tuple[Shape, str], Refusal]:
     """What was learnt of nodes that have not changed since, as long as it holds."""
-    return {key: (until, seen) for key, (until, seen) in found.items() if now < until and nodes.get(key[1]) is seen}
+    return {key: each for key, each in found.items() if now < each.until and nodes.get(key[1]) is each.seen}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,9 @@ class Member:
     If the node is missing once more, it is refused.
     """
 
+    said: str = ""
+    """What the scheduler had said of it when it got its slot: other words show that it has tried it since."""
+
     call: asyncio.Future[str] | None = None
     """Its open bind call; ends with the error text for the scheduler, "" for success."""
 

@@ -84,15 +84,16 @@ class Moves:
         if not late or tried == cycle.refill_tried:
             return
         cycle.note_refill(tried)
-        excluded = gang.exclusions(late, self._clock(), self._store.nodes)
-        answer = self._planner.plan(build_joining_request(cycle, late, 0, excluded, self._store))
+        out = gang.find_exclusions(late, self._clock(), self._store.nodes)
+        request = build_joining_request(cycle, late, 0, out.pairs, self._store).avoiding(out.nodes)
+        answer = self._planner.plan(request)
         if isinstance(answer, Plan):
             for pod in late:
                 if pod.uid in answer.nodes:
                     part = self._store.members.leaf_of(pod.uid)
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     if self._held.needs_activation(pod):
-                        cycle.mark_unschedulable(pod.uid)
+                        cycle.put_aside(pod.uid, pod.objection)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
@@ -111,7 +112,7 @@ class Moves:
             cycle.fill_freed(slot)
             filled.append(pod.uid)
             if self._held.needs_activation(pod):
-                cycle.mark_unschedulable(pod.uid)
+                cycle.put_aside(pod.uid, pod.objection)
         if filled:
             self._outbox.put(Nominate(cycle, tuple(filled)))
 
@@ -181,10 +182,12 @@ class Moves:
             self._outbox.put(Nominate(cycle, left))
 
     def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
-        """Find one member another slot in the cycle's domain; whether there was one."""
-        gang = self._groups.states[cycle.reservation.group]
-        excluded = gang.exclusions([pod], self._clock(), self._store.nodes)
-        answer = self._planning.plan_at_once(build_joining_request(cycle, [pod], 1, excluded, self._store))
+        """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
+        gang, now = self._groups.states[cycle.reservation.group], self._clock()
+        out = gang.find_exclusions([pod], now, self._store.nodes)
+        request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
+        request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
+        answer = self._planning.plan_at_once(request)
         if isinstance(answer, Verdict):
             return False
         self._ledger.move(pod, answer.nodes[pod.uid])

@@ -21,8 +21,13 @@ _MAX_LETTERS = 200
 """How much of the scheduler's reason is told."""
 
 
-def find_refused(cycle: BindingCycle, pods: Mapping[str, Pod], members: Members) -> list[str]:
+def find_refused(
+    cycle: BindingCycle, pods: Mapping[str, Pod], members: Members, tried: Collection[str] = ()
+) -> list[str]:
     """The members with a slot for whom the scheduler has found no node since the cycle began; UIDs.
+
+    ``tried`` are those of them that it has tried since then for certain: of these it counts, too, if some nodes lacked
+    nothing but room, for the planned one was no such node.
 
     A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is one
     for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they leave.
@@ -31,27 +36,36 @@ def find_refused(cycle: BindingCycle, pods: Mapping[str, Pod], members: Members)
     refused = [pod.uid for pod in planned if pod.refused and pod.pending]
     if cycle.preempted:
         refused = [uid for uid in refused if not is_partly_checked(pods[uid].objection)]
+    refused += [pod.uid for pod in planned if pod.uid in tried and pod.objection and pod.pending]
+    refused = list(dict.fromkeys(refused))
     if not refused:
         return []
     left = [uid for uid in refused if uid not in cycle.reservation.committed and not cycle.member(uid).reached]
     return [uid for uid in left if members.group_of(uid) == cycle.reservation.group]
 
 
-def describe_refused(group_members: GroupMembers, need: int, uncounted: Uncounted) -> Verdict:
-    """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them."""
+def describe_refused(
+    group_members: GroupMembers, need: int, uncounted: Uncounted, dropped: Collection[Pod] = (), beside: str = ""
+) -> Verdict:
+    """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them.
+
+    ``dropped`` are members that it has refused though they may be tried again, ``beside`` a phrase that says when.
+    """
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
         exist = group_members.placed + len(group_members.waiting) + len(group_members.refused)
         detail = f"{unclaimed.name} has no ResourceClaim from template {unclaimed.unclaimed} yet"
         return Verdict(Reason.QUORUM_MISSING, have=exist, need=need, detail=detail)
-    pod = group_members.refused[0]
-    have = group_members.placed + len(group_members.waiting)
+    pod = next(iter((*dropped, *group_members.refused)))
+    lost = {each.uid for each in dropped}
+    have = group_members.placed + sum(each.uid not in lost for each in group_members.waiting)
     missing, provided = _sort_uncounted([pod], uncounted)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
     said += [f"only the scheduler can count {' and '.join(counted)}"] if counted else []
     words = pod.objection if len(pod.objection) <= _MAX_LETTERS else pod.objection[:_MAX_LETTERS] + "..."
-    detail = f"{', '.join(said)}; the scheduler refuses {pod.name} on every node: {words}"
+    said = [", ".join(said)] if said else []
+    detail = "; ".join([*said, f"the scheduler refuses {pod.name} on every node{beside}: {words}"])
     return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
 
 

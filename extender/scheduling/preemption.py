@@ -244,6 +244,8 @@ class Preemptions:
             return "it does not wait for room that others could leave"
         if not search.ask.need:
             return "nobody is evicted for members beyond the quorum"
+        if search.waiting.rejected:
+            return "nobody is evicted for it: kube-scheduler refuses a member for a reason that room does not mend"
         if search.opens_at < math.inf:
             return "nobody is evicted for a preference: a wider level will be tried first"
         if not self._priorities.may_preempt(search.waiting.group):

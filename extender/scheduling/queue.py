@@ -134,7 +134,7 @@ class Queue:
         group = waiting.group
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
-        if self.backfill.is_eligible(group, request, refusal):
+        if not waiting.rejected and self.backfill.is_eligible(group, request, refusal):
             try:
                 contends = self._has_turn_later(waiting) or self.backfill.contend(waiting, request)
             except Unfinished:

@@ -121,7 +121,7 @@ class Repairs:
                 vacancy.since = now
                 if vacancy.refusal:
                     pod = vacancy.pod
-                    state.refuse(pod.shape, pod.node, now, self._store.nodes, KUBELET_EXCLUSION_SECONDS)
+                    state.refuse(pod.shape, pod.node, self._store.nodes, now + KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
                 self._lose(vacancy)
 
@@ -179,8 +179,9 @@ class Repairs:
         key, nodes = group.topology_key, self._store.nodes
         homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
-        request = PlanRequest(replacements, 0, key, pinned, state.exclusions(replacements, self._clock(), nodes))
-        request = replace(request, group_priority=self._store.priorities.find_own(group.key))
+        out = state.find_exclusions(replacements, self._clock(), nodes)
+        priority = self._store.priorities.find_own(group.key)
+        request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
         taken = self._store.snapshots.take(request.yielding_priority, replacements)
         return self._kept_slots.find(request, taken.used)
 

@@ -25,6 +25,7 @@ from extender.scheduling.slots import make_reservation
 from extender.scheduling.studies import Unfinished
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
+from serried.model.backoff import Backoff
 from serried.model.group import GroupKey, PodGroup
 from serried.model.plan import Plan, PlanRequest
 from serried.model.preference import NO_PREFERENCE
@@ -34,8 +35,8 @@ from serried.model.verdict import Reason, Verdict
 from serried.model.victim import Unit
 from serried.plan.quorum import GroupMembers
 
-_EXCLUDED_SECONDS = 30.0
-"""The pause before a group is tried again that was kept from nodes: what was refused is void by then."""
+_ROUND = Backoff(first=30.0, cap=120.0)
+"""The pauses before a group is tried again everywhere that was refused on all nodes with room, or kept from them."""
 
 _CONFLICT_SECONDS = 30.0
 """The pause before a group is tried again whose members contradict its constraint."""
@@ -95,25 +96,28 @@ class SchedulingCycle:
             return self._go_on(state, group)
         state.retry_at, state.unattended = math.inf, False
         state.tried = tried
-        excluded = state.exclusions(group_members.waiting, now, self._store.nodes)
+        out = state.find_exclusions(group_members.waiting, now, self._store.nodes)
         waited = now - (now if state.quorum_since is None else state.quorum_since)
-        request = build_request(group, group_members, excluded, self._store.nodes, waited, repair, state.home)
+        request = build_request(group, group_members, out.pairs, self._store.nodes, waited, repair, state.home)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
         spent = self._exclusive_shares.find_spent(group)
         request = replace(self._close_taken(group, request, spent), group_priority=priority)
-        request = request.keeping_to_offers(state.unoffered(request.members, now, self._store.nodes))
+        request = self._keep_to_offers(state, request.avoiding(out.nodes))
         place = self._queue.describe(group.key, state)
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
             return self._planning.describe_wait(state, request)  # and again when it is there
         if isinstance(answer, Verdict):
-            forgotten = _EXCLUDED_SECONDS if excluded or request.closed else math.inf
+            forgotten = _ROUND.delay(max(1, state.attempts)) if out.pairs or request.closed else math.inf
             opens_in = find_next_opening(group, waited)
             state.retry_at = now + min(opens_in, forgotten)
+            state.end_round(now + forgotten)
+            if state.rejection is not None:
+                answer = replace(answer, detail=state.rejection.text)
             self._planning.rest(state, group.key, answer)
             if spent is not None and not request.pinned:
                 answer = replace(answer, detail=spent.describe())
@@ -125,6 +129,17 @@ class SchedulingCycle:
         self._begin(state, group, request, answer, self._queue.closed_to(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
+
+    def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
+        """The request on the nodes alone that the scheduler has offered, if it can be met there.
+
+        Members that it alone can count for have no others. The others have them once something was refused.
+        """
+        unoffered = state.unoffered(request.members, self._clock(), self._store.nodes)
+        offered = request.keeping_to_offers(unoffered)
+        if not unoffered or all(pod.counted_elsewhere for pod in request.members):
+            return offered
+        return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
     def _close_taken(self, group: PodGroup, request: PlanRequest, spent: SpentShare | None) -> PlanRequest:
         """The request without the domains that other exclusive gangs have; without any where the share is spent.
@@ -223,7 +238,7 @@ class SchedulingCycle:
         )
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
-                cycle.mark_unschedulable(uid)
+                cycle.put_aside(uid, pod.objection)
         self.start(state, cycle)
         return reservation
 

@@ -1,6 +1,6 @@
 """Cycles that go on while the cluster changes: members that end, leave, are bound, or are refused by the scheduler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle, CycleStage
@@ -56,6 +56,8 @@ class CycleTending:
         """See to what has to be seen to from time to time while members are sent to their slots."""
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
+        if self._offers.find_refused(cycle):
+            self._groups.look_again(cycle.reservation.group)
 
     def tend(self, state: GroupState) -> Verdict | None:
         """Bring the cycle of a group up to date; what is to be said of the group then, if anything."""
@@ -129,13 +131,14 @@ class CycleTending:
             self._moves.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:
             cycle.mark_unschedulable(uid)
-            if cycle.steers and not member.nominated:
+            if cycle.steers and not (member.nominated or pod.objection):
                 self._outbox.put(Nominate(cycle, (uid,)))
 
-    def refuse(self, uid: str, node: str) -> None:
+    def refuse(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
         """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
 
-        A member that the quorum does not need just loses its slot. Nothing happens if the plan is another by now.
+        ``names`` are the nodes that it offered instead. A member that the quorum does not need just loses its slot.
+        Nothing happens if the plan is another by now.
         """
         cycle = self._groups.cycle_of(uid)
         pod = self._store.pods.get(uid)
@@ -145,12 +148,14 @@ class CycleTending:
             return
         if cycle.reservation.slots[uid].node != node:
             return
-        self._groups.states[cycle.reservation.group].refuse(pod.shape, node, self._clock(), self._store.nodes)
+        self._groups.states[cycle.reservation.group].refuse(pod.shape, node, self._store.nodes)
+        self._offers.note(uid, names)
         self._offers.note_vain(cycle, pod)
         self._offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
         if self._moves.replace(cycle, pod):
             return
+        self._offers.refuse_domain(cycle, pod, names)
         self._moves.drop(cycle, uid, f"the scheduler refused {node}")
         if cycle.reservation.committed:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward

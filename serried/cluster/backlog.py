@@ -215,7 +215,8 @@ class Backlog:
         """Count what was freed on a node in; its domain if it has a slot now."""
         node = self._nodes.get(name)
         domain = _domain(demand, node)
-        if node is None or domain is None:
+        # A node that is another by now may be open again to those that were kept from it.
+        if node is None or domain is None or (before is not None and name in demand.closed):
             return None
         if not demand.counted:
             return domain if self._may_help(demand, waiters, node, before) else None
@@ -271,7 +272,7 @@ def _demand(request: PlanRequest, *, counted: bool) -> Demand:
 
 def _domain(demand: Demand, node: Node | None) -> str | None:
     """The domain in which a node could help; None for none."""
-    if node is None or node.name in demand.closed:
+    if node is None:
         return None
     if demand.topology_key is None:
         return ""

@@ -32,7 +32,7 @@ from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
 from serried.model.level import NATIVE, ApiLevel
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
-from serried.model.pod import Phase, Pod
+from serried.model.pod import Link, Phase, Pod
 from serried.model.priority import PriorityClass
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
@@ -191,6 +191,8 @@ class Store:
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
         pod = self.volumes.confine(self.uncounted.relax(pod))
+        if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
+            pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:

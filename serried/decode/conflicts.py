@@ -14,6 +14,9 @@ from serried.model.selectors import Requirement
 
 HOSTNAME = "kubernetes.io/hostname"
 
+APART = "apart:"
+"""How the name of the amount begins that stands for a term of anti-affinity."""
+
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -60,7 +63,7 @@ def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
         if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
             requirements = read_label_selector(term, "labelSelector")
             if requirements is not None and selects(requirements, labels):
-                yield f"apart:{scope}/{_name_requirements(requirements)}"
+                yield f"{APART}{scope}/{_name_requirements(requirements)}"
 
 
 def _read_scope(term: Raw, metadata: Raw) -> str:

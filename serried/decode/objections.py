@@ -7,16 +7,26 @@ Its text is that of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes
 import re
 from functools import lru_cache
 
+from serried.decode.conflicts import APART
 from serried.decode.fields import Raw, read_objects, read_text
-from serried.model.pod import HELD
+from serried.model.pod import HELD, Shape
 
-_NO_NODE = re.compile(r"0/\d+ nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
+_NO_NODE = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
+_COUNT = re.compile(r"\d+(?= )")
 
 _CHECKED_BY_PLANS = re.compile(
     r"\d+ (?:Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods|node\(s\) had untolerated taint.*"
     r"|node\(s\) were unschedulable|node\(s\) didn't match Pod's node affinity/selector)"
 )
 """The reasons that every plan checks itself, with newer data."""
+
+_FOR_ROOM = re.compile(
+    rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
+)
+"""Those, and what is counted of a pod that asks for nothing that the scheduler alone can count."""
+
+_APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
+"""What is counted of a pod whose anti-affinity by host name is an amount (`decode.conflicts`)."""
 
 
 def read_objection(status: Raw) -> str:
@@ -31,6 +41,16 @@ def read_objection(status: Raw) -> str:
     return ""
 
 
+def is_for_room(objection: str, shape: Shape) -> bool:
+    """Whether room on some nodes could be all that a pod lacks there, by the scheduler's reasons.
+
+    ``shape`` is the pod's. What it asks for that the scheduler alone can count is taken for counted.
+    """
+    apart = any(name.startswith(APART) for name, _ in shape.requests)
+    reasons = objection.split(", ") if objection else ()
+    return any(_FOR_ROOM.fullmatch(reason) or (apart and _APART.fullmatch(reason)) for reason in reasons)
+
+
 def is_partly_checked(objection: str) -> bool:
     """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
@@ -41,5 +61,9 @@ def _find_objection(message: str) -> str:
     found = _NO_NODE.match(message)
     if found is None or HELD in message:
         return ""
-    reasons = found["reasons"]
-    return "" if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons.split(", ")) else reasons
+    reasons = found["reasons"].split(", ")
+    if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
+        return ""
+    # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.
+    counts = [int(count[0]) for reason in reasons if (count := _COUNT.match(reason))]
+    return "" if counts and sum(counts) < int(found["nodes"]) else found["reasons"]

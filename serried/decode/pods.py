@@ -19,7 +19,7 @@ from serried.decode.identity import (
 )
 from serried.decode.lifetimes import read_end, read_grace, read_lifetime
 from serried.decode.malformed import Malformed, attempt
-from serried.decode.objections import read_objection
+from serried.decode.objections import is_for_room, read_objection
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.priority import read_preemption
 from serried.decode.requests import is_marked
@@ -67,12 +67,13 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
     annotations = read_map(read_map(obj, "metadata"), "annotations")
     gang = read_text(annotations, GANG)
     disruption, disrupted, message = _read_disruption(status)
+    shape, objection = decode_shape(obj), read_objection(status)
     return Pod(
         namespace=namespace,
         name=name,
         uid=read_uid(obj),
         labels=read_labels(read_map(obj, "metadata"), "labels"),
-        shape=decode_shape(obj),
+        shape=shape,
         scheduler=read_name(spec, "schedulerName", "default-scheduler"),
         node=node,
         nominated=read_name(status, "nominatedNodeName"),
@@ -105,7 +106,8 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
         marked=is_marked(spec),
         device_claims=read_device_claims(spec),
         unclaimed=read_unclaimed(spec, status),
-        objection=read_objection(status),
+        objection=objection,
+        wants_room=bool(objection) and is_for_room(objection, shape),
         version=read_version(obj),
     )
 

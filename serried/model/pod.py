@@ -186,6 +186,9 @@ class Pod:
     objection: str = ""
     """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
 
+    wants_room: bool = False
+    """Whether, as far as that says, some nodes may lack nothing but room, which a plan counts and others may leave."""
+
     unclaimed: str = ""
     """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
 
@@ -198,8 +201,13 @@ class Pod:
 
     @property
     def refused(self) -> bool:
-        """Asks for what kube-scheduler alone can count, and as far as that knows there is no node for it."""
-        return bool(self.unclaimed or self.objection) and self.counted_elsewhere
+        """As far as kube-scheduler knows there is no node for it, and no room that a plan could find would help.
+
+        That is the case while a claim of it does not exist, say, or what it must be beside does not run.
+        """
+        if self.counted_elsewhere:
+            return bool(self.unclaimed or self.objection)
+        return bool(self.objection) and not self.wants_room
 
     @property
     def bound(self) -> bool:

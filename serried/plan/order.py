@@ -21,6 +21,9 @@ class Waiting:
     broken: bool = False
     """Whether it ran and has lost its quorum: what is left of it holds room, and does nothing with it."""
 
+    rejected: bool = False
+    """Whether the scheduler had no node for a member of it, whatever room there is: it keeps nobody's place."""
+
 
 Turn = tuple[int, bool, float, GroupKey]
 """Where a group stands in the queue: of two, the one with the smaller turn goes first."""

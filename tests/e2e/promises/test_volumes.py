@@ -23,19 +23,19 @@ class Disks:
         late = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
         self.api.post(CLASSES, {"metadata": {"name": self.storage_class}} | late)
 
-    def create_volume(self, name: str, nodes: list[str]) -> None:
+    def create_volume(self, name: str, nodes: list[str], mode: str = "ReadWriteMany") -> None:
         """A volume that these nodes reach."""
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
         spec = {
-            "capacity": SIZE, "accessModes": ["ReadWriteMany"], "storageClassName": self.storage_class,
+            "capacity": SIZE, "accessModes": [mode], "storageClassName": self.storage_class,
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
             "local": {"path": f"/mnt/{name}"},
         }  # fmt: skip
         self.api.post(VOLUMES, {"metadata": {"name": f"{self.stage.namespace}-{name}"}, "spec": spec})
 
-    def create_claim(self, name: str, volume: str = "") -> None:
+    def create_claim(self, name: str, volume: str = "", mode: str = "ReadWriteMany") -> None:
         """A claim, bound to a volume if one is named."""
-        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": SIZE}}
+        spec = {"accessModes": [mode], "resources": {"requests": SIZE}}
         spec |= {"storageClassName": self.storage_class}
         self.api.post(self.claims, {"metadata": {"name": name}, "spec": spec})
         if volume:

@@ -36,7 +36,7 @@ async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harnes
 async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(1), *members(1)).go()
     state = world.groups.states[GANG]
-    state.refuse(world.pod("m0").shape, "n1", world.clock(), world.store.nodes)
+    state.refuse(world.pod("m0").shape, "n1", world.store.nodes)
     capture = take(world)
     assert decide(capture, GANG).nodes == {}
     assert decide(replace(capture, memories=()), GANG).nodes == {"m0": "n1"}

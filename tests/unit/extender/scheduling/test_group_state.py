@@ -1,35 +1,83 @@
-from extender.scheduling.group_state import EXCLUSION_SECONDS, GroupState
+import math
+
+from extender.scheduling.group_state import Exclusions, GroupState
+from serried.model.node import Node
 from tests.support.builders import node, pod
 from tests.support.extender_harness import members
 
 MEMBER = members(1)[0].value()
+NOTHING = Exclusions(frozenset(), frozenset())
+
+
+def refused(nodes: dict[str, Node], until: float = math.inf) -> GroupState:
+    """A group of which a member was refused on n1."""
+    remembered = GroupState(0.0)
+    remembered.refuse(MEMBER.shape, "n1", nodes, until)
+    return remembered
 
 
 class TestExclusions:
     def test_a_refused_node_is_out_for_every_member_of_the_class(self) -> None:
         nodes = {"n1": node("n1").value()}
         same, other = members(2)[1].value(), pod("big").cpu(8).value()
-        remembered = GroupState(0.0)
-        remembered.refuse(MEMBER.shape, "n1", 0.0, nodes)
-        assert remembered.exclusions([MEMBER, same, other], 1.0, nodes) == {("pod-m0", "n1"), ("pod-m1", "n1")}
+        found = refused(nodes).find_exclusions([MEMBER, same, other], 1.0, nodes)
+        assert found == Exclusions(frozenset({("pod-m0", "n1"), ("pod-m1", "n1")}), frozenset())
 
-    def test_an_exclusion_ends_with_its_time(self) -> None:
+    def test_of_a_gang_of_one_class_the_node_is_closed_to_all(self) -> None:
         nodes = {"n1": node("n1").value()}
-        remembered = GroupState(0.0)
-        remembered.refuse(MEMBER.shape, "n1", 0.0, nodes)
-        assert remembered.exclusions([MEMBER], EXCLUSION_SECONDS - 0.1, nodes)
-        assert not remembered.exclusions([MEMBER], EXCLUSION_SECONDS, nodes)
+        assert refused(nodes).find_exclusions([MEMBER], 1.0, nodes) == Exclusions(frozenset(), frozenset({"n1"}))
+
+    def test_the_word_of_the_scheduler_holds_while_another_node_is_left_to_be_tried(self) -> None:
+        nodes = {"n1": node("n1").value()}
+        remembered = refused(nodes)
+        assert remembered.find_exclusions([MEMBER], 1e6, nodes).nodes == {"n1"}
+        remembered.end_round(2e6)
+        assert remembered.find_exclusions([MEMBER], 2e6 - 1, nodes).nodes == {"n1"}
+        assert remembered.find_exclusions([MEMBER], 2e6, nodes) == NOTHING
         assert remembered.refusals == {}
+
+    def test_that_of_a_kubelet_holds_for_its_time_whatever_else_was_tried(self) -> None:
+        nodes = {"n1": node("n1").value()}
+        remembered = refused(nodes, until=300.0)
+        remembered.end_round(30.0)
+        assert remembered.find_exclusions([MEMBER], 299.0, nodes).nodes == {"n1"}
+        assert remembered.find_exclusions([MEMBER], 300.0, nodes) == NOTHING
 
     def test_an_exclusion_ends_when_the_node_changes(self) -> None:
         nodes = {"n1": node("n1").value()}
-        remembered = GroupState(0.0)
-        remembered.refuse(MEMBER.shape, "n1", 0.0, nodes)
+        remembered = refused(nodes)
         nodes["n1"] = node("n1").rack("r1").value()
-        assert not remembered.exclusions([MEMBER], 1.0, nodes)
+        assert remembered.find_exclusions([MEMBER], 1.0, nodes) == NOTHING
+
+    def test_and_when_the_scheduler_offers_the_node(self) -> None:
+        nodes = {"n1": node("n1").value()}
+        remembered = refused(nodes)
+        remembered.learn_offer(MEMBER.shape, ["n1"], 1.0)
+        assert remembered.find_exclusions([MEMBER], 1.0, nodes) == NOTHING
+
+    def test_but_an_offer_to_one_alone_says_nothing_of_what_was_refused_beside_mates(self) -> None:
+        nodes = {"n1": node("n1").value()}
+        remembered = GroupState(0.0)
+        remembered.reject(MEMBER, ["n1"], "no node", 0.0, nodes)
+        remembered.learn_offer(MEMBER.shape, ["n1"], 1.0)
+        assert remembered.find_exclusions([MEMBER], 1.0, nodes).nodes == {"n1"}
 
     def test_a_refusal_by_an_unknown_node_holds_until_the_node_is_known(self) -> None:
+        remembered = refused({})
+        assert remembered.find_exclusions([MEMBER], 1.0, {}).nodes == {"n1"}
+        assert remembered.find_exclusions([MEMBER], 1.0, {"n1": node("n1").value()}) == NOTHING
+
+
+class TestARejection:
+    def test_it_stands_while_the_member_waits(self) -> None:
         remembered = GroupState(0.0)
-        remembered.refuse(MEMBER.shape, "n1", 0.0, {})
-        assert remembered.exclusions([MEMBER], 1.0, {})
-        assert not remembered.exclusions([MEMBER], 1.0, {"n1": node("n1").value()})
+        remembered.reject(MEMBER, ["n1"], "no node", 0.0, {})
+        assert remembered.find_rejection([MEMBER], 1799.0) == "no node"
+        assert remembered.find_rejection([MEMBER], 1800.0) == ""
+
+    def test_and_nothing_is_known_of_the_pod_that_comes_in_its_place(self) -> None:
+        remembered = GroupState(0.0)
+        remembered.reject(MEMBER, ["n1"], "no node", 0.0, {})
+        another = members(2)[1].value()
+        assert remembered.find_rejection([another], 1.0) == ""
+        assert remembered.find_exclusions([another], 1.0, {}) == NOTHING

@@ -1,0 +1,236 @@
+"""Members for whom kube-scheduler has no node whatever room there is: the gang lets go at once, and rests.
+
+Of a claim that does not exist, of affinity, spread and shared volumes only the scheduler knows. If they keep a pod from
+every node, it does not even call filter: it says so in the pod's condition.
+"""
+
+from extender.answers import Hold
+from serried.model.group import GroupKey
+from serried.model.verdict import Reason, Verdict, render
+from tests.support.builders import NodeBuilder, node, pod, pod_group
+from tests.support.devices import objection, offer
+from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+
+NO_CLAIM = objection('persistentvolumeclaim "data" not found')
+APART = "node(s) didn't match pod anti-affinity rules"
+NOWHERE = objection(f"12 {APART}")
+PARTLY = objection("10 Insufficient cpu", f"2 {APART}")
+HIGH = 100
+
+
+def verdict_of(world: Harness) -> Verdict:
+    verdict = world.groups.states[GANG].verdict
+    assert verdict is not None
+    return verdict
+
+
+def racks(count: int) -> list[NodeBuilder]:
+    """Racks r0, r1, ... with two nodes each, which one member fills."""
+    return [node(f"{name}{rack}").cpu(1).rack(f"r{rack}") for rack in range(count) for name in "ab"]
+
+
+async def refuse(world: Harness, *names: str, message: str = NOWHERE) -> None:
+    """The scheduler tries these pods in vain, as its plugins say."""
+    for name in names:
+        world.erase_nomination(name)
+        world.give_up(name, message)
+    world.watch()
+    await world.go()
+
+
+async def try_beside_a_mate(world: Harness) -> str:
+    """One member comes to its bind call, and then there is no node for the other one: what that call is told."""
+    node_name = world.ledger.of_group(GANG).slots["pod-m0"].node  # type: ignore[union-attr]
+    world.filter("m0", node_name)
+    call = world.bind("m0")
+    await world.settle()
+    await refuse(world, "m1")
+    return call.error
+
+
+async def offer_all(world: Harness) -> None:
+    """The mate's node is given back, so the scheduler has nodes for both, and filter holds them."""
+    await refuse(world, "m0", "m1", message=offer())
+
+
+class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
+    async def test_nothing_is_planned_and_the_reason_has_the_schedulers_words(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).go()
+        assert world.heard.plans == []
+        assert render(verdict_of(world)) == (
+            "NoCapacity: the cluster has room for 1 of 2 members; "
+            'the scheduler refuses m1 on every node: persistentvolumeclaim "data" not found'
+        )
+
+    async def test_it_is_planned_once_the_scheduler_has_a_node(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).go()
+        await refuse(world, "m1", message=offer())
+        assert world.reasons()[-1] is Reason.PLANNED
+
+    async def test_where_room_is_all_that_some_nodes_lack_the_gang_waits_for_room(self, world: Harness) -> None:
+        await world.add(*small_nodes(1), gang(3), *[each.tried(message=PARTLY) for each in members(3)]).go()
+        assert verdict_of(world).reason is Reason.NO_CAPACITY
+        assert GANG in world.queue
+
+    async def test_nor_does_what_a_plan_counts_keep_it_from_its_plan(self, world: Harness) -> None:
+        ports = objection("12 node(s) didn't have free ports for the requested pod ports")
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=ports) for each in members(2)]).go()
+        assert world.reasons()[-1] is Reason.PLANNED
+
+    async def test_nobody_is_evicted_for_it(self, world: Harness) -> None:
+        full = [pod(f"low{index}").cpu(2).on(f"n{index + 1}") for index in range(2)]
+        high = [each.cpu(2).priority(HIGH) for each in members(2)]
+        await world.add(*small_nodes(2), *full, gang(2).priority(HIGH), high[0], high[1].tried(message=NO_CLAIM)).go()
+        await world.pass_time(60)
+        assert world.api.ended() == []
+
+
+class TestAMemberThatIsRefusedBesideItsMates:
+    async def test_the_mates_call_fails_and_everything_is_given_back_at_once(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        assert (await try_beside_a_mate(world)).startswith("serried: NoCapacity")
+        assert world.nothing_reserved
+        assert render(verdict_of(world)) == (
+            "NoCapacity: the cluster has room for 1 of 2 members; the scheduler refuses m1 on every node "
+            f"while others of its gang have theirs: 12 {APART}"
+        )
+
+    async def test_it_rests_and_each_rest_is_longer(self, world: Harness) -> None:
+        await world.add(*[each.cpu(1) for each in small_nodes(40)], gang(2), *members(2)).go()
+        rests: list[float] = []
+        for _ in range(4):
+            await try_beside_a_mate(world)
+            await offer_all(world)
+            begun = world.clock()
+            while world.nothing_reserved:
+                await world.pass_time(1)
+            rests.append(world.clock() - begun)
+        assert rests == [10, 20, 40, 60]
+
+    async def test_other_nodes_are_tried_next(self, world: Harness) -> None:
+        await world.add(*racks(3), gang(2).topology(), *members(2)).go()
+        tried = []
+        for _ in range(3):
+            tried.append(world.cycle().reservation.domain)
+            await try_beside_a_mate(world)
+            await offer_all(world)
+            await world.pass_time(60)
+        assert sorted(tried) == ["r0", "r1", "r2"]
+
+    async def test_where_none_is_left_it_rests_and_the_reason_stays(self, world: Harness) -> None:
+        await world.add(*racks(1), gang(2).topology(), *members(2)).go()
+        await try_beside_a_mate(world)
+        await offer_all(world)
+        await world.pass_time(11)
+        assert f"the scheduler refuses m1 on every node while others of its gang have theirs: 12 {APART}" in render(
+            verdict_of(world)
+        )
+        assert world.nothing_reserved
+        assert world.queue.backfill.head is None
+        await world.pass_time(30)
+        assert world.cycle().reservation.domain == "r0"
+
+    async def test_what_the_gang_has_learnt_is_nothing_to_the_pods_that_come_in_their_place(
+        self, world: Harness
+    ) -> None:
+        await world.add(*racks(1), gang(2).topology(), *members(2)).go()
+        await try_beside_a_mate(world)
+        world.delete("m1")
+        await world.add(*members(1, first=2)).go()
+        await world.pass_time(11)
+        assert world.cycle().reservation.domain == "r0"
+
+    async def test_where_some_nodes_lacked_room_it_counts_after_a_moment(self, world: Harness) -> None:
+        world.nominate()
+        await world.add(*small_nodes(2), gang(2), *[each.tried() for each in members(2)]).go()
+        await refuse(world, "m1", message=PARTLY)
+        assert not world.nothing_reserved
+        await world.pass_time(0.6)
+        assert world.nothing_reserved
+        assert "the scheduler refuses m1 on every node" in verdict_of(world).detail
+
+    async def test_one_that_bears_its_nomination_has_not_been_tried(self, world: Harness) -> None:
+        world.nominate()
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).go()
+        await world.pass_time(5)
+        assert not world.nothing_reserved
+
+    async def test_but_other_words_than_before_show_that_it_was_tried_before_that_was_written(
+        self, world: Harness
+    ) -> None:
+        world.nominate()
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).go()
+        nominated = world.pod("m1").nominated
+        world.give_up("m1", objection("9 Insufficient cpu", f"3 {APART}"))
+        world.watch()
+        assert world.pod("m1").nominated == nominated
+        await world.pass_time(0.6)
+        assert world.nothing_reserved
+
+
+class TestEvictions:
+    async def test_they_are_not_repeated_while_the_refusal_stands(self, world: Harness) -> None:
+        low = [pod(f"low{index}").cpu(2).on(f"n{index + 1}") for index in range(4)]
+        await world.add(*small_nodes(4), *low).go()
+        await world.add(gang(2).priority(HIGH), *[each.cpu(2).priority(HIGH) for each in members(2)]).go()
+        assert len(world.api.ended()) == 2
+        for name in [f"low{index}" for index in range(4)]:
+            if world.pod_key(name) not in world.api.pods:
+                world.delete(name)
+        await world.go()
+        await try_beside_a_mate(world)
+        assert world.nothing_reserved
+        freed = [name for name in ("n1", "n2", "n3", "n4") if not world.store.occupancy.used.get(name)]
+        world.add(*[pod(f"new-{name}").cpu(2).on(name) for name in freed])
+        await refuse(world, "m0", "m1", message=objection("12 Insufficient cpu"))
+        for _ in range(100):
+            await world.pass_time(10)
+        assert len(world.api.ended()) == 2
+        assert "the scheduler refuses m1 on every node" in verdict_of(world).detail
+
+
+class TestAMemberBeyondTheQuorum:
+    async def test_its_slot_is_given_back_and_the_others_run(self, world: Harness) -> None:
+        await world.add(*[each.cpu(1) for each in small_nodes(3)], gang(2), *members(3)).go()
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.go()
+        await refuse(world, "m2")
+        assert [call.error for call in calls] == ["", ""]
+        assert world.nothing_reserved
+        assert verdict_of(world).reason is Reason.SCHEDULED
+
+
+async def test_a_gang_in_one_rack_goes_where_the_scheduler_offers_nodes_for_all(world: Harness) -> None:
+    world.nominate()
+    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).go()
+    first = world.cycle().reservation.domain
+    assert first != "r7"
+    assert world.filter("m0", "a7", "b7") == Hold()
+    await world.go()
+    assert world.cycle().reservation.domain == "r7"
+
+
+async def test_what_was_refused_stays_so_while_another_rack_is_left(world: Harness) -> None:
+    """The pauses between two tries grow; the first racks must not be open again before the last one is tried."""
+    world.nominate()
+    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).go()
+    tried = []
+    for _ in range(1000):
+        if not world.nothing_reserved:
+            reservation = world.cycle().reservation
+            tried.append(reservation.domain)
+            for slot in list(reservation.slots.values()):
+                world.core.tending.refuse(slot.uid, slot.node)
+        await world.pass_time(5)
+        if len(tried) == 12:
+            break
+    assert len(set(tried)) == 12
+
+
+async def test_a_gang_that_rests_keeps_nobodys_place(world: Harness) -> None:
+    await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).go()
+    await try_beside_a_mate(world)
+    await offer_all(world)
+    other = GroupKey("default", "h")
+    await world.add(pod_group("h").gang(2), *[each.in_group("h") for each in members(2, first=5)]).go()
+    assert {slot.name for slot in world.cycle(other).reservation.slots.values()} == {"m5", "m6"}
