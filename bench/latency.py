@@ -1,4 +1,6 @@
-"""How long filter takes over a real socket: 1, 1,000 and 5,000 node names, a plain pod and a held member of a gang.
+"""How long filter and prioritize take over a real socket: 1, 1,000 and 5,000 node names.
+
+Filter is asked about a plain pod and a held member of a gang, prioritize about a plain pod beside a broken rack.
 
 The client is a process of its own with one kept connection and one call after the other, as kube-scheduler's loop is.
 Every call sends the pod as the API server has it. JSON goes to `bench/results/` and to standard output.
@@ -26,12 +28,14 @@ from urllib.parse import urlsplit
 import orjson
 
 from bench.cluster import Cluster, ClusterError, Spec
-from bench.cluster.nodes import node_name
+from bench.cluster.nodes import RACK, node_name
 from bench.cluster.progress import stderr_report
+from bench.contenders import NODES_PER_RACK
 from bench.load.figures import percentile
 from bench.load.objects import NAMESPACE, POD_GROUPS, Gang, Load, member_object, pod_group_object, pod_objects
 from bench.load.run import open_client
 from bench.machine import describe_machine, measure_noise
+from serried.cluster.domain_use import MAX_SCORE
 from serried.kube.errors import ApiError
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import JSON, PODS
@@ -48,15 +52,16 @@ class AnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of pod; ``passes`` is how many of the offered nodes filter must leave: all, or none."""
+    """One kind of pod; ``passes`` is how many of the offered nodes must be in the answer: all, or none."""
 
     name: str
     pod: JSON
     passes: bool
+    verb: str = "filter"
 
 
 def make_request(url: str, pod: JSON, names: Sequence[str]) -> bytes:
-    """The bytes of one filter call as kube-scheduler sends it with nodeCacheCapable."""
+    """The bytes of one call as kube-scheduler sends it with nodeCacheCapable."""
     body = orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names})
     parts = urlsplit(url)
     head = (
@@ -113,6 +118,11 @@ def check_answer(url: str, case: Case, names: Sequence[str]) -> None:
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30.0) as connection:
         answer = orjson.loads(call(connection, make_request(url, case.pod, names)))
+    if isinstance(answer, list):
+        scores = {each["Score"] for each in answer}
+        if len(answer) != len(names) or (len(names) > NODES_PER_RACK and scores != {0, MAX_SCORE}):
+            raise AnswerError(f"{case.name}, {len(names)} names: {len(answer)} scores, {sorted(scores)} among them")
+        return
     left = len(answer.get("NodeNames") or [])
     if answer.get("Error") or left != (len(names) if case.passes else 0):
         raise AnswerError(f"{case.name}, {len(names)} names: {left} nodes are left; {answer.get('Error', '')}")
@@ -125,8 +135,11 @@ def describe_calls(seconds: Sequence[float]) -> dict[str, float]:
 
 
 async def make_cases(kubeconfig: Path) -> list[Case]:
-    """A plain pod that is nowhere stored, and the one member of a gang of two, which is held for ever."""
-    load = Load("latency", "serried", plain=1, gangs=(Gang("pair", 2),))
+    """A plain pod that is nowhere stored, and the one member of a gang of two, which is held for ever.
+
+    The gang asks for a rack, and something runs in one of them.
+    """
+    load = Load("latency", "serried", plain=1, gangs=(Gang("pair", 2, RACK),))
     plain = next(pod for gang, pod in pod_objects(load) if not gang)
     async with open_client(kubeconfig) as client:
         answer = await client.request(
@@ -134,8 +147,11 @@ async def make_cases(kubeconfig: Path) -> list[Case]:
         )
         await client.create(POD_GROUPS[load.link], NAMESPACE, pod_group_object(load, load.gangs[0]))
         member = await client.create(PODS, NAMESPACE, member_object(load, load.gangs[0], 0))
-    return [Case("plain pod", _as_cached(orjson.loads(answer.body)), passes=True),
-            Case("held member", _as_cached(member), passes=False)]  # fmt: skip
+        running = {"metadata": {"name": "running"}, "spec": plain["spec"] | {"nodeName": node_name(0)}}
+        await client.create(PODS, NAMESPACE, plain | running)
+    asked = _as_cached(orjson.loads(answer.body))
+    return [Case("plain pod", asked, passes=True), Case("held member", _as_cached(member), passes=False),
+            Case("plain pod, prioritize", asked, passes=True, verb="prioritize")]  # fmt: skip
 
 
 def _as_cached(pod: JSON) -> JSON:
@@ -145,10 +161,11 @@ def _as_cached(pod: JSON) -> JSON:
     return {"metadata": metadata, "spec": pod["spec"], "status": pod["status"]}
 
 
-def measure(url: str, cases: Sequence[Case], calls: int) -> list[dict[str, Any]]:
+def measure(address: str, cases: Sequence[Case], calls: int) -> list[dict[str, Any]]:
     """Every case with every number of names, each in a fresh client process."""
     rows = []
     for case in cases:
+        url = f"{address}/{case.verb}"
         for size in SIZES:
             names = [node_name(index) for index in range(size)]
             check_answer(url, case, names)
@@ -173,12 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     noise = measure_noise()
     try:
         cluster = Cluster.up(
-            Spec(_CLUSTER, options.nodes, racks=max(2, options.nodes // 100), blocks=1), stderr_report()
+            Spec(_CLUSTER, options.nodes, racks=max(2, options.nodes // NODES_PER_RACK), blocks=1), stderr_report()
         )
         try:
             cases = asyncio.run(make_cases(cluster.kubeconfig))
             time.sleep(2.0)  # the extender hears of the gang by its watch
-            rows = measure(f"{cluster.filter_url}/filter", cases, options.calls)
+            rows = measure(cluster.filter_url, cases, options.calls)
         finally:
             cluster.down()
     except (ClusterError, ApiError, AnswerError, OSError) as error:
@@ -186,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     about = {"date": options.date, "machine": describe_machine(), "nodes": options.nodes}
     result = about | {"noise_before": round(noise, 2)}
-    path: Path = options.results / f"latency-{options.date}.json"
+    path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result | {"rows": rows}, indent=2) + "\n")
     print(render_table(rows))
@@ -201,7 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--nodes", type=int, default=5000)
     add("--calls", type=int, default=2000, help="measured calls of each case")
-    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
+    add("--name", default="latency", help="first part of the result's file name")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
     return parser
 

@@ -1,7 +1,7 @@
 """What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from extender.answers import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
@@ -158,12 +158,12 @@ class ExtenderService:
         finally:
             self._runner.carry_out()
 
-    def prioritize(self, names: Iterable[str]) -> list[dict[str, object]]:
-        """A constant: a planned member has one node and is not asked about, the rest is the scheduler's to rank.
+    def prioritize(self, names: Sequence[str]) -> Sequence[int]:
+        """How good each of these nodes is, from 0 to 10: pods that may go anywhere leave whole domains to gangs.
 
-        The shipped config of the scheduler does not ask (decision 22); one of a user's own may.
+        Whoever is asked about is such a pod: a planned member has one node left, and then the scheduler does not ask.
         """
-        return [{"Host": name, "Score": 0} for name in names]
+        return self._store.domain_use.score(names) if self.synced else [0] * len(names)
 
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.

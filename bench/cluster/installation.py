@@ -108,5 +108,14 @@ def scheduler_config(spec: Spec, kubeconfig_path: Path, ports: Mapping[str, int]
     for extender in config["extenders"]:
         verb = "bind" if "bindVerb" in extender else "filter"
         extender["urlPrefix"] = f"http://{LOOPBACK}:{ports[verb]}"
+        if verb == "filter" and spec.prioritize_weight is not None:
+            _ask_for_scores(extender, spec.prioritize_weight)
     config["profiles"] += [{"schedulerName": name} for name in spec.profiles]
     return yaml.safe_dump(config, sort_keys=False)
+
+
+def _ask_for_scores(extender: dict[str, Any], weight: int) -> None:
+    extender.pop("prioritizeVerb", None)
+    extender.pop("weight", None)
+    if weight:  # kube-scheduler takes no verb without a weight, and no weight of 0
+        extender |= {"prioritizeVerb": "prioritize", "weight": weight}

@@ -36,7 +36,8 @@ class Spec:
     `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
     `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
     for marked pods only, and the policy that marks them is installed. With `one_account` it has the extender's account,
-    as in the Pod that we ship.
+    as in the Pod that we ship. `prioritize_weight` is the weight of the extender's scores, 0 if the scheduler does not
+    ask for them, None for what is shipped.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Spec:
     profiles: tuple[str, ...] = ()
     isolated: bool = False
     one_account: bool = False
+    prioritize_weight: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, half-way through."""

@@ -1,12 +1,14 @@
 """Placement quality side by side, on clusters that are 60 % filled at random, in racks of 100 nodes.
 
-JSON goes to `bench/results/`, tables to standard output. Two parts: *offline*, Serried's planner beside plain rules
+JSON goes to `bench/results/`, tables to standard output. Three parts: *offline*, Serried's planner beside plain rules
 and, where few racks and gangs make that possible, beside the optimum; *live*, Serried beside the native scheduler on a
-real control plane, gang after gang, each with a required rack.
+real control plane, gang after gang, each with a required rack; *mixed*, plain pods that come and go at 70 % fill, and
+gangs that need a rack, with kube-scheduler asking for scores of each weight, and not asking (weight 0).
 
     python -m bench.placement                  10 seeds of 1,000 nodes, 3 of 5,000; live on 1,000 nodes
     python -m bench.placement --quick          2 seeds of 1,000 nodes; live on 200 nodes
     python -m bench.placement --only offline   without a control plane
+    python -m bench.placement --only mixed --name placement-mixed --nodes 200
 """
 
 import argparse
@@ -15,30 +17,33 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import uvloop
 
 from bench.cluster import Cluster, ClusterError
+from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
 from bench.contenders import NATIVE, NODES_PER_RACK, SERRIED, Contender
-from bench.load.run import StuckError, open_client
+from bench.load.run import StuckError, open_client, read_domains
 from bench.machine import describe_machine
 from bench.placement.figures import Result, average, compare, render_averages, render_duels, summarize_wave
 from bench.placement.ground import BrokenPromiseError, Ground
 from bench.placement.live import Live
 from bench.placement.mixed import Misses, measure_misses
+from bench.placement.mixed_load import MixedLoad
 from bench.placement.optimum import most_members
 from bench.placement.play import Offline, Wave, play
 from bench.placement.rules import CLASSICS, PLAN, RULES
 from bench.placement.scenario import Mix, Scenario, make_nodes, make_scenario
 from bench.placement.splits import Splits, measure_splits
+from bench.placement.turns import RACKS, Course, make_turns, render_mixed, summarize
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).parent.parent / "results"
-PARTS = ("offline", "live")
+PARTS = ("offline", "live", "mixed")
 CONTENDERS = (NATIVE, SERRIED)
 
 # 40 % of all CPUs are free before the first gang comes.
@@ -59,6 +64,7 @@ class Measurement:
         self.misses: Misses | None = None
         self.splits: list[Splits] = []
         self.broken: dict[str, list[str]] = {}
+        self.courses: list[Course] = []
         self._options, self._report = options, report
 
     def run(self) -> None:
@@ -69,6 +75,10 @@ class Measurement:
             for seed in range(self._options.live_seeds):
                 for contender in CONTENDERS:
                     self._measure_live(contender, seed)
+        if "mixed" in self._options.only:
+            for seed in range(self._options.live_seeds):
+                for weight in self._options.weights:
+                    self._measure_mixed(weight, seed)
 
     def _measure_offline(self) -> None:
         options = self._options
@@ -99,6 +109,23 @@ class Measurement:
             cluster.down()
         if contender is CONTENDERS[-1]:
             self._play_rules(scenario)
+
+    def _measure_mixed(self, weight: int, seed: int) -> None:
+        self._report(f"mixed load, seed {seed}, weight {weight}")
+        spec = replace(SERRIED.make_spec(self._options.nodes), racks=RACKS, blocks=1, prioritize_weight=weight)
+        cluster = Cluster.up(spec)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                self.courses.append(runner.run(self._play_mixed(cluster, weight, seed)))
+        finally:
+            cluster.down()
+
+    async def _play_mixed(self, cluster: Cluster, weight: int, seed: int) -> Course:
+        options, spec = self._options, cluster.spec
+        turns = list(make_turns(options.turns, spec.nodes, int(spec.node_cpu), seed))
+        async with open_client(cluster.kubeconfig) as client:
+            domains = await read_domains(client, RACK)
+            return await MixedLoad(client, domains, options.turn_patience, self._report).play(turns, weight, seed)
 
     async def _play_live(self, cluster: Cluster, contender: Contender, seed: int) -> Scenario:
         async with open_client(cluster.kubeconfig) as client:
@@ -138,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except* KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
-    if measurement.results:
+    if measurement.results or measurement.courses:
         _publish(measurement, options)
     return 1 if any(measurement.broken.values()) else code
 
@@ -155,11 +182,14 @@ def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
         "mixed_classes": asdict(measurement.misses) if measurement.misses else None,
         "splits": [asdict(splits) for splits in measurement.splits],
         "broken": measurement.broken,
+        "mixed": summarize(measurement.courses),
+        "courses": [course.describe() for course in measurement.courses],
         "results": [result.describe() for result in measurement.results],
     }
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
+    print(render_mixed(result["mixed"]), end="\n\n" if measurement.courses else "")
     print(render_averages(averages), render_duels([duel for duel in duels if duel.rival in CLASSICS], PLAN), sep="\n\n")
     if measurement.misses:
         print("", measurement.misses, *measurement.splits, sep="\n")
@@ -189,13 +219,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--live-seeds", type=int, default=1, help="live scenarios, each on a cluster of its own")
     add("--waves", type=int, default=2, help="rows of gangs; before each but the first, half of all pods leave")
     add("--patience", type=float, default=60.0, help="seconds after which a gang on a live cluster counts as refused")
+    add("--weights", type=int, nargs="+", default=[0, 1, 2, 5], help="of the scores, in the mixed load")
+    add("--turns", type=int, default=12, help="of the mixed load")
+    add("--turn-patience", type=float, default=5.0, help="seconds for which a turn of it waits for its gang")
     add("--name", default="placement", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
     options = parser.parse_args(arguments)
     if options.quick:
         options.seeds, options.large_seeds, options.small_seeds, options.mixed = 2, 0, 5, 500
-        options.nodes, options.live_seeds, options.waves = min(options.nodes, 200), 1, 1
+        options.nodes, options.live_seeds, options.waves, options.turns = min(options.nodes, 200), 1, 1, 4
     return options
 
 

@@ -44,7 +44,7 @@ class Live:
 
     async def fill(self, filler: Iterable[Filler]) -> None:
         """Let these pods run, past every scheduler."""
-        await self._for_each([_filler_object(each) for each in filler], self._create_pod)
+        await for_each([_filler_object(each) for each in filler], self._create_pod)
         await asyncio.sleep(_SETTLE)
 
     async def place(self, gang: Gang, ground: Ground) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ class Live:
 
     async def remove(self, pods: Sequence[str]) -> None:
         """Delete pods, and return when they are gone and the schedulers have had time to hear of it."""
-        await self._for_each(pods, self._delete_pod)
+        await for_each(pods, self._delete_pod)
         await asyncio.sleep(_SETTLE)
 
     async def _read(self, load: Load) -> list[JSON]:
@@ -86,11 +86,13 @@ class Live:
             await asyncio.sleep(_PAUSE)
         raise StuckError(f"pod {name} is still there {_GONE_TIMEOUT:.0f} s after its deletion")
 
-    async def _for_each(self, items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> None:
-        left = iter(items)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
-                group.create_task(_act_on_all(left, act))
+
+async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> None:
+    """Act on all of them, as many at a time as the client has connections."""
+    left = iter(items)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(_act_on_all(left, act))
 
 
 async def _act_on_all(items: Iterator[Item], act: Callable[[Item], Awaitable[None]]) -> None:

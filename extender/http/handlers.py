@@ -35,8 +35,8 @@ class Service(Protocol):
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use."""
 
-    def prioritize(self, names: Sequence[str]) -> list[dict[str, object]]:
-        """HostPriorityList."""
+    def prioritize(self, names: Sequence[str]) -> Sequence[int]:
+        """How good each of the offered nodes is, from 0 to 10."""
 
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that may stay."""
@@ -100,11 +100,14 @@ class Verbs:
 
     def prioritize(self, body: bytes) -> Reply:
         """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
+        start = self._clock()
         try:
-            args = read_args(self._admit(body))
-            return Reply(write_scores(self._service.prioritize(args.names)))
+            names = read_args(self._admit(body)).names
+            return Reply(write_scores(names, self._service.prioritize(names)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("prioritize", error, 400)
+        finally:
+            self._metrics.verb("prioritize", self._clock() - start)
 
     def preempt(self, body: bytes) -> Reply:
         """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""

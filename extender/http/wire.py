@@ -115,9 +115,9 @@ def write_error(text: str) -> bytes:
     return orjson.dumps({"Error": text})
 
 
-def write_scores(scores: Sequence[Mapping[str, object]]) -> bytes:
+def write_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
     """HostPriorityList: a bare array."""
-    return orjson.dumps(scores)
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
 
 
 def write_preemption(kept: Iterable[Candidate]) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import Enum
 
+from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.endings import Endings
 from serried.cluster.exclusives import Exclusives
@@ -86,6 +87,7 @@ class Store:
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used)
+        self.domain_use = DomainUse(self.nodes, self.occupancy.used)
         self.vacancies = Vacancies(self.occupancy)
         self.nominations = Nominations(self.occupancy)
         self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
@@ -174,6 +176,7 @@ class Store:
             return
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
+        self.domain_use.note_node(node.name)
         self.occupancy.note_room(node.name)
         self._put_anew(self.uncounted.note_node(old, node))
 
@@ -181,10 +184,12 @@ class Store:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
         self.capacity.note_node(old, None)
+        self.domain_use.note_node(name)
         self._put_anew(self.uncounted.note_node(old, None))
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
+        self.domain_use.note_used(name)
 
     # --- pods --------------------------------------------------------------------------------------------------
 
@@ -313,6 +318,7 @@ class Store:
         if group.told_natively and not self.schedules_gangs:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.exclusives.note_group(old, group)
+        self.domain_use.note_group(old, group)
         self.touched.add(group.key)
         self.priorities.note(group.key)
         if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
@@ -329,6 +335,7 @@ class Store:
         old = self.groups.pop(key, None)
         if old is not None:
             self.exclusives.note_group(old, None)
+            self.domain_use.note_group(old, None)
             self.touched.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)

@@ -145,7 +145,7 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         super().__init__()
         self._verb_seconds = self._histogram(
             "serried_verb_seconds",
-            "`filter`: time to answer, which is a part of the scheduler's serial loop."
+            "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
             " `bind`: time from the call to the answer, including the wait at the barrier.",
             _VERB_SECONDS,
             "verb",

@@ -138,7 +138,8 @@ def assert_answers(verb: str, status: int, answer: Any) -> None:
     if status != 200:
         assert (status, list(answer)) == (400, ["Error"])
     elif verb == "prioritize":
-        assert all(each["Score"] == 0 and isinstance(each["Host"], str) for each in answer)
+        assert all(type(each["Score"]) is int and isinstance(each["Host"], str) for each in answer)
+        assert all(0 <= each["Score"] <= 10 for each in answer)
     elif verb == "preempt":
         for each in answer["NodeNameToMetaVictims"].values():
             assert all(isinstance(victim["UID"], str) for victim in each["Pods"])

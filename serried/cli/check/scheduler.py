@@ -98,8 +98,8 @@ def _check_entry(config: SchedulerConfig, entry: Entry) -> Iterator[Finding]:
     if not entry.node_cache and (entry.filter_verb or entry.prioritize_verb):
         what = "nodeCacheCapable is not true: the scheduler sends Node objects instead of names, and every call fails"
         yield _error(config, f"{_name(entry)}.nodeCacheCapable", what, "set nodeCacheCapable: true")
-    if entry.prioritize_verb:
-        what = "prioritizeVerb costs a call for every pod, and Serried ranks no nodes"
+    if entry.prioritize_verb and entry.managed:
+        what = "prioritizeVerb ranks nodes for pods of no gang, and about these the scheduler does not ask"
         yield _warning(config, f"{_name(entry)}.prioritizeVerb", what, "remove it")
 
 

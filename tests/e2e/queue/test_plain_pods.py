@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.queue.stage import WHOLE_NODE, QueueStage
-from tests.support.cluster_stage import eventually, names
+from tests.support.cluster_stage import RACK, eventually, names
 
 pytestmark = pytest.mark.e2e
 
@@ -51,3 +51,23 @@ def test_without_the_setting_plain_pods_take_the_room(stage: QueueStage) -> None
     wait_for_all_nodes(stage)
     stage.create_pods(names("plain", 2), cpu=WHOLE_NODE)
     stage.await_bound("plain", 2)
+
+
+def test_pods_that_may_go_anywhere_fill_the_rack_that_is_broken_up_and_a_gang_finds_the_other_whole(
+    stage: QueueStage,
+) -> None:
+    stage.create_group("whole", 2, RACK)
+    stage.create_pods(["whole-0"], "whole", cpu=WHOLE_NODE)
+    stage.await_reason("whole", "QuorumMissing")
+    stage.create_group("basic", None)
+    stage.create_pods(["first"])
+    stage.await_bound("first", 1)
+    stage.create_pods(names("plain", 6))
+    stage.create_pods(names("basic", 4), "basic")
+    stage.await_bound("plain", 6)
+    stage.await_bound("basic", 4)
+    broken = stage.racks("first")
+    assert stage.racks("plain") == stage.racks("basic") == broken
+    stage.create_pods(["whole-1"], "whole", cpu=WHOLE_NODE)
+    stage.await_bound("whole", 2)
+    assert stage.racks("whole").isdisjoint(broken)

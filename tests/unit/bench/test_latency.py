@@ -114,6 +114,31 @@ def test_only_expected_answers_are_worth_measuring(serve: Start, reply: bytes, p
             check_answer(url, case, ["a", "b"])
 
 
+def scores(*given: int) -> bytes:
+    body = orjson.dumps([{"Host": str(number), "Score": score} for number, score in enumerate(given)])
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("reply", "fine"),
+    [
+        pytest.param(scores(*[10] * 100, *[0] * 100), True, id="a broken rack and a whole one"),
+        pytest.param(scores(*[0] * 200), False, id="no opinion"),
+        pytest.param(scores(10, 0), False, id="not all nodes"),
+    ],
+)
+def test_only_scores_that_tell_racks_apart_are_worth_measuring(serve: Start, reply: bytes, fine: bool) -> None:  # noqa: FBT001
+    case = Case("pod", POD, passes=True, verb="prioritize")
+    names = [str(number) for number in range(200)]
+    url = serve(reply)
+
+    if fine:
+        check_answer(url, case, names)
+    else:
+        with pytest.raises(AnswerError, match="200 names"):
+            check_answer(url, case, names)
+
+
 def test_marks_are_milliseconds() -> None:
     assert describe_calls([0.001, 0.002, 0.0035]) == {"p50_ms": 2.0, "p95_ms": 3.5, "p99_ms": 3.5, "max_ms": 3.5}
 

@@ -27,6 +27,17 @@ def test_the_scheduler_config_differs_only_where_it_must(isolated: bool, source:
     assert config == shipped
 
 
+@pytest.mark.parametrize(
+    ("weight", "asked"),
+    [pytest.param(0, {}, id="not asked"), pytest.param(5, {"prioritizeVerb": "prioritize", "weight": 5}, id="more")],
+)
+def test_the_weight_of_the_scores_can_be_another_one(weight: int, asked: dict[str, object]) -> None:
+    spec = Spec(name="a", prioritize_weight=weight)
+    filters, binds = yaml.safe_load(installation.scheduler_config(spec, Path("/k"), PORTS))["extenders"]
+    assert {name: filters[name] for name in ("prioritizeVerb", "weight") if name in filters} == asked
+    assert not {"prioritizeVerb", "weight"} & binds.keys()
+
+
 def test_more_profiles_stand_beside_the_shipped_one() -> None:
     config = yaml.safe_load(installation.scheduler_config(Spec(name="a", profiles=("second",)), Path("/k"), PORTS))
     assert [profile["schedulerName"] for profile in config["profiles"]] == ["serried", "second"]

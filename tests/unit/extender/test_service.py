@@ -22,6 +22,14 @@ async def planned(world: Harness) -> Harness:
 
 
 @pytest.fixture
+async def broken(world: Harness) -> Harness:
+    """Two racks of two nodes, a plain pod in rack b, and gang g that asks for a rack and has no members yet."""
+    nodes = [node(f"{rack}{number}").cpu(2).rack(rack) for rack in "ab" for number in "12"]
+    world.add(*nodes, gang(2).topology(), pod("p").cpu(1).on("b1"))
+    return world
+
+
+@pytest.fixture
 async def sampled(world: Harness) -> Harness:
     """The same on more nodes than kube-scheduler always looks at."""
     world.add(*[node(f"n{index:03}").cpu(2) for index in range(1, 102)], gang(2), *members(2))
@@ -320,8 +328,23 @@ class TestWaking:
 
 
 class TestPrioritizeAndPreempt:
-    async def test_every_node_has_the_same_score(self, world: Harness) -> None:
-        assert world.service.prioritize(["n1", "n2"]) == [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}]
+    async def test_a_broken_rack_is_ranked_above_a_whole_one(self, broken: Harness) -> None:
+        assert broken.service.prioritize(["a1", "b1", "b2"]) == [0, 10, 10]
+
+    async def test_the_room_that_a_gang_is_to_get_is_used_already(self, broken: Harness) -> None:
+        broken.add(*[each.request("cpu", 2) for each in members(2)])
+        await broken.go()
+        assert {slot.node for slot in broken.cycle().reservation.slots.values()} == {"a1", "a2"}
+        assert broken.service.prioritize(["a1", "b1"]) == [10, 0]
+
+    async def test_before_the_caches_are_filled_there_is_no_opinion(self, broken: Harness) -> None:
+        broken.service.synced = False
+        assert broken.service.prioritize(["a1", "b1", "b2"]) == [0, 0, 0]
+
+    async def test_whoever_is_ranked_for_nothing_comes_of_it(self, broken: Harness) -> None:
+        used = {name: dict(amounts) for name, amounts in broken.store.occupancy.used.items()}
+        broken.service.prioritize(["a1", "b1", "nowhere"])
+        assert (broken.store.occupancy.used, broken.api.calls, len(broken.ledger)) == (used, [], 0)
 
     async def test_nothing_is_preempted_for_a_member(self, planned: Harness) -> None:
         assert not planned.service.preempt(planned.pod("m0"), [Candidate("n1", ("x",))])

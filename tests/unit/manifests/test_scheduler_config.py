@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from serried.cluster.domain_use import MAX_SCORE
 from serried.model.pod import MARKERS
 from tests.unit.manifests.shipped import MANIFESTS, Document
+
+NODE_AFFINITY_WEIGHT = 2
+"""Of kube-scheduler's own scores of 0 to 100 (upstream's apis/config/v1/default_plugins.go)."""
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def test_the_extender_follows_the_scheduler_s_lease(config: dict[str, Any], flag
 
 def test_only_one_entry_binds_and_its_timeout_holds_a_gang(config: dict[str, Any]) -> None:
     assert entry(config, "bindVerb")["httpTimeout"] == "15m"
-    assert "weight" not in entry(config, "bindVerb")
+    assert not {"prioritizeVerb", "weight"} & entry(config, "bindVerb").keys()
     assert entry(config, "filterVerb")["httpTimeout"] == "5s"
 
 
@@ -64,13 +68,20 @@ def test_no_entry_fails_open_or_asks_for_whole_nodes(config: dict[str, Any]) -> 
         assert extender["ignorable"] is False
 
 
-def test_nobody_is_asked_to_rank_nodes(config: dict[str, Any]) -> None:
-    assert not [extender for extender in config["extenders"] if extender.keys() & {"prioritizeVerb", "weight"}]
+def test_serried_is_asked_to_rank_nodes_with_no_more_weight_than_what_a_pod_itself_prefers(
+    config: dict[str, Any],
+) -> None:
+    found = entry(config, "prioritizeVerb")
+    assert (found["prioritizeVerb"], "filterVerb" in found) == ("prioritize", True)
+    assert 10 * MAX_SCORE * found["weight"] <= 100 * NODE_AFFINITY_WEIGHT
 
 
 def test_the_isolated_config_is_the_shipped_one_for_marked_pods_only(config: dict[str, Any]) -> None:
     isolated = yaml.safe_load((MANIFESTS / "kustomize" / "isolated" / "scheduler-config.yaml").read_text())
     managed = [extender.pop("managedResources") for extender in isolated["extenders"]]
+    for extender in config["extenders"]:  # pods of no gang are not asked about, so nobody is to rank their nodes
+        extender.pop("prioritizeVerb", None)
+        extender.pop("weight", None)
     assert isolated == config
     assert all(resource["ignoredByScheduler"] is True for resources in managed for resource in resources)
     names = [resource["name"] for resources in managed for resource in resources]

@@ -74,11 +74,11 @@ MISTAKES = [
         change_entry(0, preemptVerb=None), WARNING, "without preemptVerb", "preemptVerb: preempt", id="no preempt verb"
     ),
     pytest.param(
-        change_entry(0, prioritizeVerb="prioritize"),
+        change_entry(0, isolated="on", prioritizeVerb="prioritize"),
         WARNING,
-        "a call for every pod",
+        "about these the scheduler does not ask",
         "remove it",
-        id="a prioritize verb",
+        id="a prioritize verb for marked pods only",
     ),
     pytest.param(
         change_entry(0, ignorable=True),
@@ -516,7 +516,7 @@ def test_what_could_not_be_read_is_said() -> None:
 
 
 def test_errors_stand_before_warnings() -> None:
-    seen = replace(change_entry(0, ignorable=True, prioritizeVerb="p")(install()), skew_seconds=-7.0)
+    seen = replace(change_entry(0, ignorable=True, preemptVerb=None)(install()), skew_seconds=-7.0)
     assert [finding.severity for finding in examine(seen)] == [ERROR, WARNING, WARNING]
 
 

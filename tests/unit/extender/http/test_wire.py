@@ -116,7 +116,7 @@ class TestWriting:
         assert write_error("") == b'{"Error":""}'
 
     def test_scores_are_a_bare_list_of_integers(self) -> None:
-        assert write_scores([{"Host": "n1", "Score": 0}]) == b'[{"Host":"n1","Score":0}]'
+        assert write_scores(["n1", "n2"], [0, 10]) == b'[{"Host":"n1","Score":0},{"Host":"n2","Score":10}]'
 
     def test_kept_candidates_are_always_in_the_meta_form(self) -> None:
         written = write_preemption(read_preemption(PREEMPTION).candidates[:1])
