@@ -41,6 +41,7 @@ def make_turns(count: int, nodes: int, node_cpu: int, seed: int) -> Iterator[Tur
     """The turns on so many equal nodes in `RACKS` racks."""
     source = random.Random(seed)
     running: dict[str, int] = {}
+    shares: list[float] = []
     total = nodes * node_cpu
     for number in range(count):
         ending = tuple(source.sample(sorted(running), round(_LEAVING * len(running))))
@@ -50,7 +51,8 @@ def make_turns(count: int, nodes: int, node_cpu: int, seed: int) -> Iterator[Tur
         while sum(running.values()) < _PLAIN_SHARE * total:
             name = f"plain-{number:02d}-{len(coming):04d}"
             coming[name] = running[name] = source.choice(_PLAIN_CPUS)
-        share, cpu = source.choice(_GANG_SHARES), source.choice(_GANG_CPUS)
+        shares = shares or source.sample(_GANG_SHARES, len(_GANG_SHARES))  # each as often as the others
+        share, cpu = shares.pop(), source.choice(_GANG_CPUS)
         members = int(share * total / RACKS / cpu)
         yield Turn(ending, coming, f"gang-{number:02d}", round(share, 2), members, cpu)
 
