@@ -176,6 +176,7 @@ def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
     result = {
         "date": options.date,
         "machine": describe_machine(),
+        "note": options.note,
         "kubernetes": NATIVE.make_spec(options.nodes).kubernetes,
         "averages": averages,
         "duels": [asdict(duel) for duel in duels],
@@ -222,6 +223,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--weights", type=int, nargs="+", default=[0, 1, 2, 5], help="of the scores, in the mixed load")
     add("--turns", type=int, default=12, help="of the mixed load")
     add("--turn-patience", type=float, default=5.0, help="seconds for which a turn of it waits for its gang")
+    add("--note", default="", help="what a reader of the result has to know of the machine")
     add("--name", default="placement", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")

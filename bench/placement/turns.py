@@ -7,7 +7,7 @@ Gangs that find their room at once ask for a fifth of all CPUs together.
 
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,7 +107,8 @@ def summarize(courses: Sequence[Course]) -> list[dict[str, Any]]:
                 "whole_racks": _round(statistics.mean(whole)),
                 "fewest_whole_racks": min(whole),
                 "plain_p50": _round(statistics.median(wait for course in found for wait in course.plain_waits)),
-                "gangs": [_summarize_gangs(share, found) for share in _list_shares(found)],
+                "all_gangs": _summarize_gangs(_list_shares(found), found),
+                "gangs": [{"share": share} | _summarize_gangs([share], found) for share in _list_shares(found)],
             }
         )
     return rows
@@ -117,16 +118,15 @@ def _list_shares(courses: Sequence[Course]) -> list[float]:
     return sorted({gang.share for course in courses for gang in course.gangs})
 
 
-def _summarize_gangs(share: float, courses: Sequence[Course]) -> dict[str, Any]:
-    """How those fared that ask for this share of a rack."""
+def _summarize_gangs(shares: Collection[float], courses: Sequence[Course]) -> dict[str, Any]:
+    """How those fared that ask for one of these shares of a rack."""
     turns, seconds = [], []
     for course in courses:
         for place, gang in enumerate(course.gangs):
-            if gang.share == share:
+            if gang.share in shares:
                 turns.append(len(course.gangs) - place if gang.turns is None else gang.turns)
                 seconds += [] if gang.seconds is None else [gang.seconds]
     return {
-        "share": share,
         "gangs": len(turns),
         "ran": len(seconds),
         "at_once": turns.count(0),

@@ -47,6 +47,7 @@ COURSES = [
 def test_a_gang_that_never_ran_has_waited_to_the_end() -> None:
     without, _ = summarize(COURSES)
     half, whole = without["gangs"]
+    assert without["all_gangs"] == {"gangs": 2, "ran": 1, "at_once": 1, "turns_waited": 1, "seconds": 1.0}
     assert whole == {"share": 1.0, "gangs": 1, "ran": 0, "at_once": 0, "turns_waited": 2, "seconds": None}
     assert half == {"share": 0.5, "gangs": 1, "ran": 1, "at_once": 1, "turns_waited": 0, "seconds": 1.0}
 
