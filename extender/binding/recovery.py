@@ -137,8 +137,6 @@ class Recovery:
         if group is None or not pods:
             return False
         preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
-        if not committed and len(pods) < len(reservation.slots) and not preempts:
-            return False
         preempted = bool(reservation.victims)
         self._ledger.reserve(reservation, pods)
         if not committed and not preempts:

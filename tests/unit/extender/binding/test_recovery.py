@@ -89,6 +89,19 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness
     assert cluster.nothing_reserved
 
 
+async def test_a_planned_record_that_misses_a_member_beyond_the_quorum_goes_on_without_it(world: Harness) -> None:
+    world.add(*small_nodes(2), gang(2), *members(2))
+    slots = {f"pod-m{index}": Slot(f"pod-m{index}", f"m{index}", "n1") for index in range(3)}
+    left = Reservation(GANG, "podgroup-g", "", 2, slots)
+    await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
+    await recover(world)
+    assert {slot.name: slot.node for slot in world.cycle().reservation.slots.values()} == {"m0": "n1", "m1": "n1"}
+    calls = [world.bind("m0"), world.bind("m1")]
+    await world.go()
+    assert [call.error for call in calls] == ["", ""]
+    assert world.nothing_reserved
+
+
 async def test_slots_of_a_gang_of_lower_priority_are_not_in_the_way_of_a_planned_record(world: Harness) -> None:
     """As at the door. A plain pod has taken room on which both are planned: only one of them can stay."""
     lesser = pod_group("a").gang(1).priority(1)
