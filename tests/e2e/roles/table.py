@@ -328,7 +328,7 @@ _PEOPLE = "tests/e2e/manifests/test_roles.py::test_whoever_has_a_role_in_a_names
 
 OTHER_ROLES = {
     "serried-debug-reader": f"{_READERS}::test_each_page_that_the_reader_s_role_opens_is_closed_to_others",
-    "serried-metrics-reader": f"{_READERS}::test_who_comes_over_the_network_shows_a_token",
+    "serried-metrics-reader": f"{_READERS}::test_who_may_look_over_the_network_is_let_in",
     "serried-commands": f"{_READERS}::test_who_lacks_one_right_of_that_role_learns_which",
     "serried-view": _PEOPLE,
     "serried-edit": _PEOPLE,

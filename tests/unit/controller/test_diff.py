@@ -176,6 +176,12 @@ FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0"
         pytest.param(Observed([MADE], [MADE_GROUP]), Follow.NEVER, [], id="nothing follows where that is refused"),
         pytest.param(Observed([OURS.value()], [GROUP.value()]), Follow.PATCH, [], id="others' objects never follow"),
         pytest.param(
+            Observed([MADE], [GROUP.value()]),
+            Follow.PATCH,
+            [SetMinCount(LARGER, MADE, 5)],
+            id="nor a PodGroup that a user has made from our Workload",
+        ),
+        pytest.param(
             Observed([OURS.value()], [MADE_GROUP]), Follow.PATCH, [], id="nor what we made from a user's Workload"
         ),
     ],

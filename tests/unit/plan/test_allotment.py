@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from serried.model.group import Key
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
-from serried.model.victim import Blocker, NoVictims, Preemption
+from serried.model.victim import Blocker, NoVictims, Preemption, Unit
 from serried.plan import allotment, survey
 from serried.plan.allotment import Patience
 from serried.plan.steps import Haste, finish
@@ -85,6 +86,18 @@ def test_what_no_budget_keeps_is_found_in_one_search(field: Occupied, ask: PlanR
     found = field.with_binding_budgets().plan(ask)
     assert isinstance(found, Preemption)
     assert names(found.victims) == victims
+
+
+def test_a_pair_that_one_budget_keeps_takes_nothing_of_the_other_budgets_that_allow_it() -> None:
+    """Each pair goes whole and fills a node. All have a pod of web, of which two may go, two have one of db, too."""
+    field = occupied(host("n1"), host("n2"), host("n3")).with_budget("web", 2).with_budget("db", 1)
+    for place, budgets in enumerate((["web", "db"], ["web", "db"], ["web"]), 1):
+        pair = [one(f"p{place}-{index}", f"n{place}", 1).value() for index in (0, 1)]
+        unit = Unit(tuple(pair), 0, budgets=tuple(Key("default", name) for name in budgets))
+        field = replace(field, units=(*field.units, unit))
+    found = field.with_binding_budgets().plan(PlanRequest(gang(2, 2), 2))
+    assert isinstance(found, Preemption)
+    assert names(found.victims) == ["p1-0", "p1-1", "p3-0", "p3-1"]
 
 
 def test_the_oracle_does_not_go_beyond_a_budget_either() -> None:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from extender.answers import Hold, Steer
-from serried.model.group import Key
-from tests.support.builders import PodBuilder, pod
-from tests.support.extender_harness import Harness, gang, members, small_nodes
+from extender.scheduling.cycle import BindingCycle
+from serried.model.group import GroupKey, GroupKind, Key
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.composites import composite
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 
 HIGH = 100
 
@@ -84,6 +86,31 @@ async def test_a_mate_that_the_scheduler_has_sent_there_keeps_its_node(world: Ha
     assert world.filter(first, "n1") == Steer("n1")
     assert isinstance(world.filter(second, "n1"), Hold)
     assert find_member(world, "n1") == first
+
+
+async def test_members_of_two_podgroups_of_a_tree_keep_their_nodes_which_are_in_two_racks(world: Harness) -> None:
+    racked = [node(f"n{place}").cpu(2).rack("r1" if place < 3 else "r2") for place in range(1, 5)]
+    names = [f"low{place}" for place in range(1, 5)]
+    world.api.graceful.update(Key("default", name) for name in names)
+    world.add(*racked, *(pod(name).cpu(2).on(name.replace("low", "n")).priority(0) for name in names))
+    world.nominate()
+    world.add(composite("root").gang(2).priority(HIGH))
+    for group in ("a", "b"):
+        world.add(pod_group(group).gang(2).under("root").topology())
+        world.add(*[pod(f"{group}{i}").cpu(2).priority(HIGH).scheduler(SCHEDULER).in_group(group) for i in (0, 1)])
+    await world.go()
+    cycle = world.cycle(GroupKey("default", "root", GroupKind.COMPOSITE))
+    before = {slot.name: slot.node for slot in cycle.reservation.slots.values()}
+    freed = min(before.values())
+    await free(world, freed)
+    others = [slot.name for slot in cycle.reservation.slots.values() if slot.part != find_part(cycle, freed)]
+    assert all(isinstance(world.filter(name, freed), Hold) for name in others)
+    assert {slot.name: slot.node for slot in cycle.reservation.slots.values()} == before
+
+
+def find_part(cycle: BindingCycle, node: str) -> str:
+    """The PodGroup of whose member the slot on a node is."""
+    return next(slot.part for slot in cycle.reservation.slots.values() if slot.node == node)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ class TestBeforeTheCommit:
         second = world.bind("m1")
         await world.settle()
         assert [first.error, second.error] == ["serried: PlanOutdated"] * 2
-        assert world.api.said("bind") == []
+        assert world.api.said("replace") == world.api.said("bind") == []
         await world.go()
         assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
 
@@ -218,6 +218,13 @@ class TestBeforeTheCommit:
         assert call.error == "serried: PlanOutdated"
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.QUORUM_MISSING
+
+    async def test_a_member_that_is_being_deleted_gives_its_slot_at_once_to_the_one_in_its_place(
+        self, world: Harness
+    ) -> None:
+        await world.add(*small_nodes(2, 1), gang(2), *members(2)).go()
+        await world.add(members(1)[0].deleting(), *members(1, first=2)).go()
+        assert {slot.name: slot.node for slot in world.cycle().reservation.slots.values()} == {"m1": "n2", "m2": "n1"}
 
     async def test_a_replacement_refills_the_round_of_a_deleted_member(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)

@@ -299,6 +299,16 @@ class TestTopology:
         assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, RACK)
         assert [(domain.domain, domain.slots) for domain in verdict.domains] == [("r1", 1), ("r2", 1)]
 
+    async def test_room_in_a_rack_that_the_refusal_did_not_name_wakes_the_gang_as_well(self, world: Harness) -> None:
+        """The refusal names ten racks. The other two have two slots as well, so one more is enough there, too."""
+        racks = [f"r{number:02}" for number in range(12)]
+        await world.add(*[node(rack).cpu(2).rack(rack) for rack in racks], gang(3).topology(), *members(3)).go()
+        refusal = world.heard.verdicts[-1][1]
+        unnamed = set(racks) - {domain.domain for domain in refusal.domains}
+        assert (refusal.reason, len(unnamed)) == (Reason.NO_DOMAIN_FITS, 2)
+        await world.add(node("more").cpu(1).rack(min(unnamed))).go()
+        assert world.cycle().reservation.domain == min(unnamed)
+
 
 class TestDuringARound:
     async def test_a_late_member_joins_the_round_in_its_domain(self, world: Harness) -> None:

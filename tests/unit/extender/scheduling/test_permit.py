@@ -5,7 +5,7 @@ import pytest
 from extender.binding import run as cycle_runner
 from extender.binding.reservations import Records
 from extender.scheduling.cycle import CycleStage
-from extender.scheduling.permit import find_misfit
+from extender.scheduling.permit import Obstacle, find_misfit
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
@@ -124,6 +124,18 @@ class TestThePodGroup:
         assert bound_of(world) == {}
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.POD_GROUP_MISSING
+
+    async def test_that_goes_after_the_commit_closes_the_door_until_a_binding_has_left(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        cycle = world.cycle()
+        world.ledger.commit(cycle.reservation, cycle.reservation.slots.keys())
+        world.store.drop_group(GANG)
+        first = await world.core.runner.send(cycle, "pod-m0")
+        assert first.refusal is not None
+        assert (first.refusal.obstacle, bound_of(world)) == (Obstacle.GROUP, {})
+        cycle.note_binding_sent()
+        await world.core.runner.send(cycle, "pod-m0")
+        assert bound_of(world).keys() == {"m0"}
 
     async def test_that_goes_in_the_middle_of_the_burst_stops_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
@@ -291,6 +303,26 @@ class TestARecordOfAnEarlierTerm:
         world.add(gang(2).topology(), members(1)[0].on("n1"), members(1, 1)[0])
         await self.leave_behind(world, {"m0": "n1", "m1": "n2"}, "a")
         assert world.node_of("m1") == "n3"
+
+    async def test_stays_in_its_own_rack_if_those_that_run_are_in_two_others_by_now(self, world: Harness) -> None:
+        racked = {"n1": "b", "n2": "c", "n3": "a", "n4": "b", "n5": "c"}
+        world.add(*[node(name).cpu(1).rack(rack) for name, rack in racked.items()], gang(3).topology())
+        world.add(members(1)[0].on("n1"), members(1, 1)[0].on("n2"), members(1, 2)[0])
+        await self.leave_behind(world, {"m0": "n1", "m1": "n2", "m2": "n3"}, "a", need=3)
+        assert world.node_of("m2") == "n3"
+
+    async def test_whose_quorum_has_broken_since_binds_nobody_though_one_has_the_slot_that_is_kept_for_it(
+        self, world: Harness
+    ) -> None:
+        """It puts one replacement on its own node, the other elsewhere. A third member has died since."""
+        world.add(*small_nodes(3, 1), node("n4").cpu(1).cordoned(), node("n5").cpu(1), gang(4))
+        world.add(*[each.on(f"n{i + 1}") for i, each in enumerate(members(4))])
+        for lost in ("m2", "m3", "m1"):
+            world.delete(lost)
+        world.add(replacement("r0"), replacement("r1"))
+        await self.leave_behind(world, {"r0": "n3", "r1": "n5"}, need=2)
+        assert bound_of(world) == {"m0": "n1"}
+        assert world.cycle().reservation.slots.keys() == {"pod-r0"}
 
     async def test_of_a_podgroup_made_anew_binds_nobody_for_the_new_one(self, world: Harness) -> None:
         world.add(*small_nodes(2, 1), gang(3).uid("another"), *members(4))

@@ -99,6 +99,20 @@ class TestTheSlotOfADeadMember:
         await world.add(*job_pods(0, generation="b")).go()
         assert slot(world, "train-0b") == "n1"
 
+    async def test_one_of_two_that_are_missing_waits_for_the_other_if_only_its_own_slot_is_kept(
+        self, world: Harness
+    ) -> None:
+        await run_job(world, 3)
+        world.delete("train-1")
+        await world.go()
+        await world.pass_time(121.0)  # nobody has come, so that slot is kept no longer
+        world.delete("train-2")
+        await world.add(*job_pods(2, generation="b")).go()
+        assert slot(world, "train-2b") == ""
+        await world.add(*job_pods(1, generation="b")).go()
+        assert {slot(world, "train-1b"), slot(world, "train-2b")} == {"n2", "n3"}
+        assert world.cycle().reservation.need == 2
+
     async def test_each_index_gets_its_own_node_again(self, world: Harness) -> None:
         await run_job(world, 3)
         world.delete("train-0")

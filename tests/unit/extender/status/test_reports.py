@@ -74,7 +74,7 @@ class Office:
             self.store.put_pod(made.on("n1").value())
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not holds():  # noqa: ASYNC110 - the state under test has no event
                 await asyncio.sleep(0.005)
 
