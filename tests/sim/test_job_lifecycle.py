@@ -140,18 +140,7 @@ async def test_in_1_35_the_workload_alone_gets_a_successor_or_goes(change: JSON,
     assert all("/workloads" in path for _, path in object_writes(server))
 
 
-async def test_a_suspended_job_keeps_its_objects_and_finds_them_again(server: FakeApiServer) -> None:
-    async with controller_on(server) as controller:
-        server.add(JOBS, gang().suspended().raw())
-        await until(lambda: server.all(GROUPS))
-        server.change(JOBS, "default", "train", {"spec": {"suspend": False}})
-        await settle(controller, server)
-        server.change(JOBS, "default", "train", {"spec": {"suspend": True}})
-        await settle(controller, server)
-    assert [method for method, _ in object_writes(server)] == ["POST", "POST"]
-
-
-async def test_or_it_loses_them_once_its_pods_are_gone_and_gets_new_ones_when_it_is_resumed(
+async def test_a_suspended_job_may_lose_its_objects_once_its_pods_are_gone_and_gets_new_ones_when_it_is_resumed(
     server: FakeApiServer,
 ) -> None:
     async with controller_on(server, "--suspended-jobs", "delete") as controller:

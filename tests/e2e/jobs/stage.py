@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster.api import ApiError
 from bench.cluster.components import Name
-from tests.support.cluster_stage import SCHEDULER, ClusterStage, Raw, eventually, indexed_spec
+from tests.support.cluster_stage import SCHEDULER, ClusterStage, Raw, eventually, indexed_spec, pod_spec
 
 
 class JobStage(ClusterStage):
@@ -19,6 +19,13 @@ class JobStage(ClusterStage):
     def resize_job(self, name: str, size: int) -> None:
         """An Indexed Job is elastic if both change together."""
         self.change_job(name, parallelism=size, completions=size)
+
+    def template_in(self, group: str, cpu: str = "1") -> Raw:
+        """A pod template that names a PodGroup, as the API level has it."""
+        spec = pod_spec(cpu) | {"restartPolicy": "Never"}
+        if self.native:
+            return {"spec": spec | {"schedulingGroup": {"podGroupName": group}}}
+        return {"metadata": {"labels": {"scheduling.serried.dev/pod-group": group}}, "spec": spec}
 
     def create_cron_job(self, name: str, schedule: str = "", metadata: Raw | None = None, **spec: Any) -> Raw:
         """A CronJob of Jobs as ``submit_job`` makes them. Without a schedule it makes none of its own accord."""

@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import Raw, eventually, pod_spec
+from tests.support.clusters import at_one_level
 
 pytestmark = pytest.mark.e2e
 
@@ -20,6 +21,18 @@ def test_a_job_that_wants_no_gang_runs_pod_by_pod_and_nothing_is_made_for_it(sta
     stage.submit_job("later")
     stage.await_group("later")
     assert not stage.objects_of("loose")
+
+
+@at_one_level("native")
+def test_a_job_whose_template_names_a_pod_group_is_what_that_says_and_nothing_is_made_for_it(stage: JobStage) -> None:
+    stage.create_group("mine", 3)
+    # By its shape it would be a gang of 13, for which there is no room.
+    stage.submit_job("train", parallelism=13, completions=13, template=stage.template_in("mine", "30"))
+    stage.await_bound("train", 12)
+
+    stage.submit_job("later")
+    stage.await_group("later")
+    assert not stage.objects_of("train")
 
 
 def test_a_job_without_indexes_is_a_gang_if_it_asks(stage: JobStage) -> None:

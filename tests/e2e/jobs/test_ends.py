@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import RACK, Raw, eventually, pod_spec
+from tests.support.clusters import at_one_level
 
 pytestmark = pytest.mark.e2e
 
@@ -11,16 +12,34 @@ SOON = 90.0
 """Seconds: the collector learns of new kinds, as our CRDs are, every half minute."""
 
 
+def refer_to(api_version: str, kind: str, item: Raw) -> Raw:
+    """What an owner reference says of whom it names; an item of a list does not say its kind itself."""
+    identity = {"name": item["metadata"]["name"], "uid": item["metadata"]["uid"]}
+    return {"apiVersion": api_version, "kind": kind} | identity
+
+
 def template(cpu: str) -> Raw:
     return {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}}
 
 
-@pytest.mark.parametrize("order", ["Background", "Foreground"])
+@pytest.mark.parametrize(
+    ("cluster", "order"),
+    [
+        ("native", "Background"),
+        ("fallback", "Background"),
+        ("native", "Foreground"),
+        pytest.param("fallback", "Foreground", marks=pytest.mark.full),
+    ],
+    indirect=["cluster"],
+)
 def test_the_objects_of_a_running_gang_go_with_its_job(stage: JobStage, order: str) -> None:
     stage.submit_job("done", parallelism=4, completions=4)
     stage.await_bound("done", 4)
     workload, group = stage.objects_of("done")
-    assert all(item["metadata"]["ownerReferences"][0]["name"] == "done" for item in (workload, group))
+    of_job = refer_to("batch/v1", "Job", stage.job("done")) | {"controller": True, "blockOwnerDeletion": True}
+    of_workload = refer_to(stage.cluster.spec.api_version, "Workload", workload)
+    assert workload["metadata"]["ownerReferences"] == [of_job]
+    assert group["metadata"]["ownerReferences"] == [of_job, of_workload]
 
     stage.delete_job_in("done", order)
 
@@ -28,6 +47,7 @@ def test_the_objects_of_a_running_gang_go_with_its_job(stage: JobStage, order: s
     eventually("no pod", lambda: not stage.pods())
 
 
+@at_one_level("native")
 def test_the_objects_of_a_gang_that_waits_go_with_its_job(stage: JobStage) -> None:
     stage.submit_job("huge", cpu="30", parallelism=13, completions=13)
     stage.await_reason(stage.group_of_job("huge"), "NoCapacity")

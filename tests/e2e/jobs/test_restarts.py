@@ -7,10 +7,12 @@ import pytest
 
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
+from tests.support.clusters import at_one_level
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.full
 def test_killed_again_and_again_it_makes_one_workload_and_one_pod_group_for_each_job(stage: JobStage) -> None:
     unfinished = 0
     jobs = [f"train-{i}" for i in range(30)]
@@ -31,7 +33,14 @@ def test_killed_again_and_again_it_makes_one_workload_and_one_pod_group_for_each
     assert [(len(stage.workloads_of(job)), len(stage.groups_of(job))) for job in jobs] == [(1, 1)] * len(jobs)
 
 
-@pytest.mark.parametrize("resource", ["workloads", "podgroups"], ids=["before the Workload", "before the PodGroup"])
+@at_one_level("native")
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pytest.param("workloads", id="before the Workload", marks=pytest.mark.full),
+        pytest.param("podgroups", id="between Workload and PodGroup"),
+    ],
+)
 def test_killed_before_a_write_the_next_process_does_what_is_left(stage: JobStage, resource: str) -> None:
     with stage.refused("CREATE", resource):
         stage.submit_job("train", parallelism=4, completions=4)
@@ -42,7 +51,9 @@ def test_killed_before_a_write_the_next_process_does_what_is_left(stage: JobStag
         stage.create_pods(["plain"])
         stage.await_bound("plain", 1)
         assert not stage.bound("train")
+        before = stage.uids_of("train")
     stage.cluster.start("controller")
 
     stage.await_bound("train", 4)
     assert stage.counts("train") == [4, 4]
+    assert before < stage.uids_of("train")

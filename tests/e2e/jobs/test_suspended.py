@@ -4,10 +4,12 @@ import pytest
 
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
+from tests.support.clusters import at_one_level
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 
+@at_one_level("native")
 def test_a_suspended_job_keeps_its_objects_and_runs_whole_each_time_it_is_resumed(stage: JobStage) -> None:
     stage.submit_job("train", parallelism=4, completions=4, suspend=True)
     stage.await_group("train")
@@ -25,6 +27,7 @@ def test_a_suspended_job_keeps_its_objects_and_runs_whole_each_time_it_is_resume
         assert stage.uids_of("train") == objects
 
 
+@pytest.mark.full
 def test_or_it_loses_them_once_its_pods_are_gone_and_gets_new_ones(stage: JobStage) -> None:
     with stage.told("--suspended-jobs", "delete", "keep", ["controller"]):
         stage.submit_job("train", parallelism=4, completions=4)
