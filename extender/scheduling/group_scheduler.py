@@ -225,7 +225,7 @@ class GroupScheduler:
             self._forget(key)  # its members are its tree's
             return
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
-        if group is not None and not group.deleting and not self._term.obstacle:
+        if group is not None and not self._term.obstacle:
             # Without the records nobody knows who is a victim of ours, and for whom.
             self._disruptions.follow(key, state, group)
         if state.cycle is not None:  # whose members are looked at one by one there
@@ -266,7 +266,7 @@ class GroupScheduler:
         del self._groups.states[key]
 
     def _assess(self, key: GroupKey, state: GroupState, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
-        if group is None or group.deleting:
+        if group is None:
             self._repairs.forget(state)
             self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
             return self._assess_missing(key, state, members)

@@ -86,9 +86,9 @@ class Permit:
         return found if found is not None and found.uid == cycle.group.uid else cycle.group
 
     def find_group(self, cycle: BindingCycle) -> PodGroup | None:
-        """The PodGroup that the cycle was planned for; None if it is going, gone, or made anew under its name."""
+        """The PodGroup that the cycle was planned for; None if it is gone, or made anew under its name."""
         found = self._store.groups.get(cycle.reservation.group)
-        return found if found is not None and not found.deleting and found.uid == cycle.group.uid else None
+        return found if found is not None and found.uid == cycle.group.uid else None
 
     def _find_void(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
         """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand.

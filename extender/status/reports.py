@@ -337,7 +337,7 @@ class Reports:
         if group is not None:
             self._emit_mismatch(key, group)
         try:
-            if group is not None and not group.deleting and not self._is_paused(key):
+            if group is not None and not self._is_paused(key):
                 await self._conditions.write(group, verdict)
                 self._refused.pop(key, None)
         except ApiError as error:
@@ -361,7 +361,7 @@ class Reports:
         self._refused[key] = _Refusal(times, self._clock() + backoff.delay(times))
 
     def _try_later(self, key: GroupKey, group: PodGroup | None, verdict: Verdict) -> None:
-        if group is None or group.deleting:
+        if group is None:
             self._refused.pop(key, None)
         elif key in self._refused:
             # As if nobody waited for it: what is said before then settles as if nothing were left to tell.

@@ -107,7 +107,7 @@ class EarlierSlots:
 
     def _stands(self, key: GroupKey) -> bool:
         group = self._groups.get(key)
-        return group is not None and group.policy.is_gang and not group.deleting
+        return group is not None and group.policy.is_gang
 
     def _waits(self, key: GroupKey) -> bool:
         owner = owner_of_provisional(key)

@@ -84,7 +84,7 @@ class Forest:
         if tree.kind is not GroupKind.COMPOSITE:
             return ""
         found = self.composites.get(tree.object_key)
-        if found is None or found.deleting:
+        if found is None:
             return f"CompositePodGroup {tree.name} does not exist"
         if found.parent is not None and self._find_root(found.key) == found.key:
             return f"CompositePodGroup {tree.name} is above itself"
@@ -97,7 +97,7 @@ class Forest:
     def build(self, tree: GroupKey) -> PodGroup | None:
         """The group that stands for a tree; None if its root does not exist, or if it is no tree."""
         root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
-        if root is None or root.deleting or root.parent is not None:
+        if root is None or root.parent is not None:
             return None
         branch = None if self._is_large(root) else self._grow(root, _MAX_DEPTH)
         if branch is None:
@@ -121,8 +121,7 @@ class Forest:
 
     def _find_preemption(self, root: Composite) -> PreemptionPolicy | None:
         """What the root says, unless a group below it says Never: its members would profit as well."""
-        there = (item for item in self._iterate_groups(root.key) if not item.deleting)
-        says_never = any(item.preemption is PreemptionPolicy.NEVER for item in there)
+        says_never = any(item.preemption is PreemptionPolicy.NEVER for item in self._iterate_groups(root.key))
         return PreemptionPolicy.NEVER if says_never else root.preemption
 
     def _is_large(self, root: Composite) -> bool:
@@ -144,15 +143,13 @@ class Forest:
             return None
         below: list[Tree] = []
         for key in self._composites_below.get(composite.key, ()):
-            found = self.composites[key]
-            if not found.deleting:
-                branch = self._grow(found, depth - 1)
-                if branch is None:
-                    return None
-                below.append(branch)
+            branch = self._grow(self.composites[key], depth - 1)
+            if branch is None:
+                return None
+            below.append(branch)
         for group_key in self._groups_below.get(composite.key, ()):
             group = self._groups.get(group_key)
-            if group is not None and not group.deleting:
+            if group is not None:
                 below.append(group.leaf(group_key.name))
         need = composite.min_group_count or 1
         return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)

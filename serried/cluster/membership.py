@@ -36,6 +36,9 @@ from serried.model.parent import (
 from serried.model.pod import Pod
 from serried.plan.rank import find_rank
 
+_STAYS, _GOES = False, True
+"""Whether a PodGroup is being deleted, as a part of its place in an index."""
+
 
 class Membership:
     """Resolves pods to groups over the Store's maps, and keeps the indexes that this needs.
@@ -73,12 +76,14 @@ class Membership:
         self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
         """By ``controllerRef``."""
 
-        self._groups_by_workload: dict[Key, tuple[GroupKey, ...]] = {}
+        # Each has the PodGroups that are being deleted apart: thousands of such are not looked through for each pod.
 
-        self._groups_by_replica: dict[tuple[Key, str], tuple[GroupKey, ...]] = {}
+        self._groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = {}
+
+        self._groups_by_replica: dict[tuple[Key, str, bool], tuple[GroupKey, ...]] = {}
         """By Workload and replica: a parent may have thousands of replicas."""
 
-        self._groups_by_controller: dict[tuple[OwnerKey, str], tuple[GroupKey, ...]] = {}
+        self._groups_by_controller: dict[tuple[OwnerKey, str, bool], tuple[GroupKey, ...]] = {}
         """By controlling owner and replica."""
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -94,13 +99,12 @@ class Membership:
         labels the PodGroup has.
         """
         key = key_of_group(old, new)
-        old = _drop_deleting(old)
-        new = _drop_deleting(new)
-        reindex(self._groups_by_workload, _workload_key(old), _workload_key(new), key)
-        replicas = reindex(self._groups_by_replica, _replica(old), _replica(new), key)
-        controllers = reindex(self._groups_by_controller, _controller(old), _controller(new), key)
-        referring = ((owner_key_in(self._workloads.get(workload)), replica) for workload, replica in replicas)
-        turned = {(owner_key, replica) for owner_key, replica in referring if owner_key is not None} | controllers
+        reindex(self._groups_by_workload, _place_in_workload(old), _place_in_workload(new), key)
+        replicas = reindex(self._groups_by_replica, _place_in_replica(old), _place_in_replica(new), key)
+        controllers = reindex(self._groups_by_controller, _place_below(old), _place_below(new), key)
+        referring = ((owner_key_in(self._workloads.get(workload)), replica) for workload, replica, _ in replicas)
+        turned = {(owner_key, replica) for owner_key, replica in referring if owner_key is not None}
+        turned |= {(owner_key, replica) for owner_key, replica, _ in controllers}
         return {(owner_key, "" if owner_key.kind == JOB else replica) for owner_key, replica in turned}
 
     # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
@@ -120,31 +124,46 @@ class Membership:
         collection, and no match: controllerRef has no UID.
         """
         found = (self._workloads[key] for key in self._workloads_by_owner.get(owner_key_of(owner), ()))
-        return [each for each in found if not each.deleting and not _is_of_namesake(each, owner)]
+        return [each for each in found if not each.deleting and not _is_left_over(each, owner)]
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
-        """The PodGroups made from this Workload, by name. Replicas are not: only their own pods name them."""
-        return list(self._iterate_groups(workload))
+        """The PodGroups made from this Workload, by name, without those that are being deleted.
 
-    def _iterate_groups(self, workload: Workload) -> Iterator[PodGroup]:
-        found = (self._groups[key] for key in self._groups_by_workload.get(workload.key, ()))
+        Replicas are none of them: only their own pods name them.
+        """
+        return list(self._made_from(workload, self._groups_by_workload.get((workload.key, _STAYS), ())))
+
+    def _made_from(self, workload: Workload, keys: Iterable[GroupKey]) -> Iterator[PodGroup]:
+        """Those of these PodGroups, which name the Workload, that live where it does."""
+        found = (self._groups[key] for key in keys)
         return (group for group in found if group.api == workload.api and not is_replica(group.key))
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
-        """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload."""
-        found = (self._groups[key] for key in self._groups_by_controller.get((owner_key_of(owner), replica), ()))
-        return [group for group in found if is_controlled_by(group, owner)]
+        """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload.
+
+        Those that are being deleted count while there is no other.
+        """
+        for goes in (_STAYS, _GOES):
+            keys = self._groups_by_controller.get((owner_key_of(owner), replica, goes), ())
+            if found := [group for key in keys if is_controlled_by(group := self._groups[key], owner)]:
+                return found
+        return []
 
     def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
         """The PodGroups for one place, not more than two: more than one are none.
 
-        Every PodGroup of a Job's Workload is the Job's, whatever it says of places.
+        One that is being deleted governs while there is no other, as natively. One of an earlier owner of the name does
+        not: it goes with that. Every PodGroup of a Job's Workload is the Job's, whatever it says of places.
         """
-        if isinstance(owner, Job):
-            return list(islice(self._iterate_groups(workload), 2))
-        found = (self._groups[key] for key in self._groups_by_replica.get((workload.key, replica), ()))
-        made = (group for group in found if group.api == workload.api and group.template == template)
-        return list(islice(made, 2))
+        for goes in (_STAYS, _GOES):
+            if isinstance(owner, Job):
+                made = self._made_from(workload, self._groups_by_workload.get((workload.key, goes), ()))
+            else:
+                there = self._made_from(workload, self._groups_by_replica.get((workload.key, replica, goes), ()))
+                made = (group for group in there if group.template == template)
+            if here := [group for group in islice(made, 2) if not _is_left_over(group, owner)]:
+                return here
+        return []
 
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
         """The same without a Workload: by the rule of `find_template`, for they say which templates it had."""
@@ -364,31 +383,33 @@ def owner_key_in(workload: Workload | None) -> OwnerKey | None:
     return OwnerKey(kind, Key(workload.key.namespace, name))
 
 
-def _drop_deleting(group: PodGroup | None) -> PodGroup | None:
-    """One that is being deleted is nobody's: thousands of such are not looked through for each pod."""
-    return None if group is None or group.deleting else group
-
-
 def _workload_key(group: PodGroup | None) -> Key | None:
     return None if group is None or group.workload is None else Key(group.key.namespace, group.workload)
 
 
-def _replica(group: PodGroup | None) -> tuple[Key, str] | None:
+def _place_in_workload(group: PodGroup | None) -> tuple[Key, bool] | None:
+    key = _workload_key(group)
+    return None if group is None or key is None else (key, group.deleting)
+
+
+def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
     """Workload and replica of a PodGroup that is an object; one that is part of its Workload is found by its name."""
     if group is None or group.workload is None or group.key.kind is GroupKind.WORKLOAD:
         return None
-    return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, "")
+    return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, ""), group.deleting
 
 
-def _controller(group: PodGroup | None) -> tuple[OwnerKey, str] | None:
+def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
+    """The controlling owner of a PodGroup, and its replica."""
     if group is None:
         return None
     if (job := _controlling_job(group)) is not None:
-        return OwnerKey(JOB, job), ""
-    if (place := _replica(group)) is None:
+        return OwnerKey(JOB, job), "", group.deleting
+    if (place := _place_in_replica(group)) is None:
         return None  # also one that was made from no Workload: only pods that name it are its
     parent = next((each for each in group.owners if each.controller and each.kind in set(ParentKind)), None)
-    return None if parent is None else (OwnerKey(parent.kind, Key(group.key.namespace, parent.name)), place[1])
+    owner_key = None if parent is None else OwnerKey(parent.kind, Key(group.key.namespace, parent.name))
+    return None if owner_key is None else (owner_key, place[1], group.deleting)
 
 
 def find_job_controller(group: PodGroup | None) -> OwnerRef | None:
@@ -407,8 +428,9 @@ def _parent_key(pod: Pod, place: Place) -> OwnerKey:
     return OwnerKey(place.kind, Key(pod.namespace, place.parent))
 
 
-def _is_of_namesake(workload: Workload, owner: Owner) -> bool:
+def _is_left_over(item: Workload | PodGroup, owner: Owner) -> bool:
+    """Whether an earlier owner of the same name controls the object: it is on its way to garbage collection."""
     return any(
         each.controller and (each.kind, each.name) == (kind_of(owner), owner.key.name) and each.uid != owner.uid
-        for each in workload.owners
+        for each in item.owners
     )

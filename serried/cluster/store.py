@@ -244,7 +244,7 @@ class Store:
             return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
-        if group is not None and group.policy.is_gang and not group.deleting and pod.scheduler in self.schedulers:
+        if group is not None and group.policy.is_gang and pod.scheduler in self.schedulers:
             self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
 
     def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
@@ -312,7 +312,7 @@ class Store:
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
     def put_group(self, group: PodGroup) -> None:
-        """A PodGroup came or changed."""
+        """A PodGroup came or changed. One that is being deleted governs its pods as before, until it is gone."""
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
@@ -321,11 +321,11 @@ class Store:
         self.domain_use.note_group(old, group)
         self.touched.add(group.key)
         self.priorities.note(group.key)
-        if group.deleting or (old is not None and old.api == group.api and old.uid != group.uid):
+        if old is not None and old.api == group.api and old.uid != group.uid:
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin_replicas(self.membership.index_group(old, group))
-        moved = old is None or (old.parent, old.deleting) != (group.parent, group.deleting)
+        moved = old is None or old.parent != group.parent
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
         self._sort_strangers(old, group)
         self.earlier_slots.settle()

@@ -235,7 +235,8 @@ class Model:
             return provisional(OwnerKey(JOB, job.key)) if self._eligible(job) else None
         if len(found) > 1 or len(found[0].templates) != 1:
             return None
-        made = [g for g in self.groups.values() if not g.deleting and g.workload == found[0].key.name]
+        named = [g for g in self.groups.values() if g.workload == found[0].key.name]
+        made = [g for g in named if not g.deleting] or named
         if len(made) == 1:
             return made[0].key
         return provisional(OwnerKey(JOB, job.key)) if not made and found[0].templates[0].policy.is_gang else None

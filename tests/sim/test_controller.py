@@ -332,6 +332,34 @@ async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(serve
         await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/new"])
 
 
+async def test_a_job_made_anew_gets_its_pod_group_once_that_of_the_last_job_of_the_name_is_gone(
+    server: FakeApiServer,
+) -> None:
+    """A user's Workload, applied again with its Job, gives the PodGroups of both Jobs one name."""
+
+    def apply(generation: str) -> None:
+        server.add(WORKLOADS, workload("mine").uid(f"w-{generation}").for_job("train").gang_template("t", 3).raw())
+        server.add(JOBS, gang().uid(f"j-{generation}").raw())
+
+    def jobs_of_groups() -> list[str]:
+        return [group["metadata"]["ownerReferences"][0]["uid"] for group in server.all(GROUPS)]
+
+    async with controller_on(server) as controller:
+        apply("1")
+        await until(lambda: jobs_of_groups() == ["j-1"])
+        (name,) = names(server.all(GROUPS))
+        server.change(GROUPS, "default", name, {"metadata": {"finalizers": ["example.com/wait"]}})
+        server.remove(JOBS, "default", "train")
+        server.remove(WORKLOADS, "default", "mine")
+        apply("2")
+        await settle(controller, server)  # garbage collection has not come yet
+        server.remove(GROUPS, "default", name)
+        await settle(controller, server)
+        assert len(server.seen(CREATES_GROUP)) == 1
+        server.change(GROUPS, "default", name, {"metadata": {"finalizers": None}})
+        await until(lambda: jobs_of_groups() == ["j-2"])
+
+
 async def test_only_the_pods_of_jobs_and_the_leaders_of_replicas_are_watched(server: FakeApiServer) -> None:
     server.add(PODS, pod("bare").raw())
     server.add(PODS, job_pod("train").raw())

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -56,6 +57,39 @@ class JobStage(ClusterStage):
             "both watches",
             lambda: all(seen >= want for seen, want in zip(self._workloads_seen(), wanted, strict=True)),
         )
+
+    def apply_group(self, name: str, min_count: int, finalizer: str = "") -> None:
+        """Somebody's own gang; with a finalizer it goes only when that is lifted. One of the name stays as it is."""
+        metadata: Raw = {"name": name, "finalizers": [finalizer] if finalizer else []}
+        spec = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
+        body = {"apiVersion": self.cluster.spec.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        try:
+            self._post(self._groups(), body)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+
+    def lift_finalizer(self, group: str, finalizer: str) -> None:
+        """The owner of this finalizer lets a PodGroup go."""
+        found = self.cluster.api.get(f"{self._groups()}/{group}")["metadata"]["finalizers"]
+        patch = json.dumps({"metadata": {"finalizers": [each for each in found if each != finalizer]}})
+        kind = f"podgroups.{self.cluster.spec.api_version.split('/')[0]}"
+        self.cluster.kubectl("patch", kind, group, "-n", self.namespace, "--type", "merge", "-p", patch)
+
+    def submit_job_in(self, group: str, name: str, cpu: str) -> str:
+        """A Job of two pods, whose template names the PodGroup as the API of the level has it; returns its UID."""
+        spec = pod_spec(cpu) | {"restartPolicy": "Never"}
+        template: Raw = {"metadata": {"labels": {"scheduling.serried.dev/pod-group": group}}, "spec": spec}
+        if self.native:
+            template = {"spec": spec | {"schedulingGroup": {"podGroupName": group}}}
+        return self.submit_job(name, template=template).uid
+
+    def pods_of(self, job_uid: str) -> list[str]:
+        """The nodes of the live, bound pods of this very Job, by index."""
+        live = [pod for pod in self.pods() if pod["status"]["phase"] in {"Pending", "Running"}]
+        mine = [pod for pod in live if pod["metadata"]["ownerReferences"][0]["uid"] == job_uid]
+        mine.sort(key=lambda pod: pod["metadata"]["name"])
+        return [pod["spec"]["nodeName"] for pod in mine if pod["spec"].get("nodeName")]
 
     def delete_workload(self, name: str) -> None:
         """Somebody deletes a Workload."""

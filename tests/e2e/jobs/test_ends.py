@@ -8,6 +8,8 @@ from tests.support.clusters import at_one_level
 
 pytestmark = pytest.mark.e2e
 
+HELD = "example.com/held"
+
 SOON = 90.0
 """Seconds: the collector learns of new kinds, as our CRDs are, every half minute."""
 
@@ -57,6 +59,35 @@ def test_the_objects_of_a_gang_that_waits_go_with_its_job(stage: JobStage) -> No
     eventually("no object", lambda: not stage.groups() and not stage.workloads_of("huge"), SOON)
     eventually("no pod", lambda: not stage.pods())
     eventually("nothing of it on /debug", lambda: not stage.view("huge"))
+
+
+def test_a_job_applied_again_before_its_group_is_gone_runs_under_it_and_later_under_the_next_of_the_name(
+    stage: JobStage,
+) -> None:
+    """Natively a finalizer keeps a PodGroup while pods name it; here somebody's own does, at both levels."""
+    stage.apply_group("ring", 2, HELD)
+    first = stage.submit_job_in("ring", "train", cpu="30")
+    eventually("two pods", lambda: len(stage.pods_of(first)) == 2)
+
+    stage.delete_job("train")
+    stage.delete_group("ring")
+    second = stage.submit_job_in("ring", "train", cpu="30")
+    stage.apply_group("ring", 2)  # it is there still, so nothing is made
+
+    nodes = eventually("both pods of the second Job", lambda: found if len(found := stage.pods_of(second)) == 2 else [])
+    lost = stage.fail_index("train", 0)
+    stage.await_replacement("train", 0, lost)
+    assert stage.pods_of(second) == nodes  # the slot was kept, as in any running gang
+    assert stage.list_groups()[0]["metadata"]["deletionTimestamp"]
+
+    stage.delete_job("train")
+    eventually("no pod", lambda: not stage.pods())
+    stage.lift_finalizer("ring", HELD)
+    eventually("no group", lambda: not stage.groups(), SOON)
+    third = stage.submit_job_in("ring", "train", cpu="30")
+    stage.await_reason("ring", "PodGroupMissing")
+    stage.apply_group("ring", 2)
+    eventually("both pods of the third Job", lambda: len(stage.pods_of(third)) == 2)
 
 
 @pytest.mark.full  # a CronJob's shortest period is a minute

@@ -141,6 +141,15 @@ def test_a_slot_is_kept_on_for_the_gang_of_its_member(
     assert store.earlier_slots.awaiting == set()
 
 
+def test_that_of_a_group_that_is_being_deleted_is_kept_until_it_is_gone() -> None:
+    kept = bury(make_jobless(NATIVE, gang().value(), named(0).value(), named(1).value()))
+    store = make_jobless(FALLBACK, named(1).value(), gang().deleting().value())
+    store.earlier_slots.inherit(kept)
+    assert describe(store) == [(GROUP, "n0", 1234.5)]
+    store.drop_group(GROUP)
+    assert describe(store) == []
+
+
 def test_that_of_a_group_inside_of_a_workload_is_kept_for_the_same_group() -> None:
     load = workload("w").for_job("j").inline_gang("workers", 2).value()
     kept = bury(make_store(OLDEST, load, inline(0).value(), inline(1).value()))
@@ -188,7 +197,6 @@ def test_a_workload_of_1_35_that_comes_later_is_what_its_slot_has_waited_for() -
     "items",
     [
         pytest.param([], id="its PodGroup cannot be read, and nobody makes it anew"),
-        pytest.param([gang().deleting().value()], id="its PodGroup is being deleted"),
         pytest.param([pod_group("g").value()], id="its PodGroup is no gang"),
         pytest.param([gang().value(), named(0).uid("anew").value()], id="its replacement was bound meanwhile"),
     ],

@@ -143,9 +143,37 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
         None,
     ),
     (
-        "a PodGroup that is being deleted is none",
+        "a PodGroup that is being deleted governs while there is no other",
+        [member(), gang_job(), gang_workload(), group_of().deleting()],
+        named("g"),
+    ),
+    (
+        "also without its Workload",
+        [member(), gang_job(), group_of().deleting().controlled_by("Job", "j")],
+        named("g"),
+    ),
+    (
+        "a PodGroup that is being deleted gives way to one that is not",
         [member(), gang_job(), gang_workload(), group_of("g1").deleting(), group_of("g2")],
         named("g2"),
+    ),
+    (
+        "also of those that the Job controls, without their Workload",
+        [
+            *(member(), gang_job(), group_of("g1").deleting().controlled_by("Job", "j")),
+            group_of("g2").controlled_by("Job", "j"),
+        ],
+        named("g2"),
+    ),
+    (
+        "a PodGroup that an earlier Job of the name controls is no match, whoever made its Workload anew",
+        [member(), gang_job(), gang_workload(), group_of().controlled_by("Job", "j", "earlier")],
+        WAITING,
+    ),
+    (
+        "nor is it while it is being deleted",
+        [member(), gang_job(), gang_workload(), group_of().controlled_by("Job", "j", "earlier").deleting()],
+        WAITING,
     ),
     (
         "two templates say nothing about one Job: plain pods",

@@ -522,10 +522,14 @@ async def test_a_reason_that_is_back_before_another_was_told_is_no_news(office: 
     assert len(office.api.conditions) == 1
 
 
-async def test_a_group_that_is_gone_or_going_is_not_written_to(office: Office) -> None:
+async def test_a_group_that_is_being_deleted_is_told_how_it_stands_as_natively(office: Office) -> None:
     office.store.put_group(gang(2).deleting().value())
     office.reports.say(GANG, MISSING)
     await office.settle()
+    assert [each["message"] for each in office.api.conditions] == [MISSING_TEXT]
+
+
+async def test_a_group_that_is_gone_is_not_written_to(office: Office) -> None:
     office.store.put_group(gang(2).value())
     office.api.fail("apply", error(404))
     office.reports.say(GANG, PLANNED)
