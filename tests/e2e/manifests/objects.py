@@ -78,5 +78,4 @@ def _is_branch(child: Json) -> bool:
 REF: Json = {"workloadName": "w", "templateName": "t"}
 JOB: Json = {"apiGroup": "batch", "kind": "Job", "name": "train"}
 HIGH: Json = {"priorityClassName": "high", "priority": 1000000000}
-FULL_COMPOSITE: Json = {"schedulingConstraints": topology("example.com/block"), "disruptionMode": {"all": {}}, **HIGH}
-FULL: Json = {**FULL_COMPOSITE, "resourceClaims": claims("gpu")}
+FULL: Json = {"schedulingConstraints": topology("example.com/block"), "disruptionMode": {"all": {}}, **HIGH}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from tests.e2e.manifests.objects import (
     FULL,
-    FULL_COMPOSITE,
     JOB,
     REF,
     branch,
@@ -278,30 +277,29 @@ BAD = [*BAD_GROUPS, *BAD_TEMPLATES, *BAD_WORKLOADS]
 _WHOLE = gang("whole", workloadRef=REF, parentCompositePodGroupName="c", **FULL)
 _BARE = gang("bare")
 _BASIC = gang("basic", schedulingPolicy={"basic": {}})
-_WHOLE_COMPOSITE = composite("whole", parentCompositePodGroupName="c", **FULL_COMPOSITE)
+_WHOLE_COMPOSITE = composite("whole", parentCompositePodGroupName="c", **FULL)
 _BARE_COMPOSITE = composite("bare")
 _PAIR = workload(template("a", **FULL), template("b", **FULL), name="pair", controllerRef=JOB)
 _PLAIN = workload(template("a"), name="plain")
 _TREE = tree(
-    branch("a", branch("b", branch("c", template("t", **FULL), **FULL_COMPOSITE), **FULL_COMPOSITE), **FULL_COMPOSITE),
+    branch("a", branch("b", branch("c", template("t", **FULL), **FULL), **FULL), **FULL),
     name="tree",
 )
 _PLAIN_TREE = tree(deep(3, template()), name="plain-tree")
 _AT = {1: "compositePodGroupTemplates.0", 3: ".".join(["compositePodGroupTemplates.0"] * 3)}
 
 # The field, another value for it.
-_FROZEN_COMPOSITE: list[tuple[str, Any]] = [
+_FROZEN: list[tuple[str, Any]] = [
     ("schedulingConstraints", topology("other")),
     ("disruptionMode", {"single": {}}),
     ("priorityClassName", "low"),
     ("priority", 5),
 ]
-_FROZEN: list[tuple[str, Any]] = [*_FROZEN_COMPOSITE, ("resourceClaims", claims("other"))]
 _PLACES: list[tuple[str, Json, Json, str, list[tuple[str, Any]]]] = [
     ("a template", _PAIR, _PLAIN, "podGroupTemplates.0.", _FROZEN),
     ("a template at the bottom", _TREE, _PLAIN_TREE, f"{_AT[3]}.podGroupTemplates.0.", _FROZEN),
-    ("a composite template", _TREE, _PLAIN_TREE, f"{_AT[1]}.", _FROZEN_COMPOSITE),
-    ("a composite template at the bottom", _TREE, _PLAIN_TREE, f"{_AT[3]}.", _FROZEN_COMPOSITE),
+    ("a composite template", _TREE, _PLAIN_TREE, f"{_AT[1]}.", _FROZEN),
+    ("a composite template at the bottom", _TREE, _PLAIN_TREE, f"{_AT[3]}.", _FROZEN),
 ]
 _REFERENCE = {"workloadRef": {**REF, "templateName": "other"}, "parentCompositePodGroupName": "other"}
 
@@ -328,13 +326,13 @@ REFUSED = [
     Change("a gang of nobody", _BARE, "schedulingPolicy.gang.minCount", 0, POSITIVE),
     *(
         Change(f"a CompositePodGroup's {field}, another", _WHOLE_COMPOSITE, field, value)
-        for field, value in [*_FROZEN_COMPOSITE, *_REFERENCE.items()]
+        for field, value in [*_FROZEN, *_REFERENCE.items()]
     ),
     *(
         Change(f"a CompositePodGroup's {field}, none", _WHOLE_COMPOSITE, field, None)
         for field in ("schedulingConstraints", "priorityClassName", "priority", "parentCompositePodGroupName")
     ),
-    *_later("a CompositePodGroup", _BARE_COMPOSITE, "", [*_FROZEN_COMPOSITE, ("parentCompositePodGroupName", "c")]),
+    *_later("a CompositePodGroup", _BARE_COMPOSITE, "", [*_FROZEN, ("parentCompositePodGroupName", "c")]),
     Change("a CompositePodGroup made basic", _BARE_COMPOSITE, "schedulingPolicy", {"basic": {}}),
     Change("a CompositePodGroup's minGroupCount", _BARE_COMPOSITE, "schedulingPolicy.gang.minGroupCount", 3),
     *(
@@ -389,7 +387,6 @@ ALLOWED = [
 _GOOD = [
     _WHOLE,
     _BASIC,
-    gang("claims", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}, *claims("a", "b", "c")]),
     composite("basic", schedulingPolicy={"basic": {}}),
     _WHOLE_COMPOSITE,
     workload(*_many(8), name="eight", controllerRef=JOB),
@@ -398,6 +395,14 @@ _GOOD = [
 ]
 # Of a name that no stored object has.
 GOOD = [{**item, "metadata": {**item["metadata"], "name": "good"}} for item in _GOOD]
+
+_CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}, *claims("a", "b", "c")]
+CLAIMING = [
+    gang("claiming", resourceClaims=_CLAIMS),
+    workload(template(resourceClaims=_CLAIMS), name="claiming"),
+    tree(deep(3, template(resourceClaims=_CLAIMS)), name="claiming"),
+]
+"""Groups that share ResourceClaims."""
 
 # --- status ----------------------------------------------------------------------------------------------------------
 
@@ -428,7 +433,7 @@ _BAD_CLAIMS: list[tuple[str, list[Json], str]] = [
     ("a claim twice", [{"name": "gpu"}, {"name": "gpu"}], "Duplicate value"),
     ("a claim of a name in capitals", [{"name": "gpu", "resourceClaimName": "B"}], SUBDOMAIN),
 ]
-_WATCHED = gang("watched", workloadRef=REF, resourceClaims=claims("gpu"))
+_WATCHED = gang("watched", workloadRef=REF)
 
 BAD_STATUS = [
     *(

@@ -15,7 +15,18 @@ from tests.e2e.manifests.objects import (
     tree,
     workload,
 )
-from tests.e2e.manifests.rules import ALLOWED, BAD, BAD_STATUS, CONDITION, GOOD, REFUSED, Bad, BadStatus, Change
+from tests.e2e.manifests.rules import (
+    ALLOWED,
+    BAD,
+    BAD_STATUS,
+    CLAIMING,
+    CONDITION,
+    GOOD,
+    REFUSED,
+    Bad,
+    BadStatus,
+    Change,
+)
 from tests.e2e.manifests.server import GROUP, Json, Server, changed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -35,6 +46,12 @@ def test_good_objects_are_taken_as_they_are(api: Endpoint) -> None:
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.sentence)
 def test_a_bad_object_is_refused_with_a_reason(api: Endpoint, bad: Bad) -> None:
     assert bad.message in api.refusal(bad.item)
+
+
+@pytest.mark.parametrize("item", CLAIMING, ids=["a PodGroup", "a template", "a template at the bottom"])
+def test_claims_that_nobody_would_make_are_refused_and_the_sentence_says_what_to_do(api: Endpoint, item: Json) -> None:
+    said = api.refusal(item)
+    assert "nothing would make the claims. Name ResourceClaims in the pods instead, or use scheduling.k8s.io" in said
 
 
 @pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.sentence)

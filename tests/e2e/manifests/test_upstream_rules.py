@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.manifests.endpoint import Endpoint, upstream
 from tests.e2e.manifests.objects import composite, gang, template, workload
-from tests.e2e.manifests.rules import ALLOWED, BAD, BAD_STATUS, GOOD, REFUSED, Bad, BadStatus, Change
+from tests.e2e.manifests.rules import ALLOWED, BAD, BAD_STATUS, CLAIMING, GOOD, REFUSED, Bad, BadStatus, Change
 from tests.e2e.manifests.server import Server, changed
 
 pytestmark = [
@@ -26,7 +26,7 @@ def api(bare: Server) -> Endpoint:
 
 
 def test_good_objects_are_taken(api: Endpoint) -> None:
-    for item in GOOD:
+    for item in [*GOOD, *CLAIMING]:
         api.rehearse(item)
 
 
