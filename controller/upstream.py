@@ -62,5 +62,7 @@ class Upstream:
         return 0.0
 
     def looks_after(self, owner: Owner) -> bool:
-        """Whether it makes Workloads for such an owner: a Job that no controller owns and whose name it can use."""
-        return self.is_seen and isinstance(owner, Job) and owner.owner is None and is_upstream_template(owner)
+        """Whether it makes Workloads for such an owner: its own Job, that no controller owns, of a name it can use."""
+        if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
+            return False
+        return owner.owner is None and is_upstream_template(owner)

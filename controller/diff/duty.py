@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from serried.model.eligibility import GangJobs, is_gang_job, is_owned_elsewhere
+from serried.model.eligibility import GangJobs, is_anothers, is_gang_job
 from serried.model.group import GangPolicy, Job
 from serried.model.parent import Parent
 from serried.model.pod import Phase, Pod
@@ -81,7 +81,7 @@ def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> Duty
         return Duty.COMPLETE
     if gang:
         return Duty.START
-    return Duty.TRACK if settings.track is Track.ALL and not is_owned_elsewhere(job) else Duty.COMPLETE
+    return Duty.TRACK if settings.track is Track.ALL and not is_anothers(job) else Duty.COMPLETE
 
 
 def concerns_us(parent: Parent, settings: GangSettings) -> bool:

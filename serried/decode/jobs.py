@@ -24,6 +24,9 @@ from serried.decode.preferences import find_preference_problem, parse_preference
 from serried.model.disruption import Disruption
 from serried.model.group import Claim, GangPolicy, Job
 
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+"""kube-controller-manager's own name in ``spec.managedBy``."""
+
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
@@ -41,7 +44,11 @@ def _decode(obj: Raw) -> Job:
     annotations = read_map(read_map(obj, "metadata"), "annotations")
     key = read_owner_key(obj)
     annotated = _POLICIES.get(read_text(annotations, GANG_POLICY))
+    managed_by = read_name(spec, "managedBy")
+    managed_by = "" if managed_by == _JOB_CONTROLLER else managed_by
     said = _read_scheduling(read_map(spec, "scheduling"))
+    # With this field a user asks the Job's controller, with the annotation us.
+    asked = None if managed_by else said.gang_policy
     indexed = read_text(spec, "completionMode") == "Indexed"
     started, lifetime = read_lifetime(spec, status)
     return Job(
@@ -53,15 +60,16 @@ def _decode(obj: Raw) -> Job:
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
         group=read_group(template, key.namespace),
         topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
-        gang_policy=said.gang_policy or annotated,
+        gang_policy=asked or annotated,
         disruption=said.disruption or DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=read_name(pod_spec, "priorityClassName"),
         min_count=said.min_count,
         claims=said.claims,
-        contradiction=None not in (said.gang_policy, annotated) and said.gang_policy is not annotated,
+        contradiction=None not in (asked, annotated) and asked is not annotated,
         problem=find_problem(annotations, _POLICIES),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
+        managed_by=managed_by,
         suspended=read_flag(spec, "suspend"),
         finished=_has_condition(status, "Complete", "Failed"),
         ending=_has_condition(status, "SuccessCriteriaMet", "FailureTarget"),

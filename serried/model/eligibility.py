@@ -28,7 +28,7 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
 
     A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
     never is. One that says nothing is a gang, where ``gang_jobs`` has it so, if it is Indexed, with
-    ``parallelism == completions > 1``, and no other controller than a CronJob owns it. In any case Serried schedules
+    ``parallelism == completions > 1``, and nobody else's (`is_anothers`). In any case Serried schedules
     its pods, its template names no group, and its selector is the usual one. That no pod of it is bound or finished yet
     is the caller's to check: it is a fact about pods, not about the Job.
     """
@@ -46,9 +46,12 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
         return job.completions is None or job.completions > 1
     if gang_jobs is GangJobs.ASKED:
         return False
-    return job.indexed and job.completions == job.parallelism and not is_owned_elsewhere(job)
+    return job.indexed and job.completions == job.parallelism and not is_anothers(job)
 
 
-def is_owned_elsewhere(job: Job) -> bool:
-    """Whether the Job is a part of something larger (JobSet, TrainJob), whose controller decides about gangs."""
-    return job.owner is not None and job.owner.kind != "CronJob"
+def is_anothers(job: Job) -> bool:
+    """Whether another controller decides about gangs: that of something larger (JobSet, TrainJob), or the Job's own.
+
+    kube-controller-manager, too, makes nothing for a Job that has a ``managedBy`` of another's.
+    """
+    return bool(job.managed_by) or (job.owner is not None and job.owner.kind != "CronJob")

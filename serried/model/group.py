@@ -365,6 +365,10 @@ class Job:
     """``manualSelector``: then nothing but owner references says which pods are the Job's."""
 
     owner: OwnerRef | None = None
+
+    managed_by: str = ""
+    """The controller that makes its pods (``spec.managedBy``); "" for kube-controller-manager."""
+
     suspended: bool = False
     finished: bool = False
 

@@ -432,6 +432,10 @@ class JobBuilder(Builder):
         """With the annotation that says whether it is a gang."""
         return self.annotation(GANG_POLICY, policy)
 
+    def managed_by(self, controller: str) -> Self:
+        """Whose pods this controller makes."""
+        return self.having(controller, "spec", "managedBy")
+
     def selecting_itself(self) -> Self:
         """With manualSelector."""
         return self.having(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value

@@ -19,6 +19,11 @@ def ours(name: str = "j") -> JobBuilder:
         pytest.param(ours().size(4, 9).gang_policy("JobAsGang"), id="asked for, with more completions"),
         pytest.param(ours().size(4).not_indexed().gang_policy("JobAsGang"), id="asked for, not Indexed"),
         pytest.param(ours().size(4).controlled_by("JobSet", "s").gang_policy("JobAsGang"), id="asked for, in a JobSet"),
+        pytest.param(ours().size(2).managed_by("kubernetes.io/job-controller"), id="managed by the Job controller"),
+        pytest.param(
+            ours().size(2).managed_by("example.com/queue").gang_policy("JobAsGang"),
+            id="asked for by annotation, though another controller makes its pods",
+        ),
         pytest.param(ours().size(2).gang_policy("Sometimes"), id="a policy that does not exist counts as none"),
     ],
 )
@@ -33,6 +38,11 @@ def test_a_gang(builder: JobBuilder) -> None:
         pytest.param(ours().size(2, 4), id="more completions than pods at a time"),
         pytest.param(ours().size(2).not_indexed(), id="not Indexed"),
         pytest.param(ours().size(2).controlled_by("JobSet", "s"), id="part of a JobSet"),
+        pytest.param(ours().size(2).managed_by("example.com/queue"), id="another controller makes its pods"),
+        pytest.param(
+            ours().size(2).managed_by("example.com/queue").scheduling(schedulingPolicy={"gang": {}}),
+            id="its field asks the other controller that makes its pods",
+        ),
         pytest.param(ours().size(2).template_group("g"), id="its template names a group"),
         pytest.param(job("j").size(2), id="another scheduler's"),
         pytest.param(ours().size(2).condition("Complete"), id="complete"),
