@@ -86,8 +86,8 @@ class ExtenderService:
         nothing (`scheduling.simulations`).
         """
         self._activity.note_call()
-        key = self._group_of(pod)
-        if key is None:
+        key = self._find_key(pod)
+        if key is None or (self._goes_alone(key) and not self._waits_for_gate(key)):
             left = self._plain_pods.narrow(pod, names)
             return Pass() if left is None else Narrow(left)
         cycle = self._groups.cycle_of(pod.uid)
@@ -178,7 +178,20 @@ class ExtenderService:
         return self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
-        """The group for which this pod has to be held or steered, None if it passes like any plain pod.
+        """The group with which this pod is placed, None if it is placed like any plain pod."""
+        key = self._find_key(pod)
+        return None if key is None or self._goes_alone(key) else key
+
+    def _goes_alone(self, key: GroupKey) -> bool:
+        group = self._store.groups.get(key)
+        return self.synced and group is not None and group.goes_one_by_one
+
+    def _waits_for_gate(self, key: GroupKey) -> bool:
+        """Whether members of a basic group are held, because one of them has another owner's scheduling gate."""
+        return self._store.members.has_gated(key) and self._store.groups[key].gates_together
+
+    def _find_key(self, pod: Pod) -> GroupKey | None:
+        """The group whose state decides on this pod, None for a plain pod, and for one that is not ours to place.
 
         Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
         not ours to place, whatever it says of a group, so nobody would ever plan it.
@@ -190,8 +203,6 @@ class ExtenderService:
         known = pod.uid in self._store.pods
         key = self._store.members.group_of(pod.uid) if known else self._store.membership.find_group(pod)
         group = self._store.groups.get(key) if key else None
-        if group is not None and not group.policy.is_gang and group.topology_key is None:
-            return None
         state = self._groups.states.get(key) if key else None
         awaited = state.awaited if state is not None and group is None else None
         return None if key is not None and awaited is not None and awaited.is_lost(key, pod) else key

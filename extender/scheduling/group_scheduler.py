@@ -271,7 +271,10 @@ class GroupScheduler:
             self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
             return self._assess_missing(key, state, members)
         group_members = self._store.members.classify(key)
-        if not group.policy.is_gang and group.topology_key is None:
+        if group.gates_together and group_members.gated:
+            self._scheduling_cycle.forget(key)
+            return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=1)
+        if group.goes_one_by_one:
             for pod in group_members.waiting:
                 self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None

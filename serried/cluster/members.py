@@ -34,6 +34,8 @@ class Members:
         self._group_of: dict[str, GroupKey] = {}
         self._leaf_of: dict[str, GroupKey] = {}
         self._members: dict[GroupKey, dict[str, None]] = {}
+        self._gated: dict[GroupKey, dict[str, None]] = {}
+        """UIDs of the members that wait for the owner of a scheduling gate which is not ours."""
 
     def __contains__(self, group: object) -> bool:
         """Whether a group has a pod."""
@@ -59,6 +61,10 @@ class Members:
         """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
         pod = self._pods.get(uid)
         return self._membership.rank_of(pod) if pod is not None else None
+
+    def has_gated(self, group: GroupKey) -> bool:
+        """Whether a member waits for the owner of a scheduling gate which is not ours. O(1): filter asks for it."""
+        return group in self._gated
 
     def of_group(self, group: GroupKey) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
@@ -104,6 +110,13 @@ class Members:
         self._group_of[uid] = group
         self._members.setdefault(group, {})[uid] = None
 
+    def note_gates(self, pod: Pod, group: GroupKey) -> None:
+        """A member of this group came or changed."""
+        if pod.pending and pod.gated_by_others and pod.scheduler in self._schedulers:
+            self._gated.setdefault(group, {})[pod.uid] = None
+        else:
+            discard(self._gated, group, pod.uid)
+
     def note_leaf(self, uid: str, leaf: GroupKey | None) -> None:
         """The PodGroup of a member within its tree; None where that is the whole tree."""
         if leaf is not None:
@@ -117,4 +130,5 @@ class Members:
         group = self._group_of.pop(uid, None)
         if group is not None:
             discard(self._members, group, uid)
+            discard(self._gated, group, uid)
         return group

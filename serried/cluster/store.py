@@ -274,6 +274,7 @@ class Store:
                 self._note_named(group)
         self.members.note_leaf(pod.uid, own if own != group else None)
         if group is not None:
+            self.members.note_gates(pod, group)
             self.exclusives.note_pod(pod, group)
             self.touched.add(group)
             self.priorities.note(group)

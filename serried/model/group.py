@@ -224,6 +224,20 @@ class PodGroup:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tree", self.branch or self.leaf())
 
+    @property
+    def goes_one_by_one(self) -> bool:
+        """Whether nothing but a scheduling gate ever keeps its members from each other: policy basic and no key."""
+        return not self.policy.is_gang and self.topology_key is None
+
+    @property
+    def gates_together(self) -> bool:
+        """Whether a basic group waits as a whole for the gate of one member, as a PodGroup natively does (1.37).
+
+        Upstream queues a PodGroup as one entity (pkg/scheduler/backend/queue/scheduling_queue.go:
+        runPreEnqueuePlugins). Groups of scheduler-plugins and of v1alpha1 are queued pod by pod.
+        """
+        return not self.policy.is_gang and self.key.kind not in BARE_KINDS
+
     def leaf(self, name: str = "") -> Leaf:
         """The PodGroup as a leaf of a tree in which it has this name."""
         return Leaf(name, self.policy.min_count or 1, self.topology_key, self.preference, self.disruption)

@@ -24,7 +24,9 @@ MEMBER = pod("train-0").of_job("train", 0)
         pytest.param(GANG.scheduler("default-scheduler"), [], Duty.NONE, id="another scheduler's Job is left alone"),
         pytest.param(GANG.template_group("mine"), [], Duty.NONE, id="a template that names its group opts out"),
         pytest.param(GANG.controlled_by("JobSet", "set"), [], Duty.COMPLETE, id="a JobSet's Job is the JobSet's"),
-        pytest.param(GANG.managed_by("example.com/queue"), [], Duty.COMPLETE, id="another controller's Job is that one's"),
+        pytest.param(
+            GANG.managed_by("example.com/queue"), [], Duty.COMPLETE, id="a Job that another manages is that one's"
+        ),
         pytest.param(GANG.condition("Complete"), [], Duty.NONE, id="a finished Job is done"),
         pytest.param(GANG.deleting(), [], Duty.NONE, id="a Job that is being deleted is done"),
     ],

@@ -7,7 +7,8 @@ import pytest
 
 from extender.answers import Candidate, Hold, Pass, Steer
 from extender.scheduling.nomination import NominationPolicy
-from tests.support.builders import PodBuilder, job, node, pod, pod_group
+from serried.model.verdict import Reason
+from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
@@ -69,6 +70,56 @@ class TestFilter:
     async def test_a_member_of_a_basic_group_passes(self, world: Harness) -> None:
         world.add(*small_nodes(2), pod_group("g"), *members(1))
         assert world.filter("m0") == Pass()
+
+    async def test_a_basic_group_waits_whole_for_the_gate_of_one_member_and_is_woken_by_its_end(
+        self, world: Harness
+    ) -> None:
+        """As natively in 1.37, where a PodGroup is queued as one."""
+        gated = members(1)[0].gate("example.com/quota")
+        await world.add(*small_nodes(2), pod_group("g"), gated, *members(2, first=1)).go()
+        assert [world.filter(name) for name in ("m1", "m2")] == [Hold(), Hold()]
+        assert world.reasons() == [Reason.MEMBER_GATED]
+        assert world.api.calls == []
+        await world.add(members(1)[0]).go()
+        assert {call.name for call in world.api.said("activate")} == {"m1", "m2"}
+        assert [world.filter(name) for name in ("m0", "m1", "m2")] == [Pass(), Pass(), Pass()]
+
+    async def test_a_basic_group_whose_gated_member_is_gone_waits_no_longer(self, world: Harness) -> None:
+        gated = members(1)[0].gate("example.com/quota")
+        await world.add(*small_nodes(2), pod_group("g"), gated, *members(1, first=1)).go()
+        assert world.filter("m1") == Hold()
+        world.delete("m0")
+        await world.go()
+        assert world.filter("m1") == Pass()
+        assert [call.name for call in world.api.said("activate")] == ["m1"]
+
+    async def test_a_group_of_scheduler_plugins_without_a_quorum_goes_pod_by_pod(self, world: Harness) -> None:
+        gated, plain = (pod(name).scheduler(SCHEDULER).in_compatible_group("g") for name in ("m0", "m1"))
+        world.add(*small_nodes(2), compatible_group("g"), gated.gate("example.com/quota"), plain)
+        assert world.filter("m1") == Pass()
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pytest.param(members(1)[0].gate(), id="a gate of ours"),
+            pytest.param(members(1)[0].gate("example.com/quota").scheduler("another"), id="another scheduler's pod"),
+            pytest.param(members(1)[0].gate("example.com/quota").deleting(), id="a gated pod that goes"),
+            pytest.param(members(1)[0].gate("example.com/quota").in_group("h"), id="a gated pod of another group"),
+        ],
+    )
+    async def test_nothing_else_holds_a_member_of_a_basic_group(self, world: Harness, other: PodBuilder) -> None:
+        world.add(*small_nodes(2), pod_group("g"), pod_group("h"), other, *members(1, first=1))
+        assert world.filter("m1") == Pass()
+
+    async def test_a_member_that_was_let_go_is_bound_though_a_gated_one_comes_before_its_bind_call(
+        self, world: Harness
+    ) -> None:
+        world.add(*small_nodes(2), pod_group("g"), *members(1))
+        assert world.filter("m0") == Pass()
+        await world.add(members(1, first=1)[0].gate("example.com/quota")).go()
+        call = world.bind("m0", "n1")
+        await world.go()
+        assert (call.error, world.node_of("m0")) == ("", "n1")
 
     async def test_a_planned_member_gets_its_node_and_no_other(self, planned: Harness) -> None:
         assert planned.filter("m0") == Steer("n1")

@@ -288,6 +288,16 @@ class TestTopology:
         await world.add(members(1)[0].on("a"), *members(1, first=1)).go()
         assert world.filter("m1") == Steer("a")
 
+    async def test_the_gate_of_one_member_holds_also_the_later_ones_of_a_basic_group_with_a_key(
+        self, world: Harness
+    ) -> None:
+        world.add(node("a").cpu(4).rack("r1"), pod_group("g").topology(), members(1)[0].on("a"))
+        await world.add(members(1, first=1)[0].gate("example.com/quota"), *members(1, first=2)).go()
+        assert world.filter("m2") == Hold()
+        assert verdict_of(world)[0] is Reason.MEMBER_GATED
+        await world.add(*members(1, first=1)).go()
+        assert world.filter("m2") == Steer("a")
+
     async def test_the_shortage_of_each_rack_is_said(self, world: Harness) -> None:
         await (
             world.add(*[node(f"n{rack}").cpu(1).rack(f"r{rack}") for rack in (1, 2)])
