@@ -17,7 +17,6 @@ from controller.protection import Protection
 from controller.queue import WorkQueue
 from controller.reconciler import Reconciler, Result
 from controller.retries import BLAMED_SECONDS, PROBE_SECONDS, Retries
-from serried.cluster.membership import owner_key_in
 from serried.cluster.store import Store
 from serried.feed import Item
 from serried.kube.errors import ApiError
@@ -108,11 +107,11 @@ class Loop:
             case Workload():
                 self._expectations.settle(item)
                 for version in (old, new):
-                    self._add_owner_of(version)
+                    self._add_owners_of(version)
             case PodGroup():
                 self._note_group(item)
                 if _is_more_than_status(old, new) and item.workload is not None:
-                    self._add_owner_of(self._store.workloads.get(Key(item.key.namespace, item.workload)))
+                    self._add_owners_of(self._store.workloads.get(Key(item.key.namespace, item.workload)))
             case Pod():
                 self._note_pod(item, old, new)
             case PriorityClass():
@@ -147,18 +146,18 @@ class Loop:
         if pod.group is not None and self._protection.note_end(pod.group):
             self._look_later(pod.namespace)
 
-    def _add_owner_of(self, workload: Item | None) -> None:
-        owner_key = owner_key_in(workload) if isinstance(workload, Workload) else None
-        if owner_key is not None:
+    def _add_owners_of(self, workload: Item | None) -> None:
+        for owner_key in self._store.membership.referents_of(workload) if isinstance(workload, Workload) else ():
             self._add_owner(owner_key)
 
     def _add_controller_of(self, item: Workload | PodGroup) -> None:
         owner = next((each for each in item.owners if each.controller), None)
-        if owner is not None and owner.kind in _OWNER_KINDS:
+        if owner is not None:
             self._add_owner(OwnerKey(owner.kind, Key(item.key.namespace, owner.name)))
 
     def _add_owner(self, owner_key: OwnerKey) -> None:
-        self._add(Subject(owner_key.kind), owner_key.key)
+        if owner_key.kind in _OWNER_KINDS:
+            self._add(Subject(owner_key.kind), owner_key.key)
 
     def _add(self, subject: Subject, key: Key) -> None:
         self.queue.add(Task(subject, key))

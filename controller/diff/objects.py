@@ -11,7 +11,7 @@ from controller.diff.changes import CreatePodGroup, CreateWorkload
 from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
 from serried.decode.preferences import write_levels, write_preference
 from serried.decode.provenance import labels_for
-from serried.model.group import Claim, Template, Workload
+from serried.model.group import Claim, Job, Template, Workload
 from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 from serried.model.parent import REPLICA, Owner, api_group_of, api_version_of, kind_of
 
@@ -43,13 +43,15 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
 def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
     """The PodGroup to create from a template of a Workload, which may be a user's.
 
-    The owner controls it, and the Workload is a second, plain owner: the PodGroup is deleted with either of them.
+    The owner controls it, and the Workload is a second, plain owner: the PodGroup is deleted with either of them. The
+    Workload of a Job's controller is none, as in 1.37.
     """
     owner = change.owner
     workload = change.workload
     template = change.template
     second = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
-    metadata = _metadata(owner, change.name, [_controller_reference(owner), second])
+    delegated = isinstance(owner, Job) and owner.delegation is not None
+    metadata = _metadata(owner, change.name, [_controller_reference(owner), *([] if delegated else [second])])
     if change.replica:
         metadata["labels"][REPLICA] = change.replica
     key = template.topology_key or owner.topology_key

@@ -149,8 +149,13 @@ def begin_pod_group(owner: Owner, workload: Workload, template: Template, replic
 
 
 def _follow(owner: Owner, observed: Observed, there: PodGroupsByPlace, follow: Follow) -> Sequence[Change]:
-    """The changes by which our objects follow a changed size. A user's Workload, and its PodGroups, never follow."""
+    """The changes by which our objects follow a changed size. A user's Workload, and its PodGroups, never follow.
+
+    The PodGroup of a Job that names a template of its controller's Workload follows that, as in 1.37.
+    """
     workload = observed.workloads[0]
+    if follow is Follow.PATCH and isinstance(owner, Job) and owner.delegation is not None:
+        return _follow_template(owner, workload, there)
     if follow is Follow.NEVER or not is_ours(workload, owner):
         return []
     if follow is Follow.PATCH:
@@ -172,6 +177,13 @@ def find_lagging(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> l
         ours = (group for group in groups if is_ours(group, owner) and not agrees(group.policy, count))
         lagging += [SetMinCount(owner, group, count) for group in ours if count is not None]
     return lagging
+
+
+def _follow_template(job: Job, workload: Workload, there: PodGroupsByPlace) -> list[SetMinCount]:
+    (template,) = counting_templates(job, workload)
+    count = template.policy.min_count
+    lagging = (group for groups in there.values() for group in groups if not agrees(group.policy, count))
+    return [SetMinCount(job, group, count) for group in lagging if count is not None and is_ours(group, job)]
 
 
 def _replace(job: Job, workload: Workload) -> Sequence[Change]:
@@ -212,7 +224,7 @@ def _has_replica(owner: Owner, index: str) -> bool:
 def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
     """The PodGroups by template and replica. Every PodGroup of a Job's Workload is for the Job's only place."""
     places: dict[tuple[str | None, str], list[PodGroup]] = {}
-    only = observed.workloads[0].templates[0].name if isinstance(owner, Job) else None
+    only = counting_templates(owner, observed.workloads[0])[0].name if isinstance(owner, Job) else None
     for group in observed.groups:
         place = (group.template, group.labels.get(REPLICA, "")) if only is None else (only, "")
         places.setdefault(place, []).append(group)

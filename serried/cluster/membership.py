@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from serried.cluster.forest import Forest
-from serried.cluster.indexes import key_of_group, key_of_workload, reindex
+from serried.cluster.indexes import discard, key_of_group, key_of_workload, reindex
 from serried.cluster.inline import is_replica, key_inline
 from serried.cluster.obstacles import Obstacles
 from serried.cluster.owners import Owners
@@ -76,6 +76,9 @@ class Membership:
         self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
         """By ``controllerRef``."""
 
+        self._delegates: dict[OwnerKey, dict[OwnerKey, None]] = {}
+        """The Jobs that have their template in the Workload of what controls them, by that."""
+
         # Each has the PodGroups that are being deleted apart: thousands of such are not looked through for each pod.
 
         self._groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = {}
@@ -90,7 +93,20 @@ class Membership:
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
         """Follow one change; returns the owners whose pods may belong elsewhere now."""
-        return reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
+        turned = reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
+        return turned.union(*(self._delegates.get(owner_key, ()) for owner_key in turned))
+
+    def index_job(self, old: Job | None, new: Job | None) -> None:
+        """Follow one change."""
+        if old is not None and old.delegation is not None:
+            discard(self._delegates, _referent(old), owner_key_of(old))
+        if new is not None and new.delegation is not None:
+            self._delegates.setdefault(_referent(new), {})[owner_key_of(new)] = None
+
+    def referents_of(self, workload: Workload | None) -> list[OwnerKey]:
+        """The owner to which a Workload refers, if it exists or not, and the Jobs that have a template in it."""
+        owner_key = owner_key_in(workload)
+        return [] if owner_key is None else [owner_key, *self._delegates.get(owner_key, ())]
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[tuple[OwnerKey, str]]:
         """Follow one change; returns the owners whose pods may belong elsewhere now, each with the replica of these.
@@ -102,8 +118,8 @@ class Membership:
         reindex(self._groups_by_workload, _place_in_workload(old), _place_in_workload(new), key)
         replicas = reindex(self._groups_by_replica, _place_in_replica(old), _place_in_replica(new), key)
         controllers = reindex(self._groups_by_controller, _place_below(old), _place_below(new), key)
-        referring = ((owner_key_in(self._workloads.get(workload)), replica) for workload, replica, _ in replicas)
-        turned = {(owner_key, replica) for owner_key, replica in referring if owner_key is not None}
+        named = ((self.referents_of(self._workloads.get(workload)), replica) for workload, replica, _ in replicas)
+        turned = {(owner_key, replica) for owner_keys, replica in named for owner_key in owner_keys}
         turned |= {(owner_key, replica) for owner_key, replica, _ in controllers}
         return {(owner_key, "" if owner_key.kind == JOB else replica) for owner_key, replica in turned}
 
@@ -123,15 +139,16 @@ class Membership:
         A Workload whose controlling owner is another one of the same name is a left-over of that, on its way to garbage
         collection, and no match: controllerRef has no UID.
         """
-        found = (self._workloads[key] for key in self._workloads_by_owner.get(owner_key_of(owner), ()))
+        found = (self._workloads[key] for key in self._workloads_by_owner.get(_referent(owner), ()))
         return [each for each in found if not each.deleting and not _is_left_over(each, owner)]
 
-    def groups_of(self, workload: Workload) -> list[PodGroup]:
-        """The PodGroups made from this Workload, by name, without those that are being deleted.
+    def groups_of(self, workload: Workload, owner: Owner) -> list[PodGroup]:
+        """The owner's PodGroups made from this Workload, by name, without those that are being deleted.
 
         Replicas are none of them: only their own pods name them.
         """
-        return list(self._made_from(workload, self._groups_by_workload.get((workload.key, _STAYS), ())))
+        made = self._made_from(workload, self._groups_by_workload.get((workload.key, _STAYS), ()))
+        return [group for group in made if is_made_for(owner, group, workload)]
 
     def _made_from(self, workload: Workload, keys: Iterable[GroupKey]) -> Iterator[PodGroup]:
         """Those of these PodGroups, which name the Workload, that live where it does."""
@@ -157,7 +174,8 @@ class Membership:
         """
         for goes in (_STAYS, _GOES):
             if isinstance(owner, Job):
-                made = self._made_from(workload, self._groups_by_workload.get((workload.key, goes), ()))
+                there = self._made_from(workload, self._groups_by_workload.get((workload.key, goes), ()))
+                made = (group for group in there if is_made_for(owner, group, workload))
             else:
                 there = self._made_from(workload, self._groups_by_replica.get((workload.key, replica, goes), ()))
                 made = (group for group in there if group.template == template)
@@ -197,7 +215,14 @@ class Membership:
 
         A running gang whose objects cannot be seen looks like an owner that began without any.
         """
-        return (bool(self._obstacles.native) or not self._has_started(owner)) and self._is_gang(owner)
+        begins = bool(self._obstacles.native) or not self._has_started(owner)
+        return begins and (self._is_gang(owner) or self._is_delegate(owner))
+
+    def _is_delegate(self, owner: Owner) -> bool:
+        """Whether a Job waits for the Workload of what controls it."""
+        if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
+            return False
+        return self._makes_gangs and owner.scheduler in self._schedulers
 
     def _has_started(self, owner: Owner) -> bool:
         return self._owners.has_started(owner_key_of(owner), owner.uid)
@@ -218,7 +243,7 @@ class Membership:
 
     def governs_job(self, job: Job) -> bool:
         """Whether the Job's pods are a gang, or a part of one, of the parent that controls it."""
-        if job.owner is None:
+        if job.owner is None or job.delegation is not None:
             return False
         parent = self._parents.get(OwnerKey(job.owner.kind, Key(job.key.namespace, job.owner.name)))
         return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
@@ -247,14 +272,14 @@ class Membership:
         """The group of a pod, maybe provisional; None for a pod of no group."""
         if pod.group is not None:
             return self._admit(pod, pod.group)
-        if pod.place is not None and self._governs_pod(pod, pod.place):
+        job = self._find_job(pod)
+        delegates = job is not None and job.delegation is not None
+        if pod.place is not None and not delegates and self._governs_pod(pod, pod.place):
             return self._resolve_with_parent(pod, pod.place)
         if pod.owner is None or pod.owner.kind != JOB:
             return None
-        job_key = OwnerKey(JOB, Key(pod.namespace, pod.owner.name))
-        job = self._jobs.get(job_key.key)
-        if job is None or job.uid != pod.owner.uid:
-            return provisional(job_key)
+        if job is None:
+            return provisional(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
         if job.group is not None:
             # Its pods have lost the field that its template has: the API server's gate is off by now.
             return self._admit(pod, job.group)
@@ -271,10 +296,17 @@ class Membership:
 
     def find_named(self, pod: Pod) -> GroupKey | None:
         """The group that a pod names, or else the template of its Job; None if neither does."""
-        if pod.group is not None or pod.owner is None or pod.owner.kind != JOB:
+        if pod.group is not None:
             return pod.group
+        job = self._find_job(pod)
+        return job.group if job is not None else None
+
+    def _find_job(self, pod: Pod) -> Job | None:
+        """The Job of a pod, None if it has none or that has not been seen."""
+        if pod.owner is None or pod.owner.kind != JOB:
+            return None
         job = self._jobs.get(Key(pod.namespace, pod.owner.name))
-        return job.group if job is not None and job.uid == pod.owner.uid else None
+        return job if job is not None and job.uid == pod.owner.uid else None
 
     def name_controller(self, strangers: Iterable[Pod]) -> str:
         """The Job to which the gang belongs that these pods name."""
@@ -340,8 +372,11 @@ class Membership:
 def find_template(workload: Workload, owner: Owner, stage: str) -> Template | None:
     """The template of a stage: that of its name, else the only one of an owner whose stages do not wait for each other.
 
-    Never one template for stages that wait: their gang would wait for itself.
+    Never one template for stages that wait: their gang would wait for itself. A Job may name one of its controller's.
     """
+    if isinstance(owner, Job) and owner.delegation is not None:
+        wanted = owner.delegation.template
+        return next((template for template in workload.templates if wanted in {"", template.name}), None)
     by_name = next((template for template in workload.templates if template.name == stage), None)
     waits = isinstance(owner, Parent) and bool(owner.staged)
     if by_name is not None or waits or len(workload.templates) != 1:
@@ -428,9 +463,29 @@ def _parent_key(pod: Pod, place: Place) -> OwnerKey:
     return OwnerKey(place.kind, Key(pod.namespace, place.parent))
 
 
+def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
+    """Whether a PodGroup of the owner's Workload is the owner's.
+
+    All are, but for a Job that names a template of its controller's Workload: of that, and no other Job's.
+    """
+    if not isinstance(owner, Job) or owner.delegation is None:
+        return True
+    template = find_template(workload, owner, WHOLE)
+    jobs = {each.uid for each in group.owners if each.controller and each.kind == JOB}
+    return template is not None and group.template == template.name and jobs <= {owner.uid}
+
+
+def _referent(owner: Owner) -> OwnerKey:
+    """To what the owner's Workload refers: the owner, or what controls a Job that has its template there."""
+    if isinstance(owner, Job) and owner.delegation is not None:
+        kind, name = owner.delegation.parent
+        return OwnerKey(kind, Key(owner.key.namespace, name))
+    return owner_key_of(owner)
+
+
 def _is_left_over(item: Workload | PodGroup, owner: Owner) -> bool:
     """Whether an earlier owner of the same name controls the object: it is on its way to garbage collection."""
-    return any(
-        each.controller and (each.kind, each.name) == (kind_of(owner), owner.key.name) and each.uid != owner.uid
-        for each in item.owners
-    )
+    now = {(kind_of(owner), owner.key.name): owner.uid}
+    if isinstance(owner, Job) and owner.delegation is not None and owner.owner is not None:
+        now[owner.owner.kind, owner.owner.name] = owner.owner.uid
+    return any(each.controller and now.get((each.kind, each.name), each.uid) != each.uid for each in item.owners)

@@ -464,6 +464,7 @@ class Store:
         """A Job came or changed."""
         old = self.jobs.get(job.key)
         self.jobs[job.key] = job
+        self.membership.index_job(old, job)
         if old is None:
             for pod in self.owners.pods_of(OwnerKey(JOB, job.key)):  # that were listed before their Job
                 if pod.phase is Phase.SUCCEEDED:
@@ -478,7 +479,9 @@ class Store:
 
     def drop_job(self, key: Key) -> None:
         """A Job went."""
-        if self.jobs.pop(key, None) is not None:
+        old = self.jobs.pop(key, None)
+        if old is not None:
+            self.membership.index_job(old, None)
             self._rejoin([OwnerKey(JOB, key)])
 
     def put_parent(self, parent: Parent) -> None:
@@ -506,7 +509,7 @@ def _group_facts(group: PodGroup) -> tuple[object, ...]:
 def _job_facts(job: Job) -> tuple[object, ...]:
     return (
         *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.gang_policy, job.scheduler),
-        *(job.owner, job.finished, job.deleting),
+        *(job.owner, job.delegation, job.finished, job.deleting),
     )
 
 

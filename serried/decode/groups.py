@@ -239,9 +239,15 @@ def _read_job(spec: Raw) -> str | None:
 
 def _read_parent(spec: Raw) -> tuple[str, str] | None:
     reference = read_map(spec, "controllerRef")
-    kind = _PARENTS.get((read_text(reference, "apiGroup"), read_text(reference, "kind")))
-    name = read_text(reference, "name")
-    return (kind, name) if kind and name else None
+    name = read_name(reference, "name")
+    if not name or _read_job(spec) is not None:
+        return None
+    return name_kind(read_text(reference, "apiGroup"), read_text(reference, "kind")), name
+
+
+def name_kind(group: str, kind: str) -> str:
+    """How a kind that may control Workloads is called: one that we do not know has its API group with it."""
+    return _PARENTS.get((group, kind)) or intern(f"{kind}.{group}")
 
 
 def _read_preemption_time(obj: Raw) -> int | None:

@@ -23,6 +23,12 @@ GANG_POLICY = "scheduling.serried.dev/gang-policy"
 DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
 """Annotation of a Job: single or all, the disruption mode of its PodGroup."""
 
+GROUP_TEMPLATE = "scheduling.k8s.io/group-template-name"
+"""Annotation of a Job that something controls: the template of that one's Workload from which its PodGroup is made.
+
+As in 1.37 (pkg/controller/job/job_scheduling_manager.go). An empty one names the first template.
+"""
+
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
 """Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from serried.decode.fields import Raw, read_flag, read_int, read_map, read_name, read_objects, read_text
-from serried.decode.groups import read_claims, read_disruption, read_policy, read_topology_key
+from serried.decode.groups import name_kind, read_claims, read_disruption, read_policy, read_topology_key
 from serried.decode.identity import (
     DISRUPTION_MODE,
     GANG_POLICY,
+    GROUP_TEMPLATE,
     REQUIRED_TOPOLOGY,
     is_deleting,
     is_label_key,
@@ -22,7 +23,7 @@ from serried.decode.lifetimes import fingerprint, read_lifetime
 from serried.decode.malformed import Malformed, attempt
 from serried.decode.preferences import find_preference_problem, parse_preference
 from serried.model.disruption import Disruption
-from serried.model.group import Claim, GangPolicy, Job
+from serried.model.group import Claim, Delegation, GangPolicy, Job
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 """kube-controller-manager's own name in ``spec.managedBy``."""
@@ -69,6 +70,7 @@ def _decode(obj: Raw) -> Job:
         problem=find_problem(annotations, _POLICIES),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
+        delegation=_read_delegation(read_map(obj, "metadata"), annotations),
         managed_by=managed_by,
         suspended=read_flag(spec, "suspend"),
         finished=_has_condition(status, "Complete", "Failed"),
@@ -82,6 +84,15 @@ def _decode(obj: Raw) -> Job:
         version=read_version(obj),
         preference=parse_preference(annotations),
     )
+
+
+def _read_delegation(metadata: Raw, annotations: Raw) -> Delegation | None:
+    references = read_objects(metadata, "ownerReferences")
+    controller = next((each for each in references if read_flag(each, "controller")), None)
+    if controller is None or GROUP_TEMPLATE not in annotations:
+        return None
+    kind = name_kind(read_text(controller, "apiVersion").rpartition("/")[0], read_text(controller, "kind"))
+    return Delegation((kind, read_name(controller, "name")), read_name(annotations, GROUP_TEMPLATE))
 
 
 @dataclass(frozen=True, slots=True)

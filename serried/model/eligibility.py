@@ -28,14 +28,15 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
 
     A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
     never is. One that says nothing is a gang, where ``gang_jobs`` has it so, if it is Indexed, with
-    ``parallelism == completions > 1``, and nobody else's (`is_anothers`). In any case Serried schedules
-    its pods, its template names no group, and its selector is the usual one. That no pod of it is bound or finished yet
-    is the caller's to check: it is a fact about pods, not about the Job.
+    ``parallelism == completions > 1``, and nobody else's (`is_anothers`). In any case Serried schedules its pods, it
+    names neither a group nor a template of another's Workload, and its selector is the usual one. That no pod of it is
+    bound or finished yet is the caller's to check: it is a fact about pods, not about the Job.
     """
     candidate = (
         job.parallelism > 1
         and job.scheduler in schedulers
         and job.group is None
+        and job.delegation is None
         and not job.selects_itself
         and not job.finished
         and not job.deleting

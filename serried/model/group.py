@@ -318,7 +318,10 @@ class Workload:
     """Whether its templates are the PodGroups themselves (v1alpha1)."""
 
     parent: tuple[str, str] | None = None
-    """The kind and name of its controllerRef if that is of a kind with several Jobs or replicas (`model.parent`)."""
+    """The kind and name of its controllerRef if that is no Job.
+
+    The kind is one of `model.parent`, or else one with its API group, as ``TrainJob.trainer.kubeflow.org``.
+    """
 
     api: str = ""
     """As `PodGroup.api`."""
@@ -329,6 +332,16 @@ class GangPolicy(StrEnum):
 
     JOB_AS_GANG = "JobAsGang"
     NO_GANG = "NoGang"
+
+
+class Delegation(NamedTuple):
+    """What a Job says of its gang if that is a part of its controller's Workload."""
+
+    parent: tuple[str, str]
+    """The Job's controller, as `Workload.parent`."""
+
+    template: str
+    """The template of the Workload; "" for its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +392,9 @@ class Job:
     """``manualSelector``: then nothing but owner references says which pods are the Job's."""
 
     owner: OwnerRef | None = None
+
+    delegation: Delegation | None = None
+    """The annotation ``scheduling.k8s.io/group-template-name``; None also if nothing controls the Job."""
 
     managed_by: str = ""
     """The controller that makes its pods (``spec.managedBy``); "" for kube-controller-manager."""

@@ -332,6 +332,30 @@ async def test_a_pod_group_that_changed_meanwhile_is_freed_at_the_next_try(serve
         await until(lambda: server.all(GROUPS)[0]["metadata"]["finalizers"] == ["example.com/new"])
 
 
+async def test_a_job_gets_the_pod_group_of_the_template_that_it_names_in_its_controllers_workload(
+    server: FakeApiServer,
+) -> None:
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainJob", "name": "t"}
+    made = workload("whole").gang_template("first", 7).gang_template("workers", 2)
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().delegated("workers").uid("j-1").raw())
+        await settle(controller, server)
+        assert not server.all(WORKLOADS)
+        server.add(WORKLOADS, made.having(reference, "spec", "controllerRef").raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+        (group,) = server.all(GROUPS)
+        assert group["spec"]["workloadRef"] == {"workloadName": "whole", "templateName": "workers"}
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+        assert [owner["uid"] for owner in group["metadata"]["ownerReferences"]] == ["j-1"]
+        grown = workload("whole").gang_template("first", 7).gang_template("workers", 5).raw()["spec"]
+        server.change(WORKLOADS, "default", "whole", {"spec": {"podGroupTemplates": grown["podGroupTemplates"]}})
+        await until(lambda: server.all(GROUPS)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 5}})
+        server.remove(GROUPS, "default", group["metadata"]["name"])
+        await until(lambda: names(server.all(GROUPS)) == [group["metadata"]["name"]])
+        await settle(controller, server)
+    assert len(server.all(WORKLOADS)) == 1
+
+
 async def test_a_job_made_anew_gets_its_pod_group_once_that_of_the_last_job_of_the_name_is_gone(
     server: FakeApiServer,
 ) -> None:

@@ -64,6 +64,18 @@ async def test_a_job_set_gets_one_gang_over_all_its_jobs(server: FakeApiServer) 
     assert created["message"] == f"Created Workload {made['metadata']['name']} for JobSet train"
 
 
+async def test_a_job_of_a_set_gets_the_pod_group_of_the_template_that_it_names(server: FakeApiServer) -> None:
+    made = workload("mine").for_parent(ParentKind.JOB_SET, "train").gang_template("a", 2).gang_template("b", 3)
+    async with controller_on(server):
+        server.add(JOB_SETS, job_set("train").replicated("driver").replicated("workers", 1, 3).raw())
+        server.add(JOBS, gang("train-workers-0").delegated("b", "JobSet", "train").uid("j-1").raw())
+        server.add(WORKLOADS, made.raw())
+        await until(lambda: len(server.all(GROUPS)) == 1)
+    (group,) = server.all(GROUPS)
+    assert group["spec"]["workloadRef"] == {"workloadName": "mine", "templateName": "b"}
+    assert [owner["uid"] for owner in group["metadata"]["ownerReferences"]] == ["j-1"]
+
+
 async def test_stages_that_wait_for_others_get_gangs_of_their_own_and_an_event(server: FakeApiServer) -> None:
     async with controller_on(server):
         staged = job_set("train").asking().replicated("driver").replicated("workers", 2, 3).replicated("late", 1, 2)

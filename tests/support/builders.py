@@ -436,6 +436,13 @@ class JobBuilder(Builder):
         """Whose pods this controller makes."""
         return self.having(controller, "spec", "managedBy")
 
+    def delegated(self, template: str = "", kind: str = "TrainJob", name: str = "t") -> Self:
+        """That this TrainJob or JobSet controls, and that names a template of that one's Workload."""
+        group = PARENT_APIS[ParentKind.JOB_SET].group if kind == ParentKind.JOB_SET else "trainer.kubeflow.org"
+        controller = {"apiVersion": f"{group}/v1", "kind": kind, "name": name, "uid": _uid(kind, name)}
+        named = self.annotation("scheduling.k8s.io/group-template-name", template)
+        return named.joining(controller | {"controller": True}, "metadata", "ownerReferences")
+
     def selecting_itself(self) -> Self:
         """With manualSelector."""
         return self.having(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value

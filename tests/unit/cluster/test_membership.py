@@ -41,6 +41,14 @@ def gang_workload(name: str = "w") -> WorkloadBuilder:
     return workload(name).for_job("j").gang_template("t", 2)
 
 
+TRAIN_JOB = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainJob", "name": "t"}
+
+
+def train_workload(group: str = "trainer.kubeflow.org") -> WorkloadBuilder:
+    """The Workload of TrainJob t."""
+    return workload("w").having(TRAIN_JOB | {"apiGroup": group}, "spec", "controllerRef").gang_template("t", 2)
+
+
 def our_workload(name: str) -> WorkloadBuilder:
     return gang_workload(name).label(MANAGED_BY, MANAGER).label(JOB_UID, gang_job().value().uid)
 
@@ -190,6 +198,58 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
         "a basic PodGroup that exists has its members",
         [member(), gang_job(), workload("w").for_job("j").basic_template("t"), pod_group("g").of("w", "t")],
         named("g"),
+    ),
+    (
+        "a Job that names a template of its controller's Workload is the gang of that template",
+        [member(), gang_job().delegated("t"), train_workload(), group_of().controlled_by("Job", "j")],
+        named("g"),
+    ),
+    (
+        "also in a PodGroup that the controller has made itself",
+        [member(), gang_job().delegated("t"), train_workload(), group_of().controlled_by("TrainJob", "t")],
+        named("g"),
+    ),
+    ("and waits for its PodGroup", [member(), gang_job().delegated("t"), train_workload()], WAITING),
+    ("and for the Workload", [member(), gang_job().delegated("t")], WAITING),
+    (
+        "the PodGroup of another Job of the controller is none of its own",
+        [member(), gang_job().delegated("t"), train_workload(), group_of().controlled_by("Job", "k")],
+        WAITING,
+    ),
+    (
+        "nor is that of another template",
+        [member(), gang_job().delegated("u"), train_workload().gang_template("u", 2), group_of()],
+        WAITING,
+    ),
+    (
+        "an empty name is the first template",
+        [member(), gang_job().delegated(), train_workload().gang_template("u", 2), group_of()],
+        named("g"),
+    ),
+    ("a template that is not there is nobody's gang", [member(), gang_job().delegated("u"), train_workload()], None),
+    (
+        "the Workload of an earlier controller of the name is no match",
+        [member(), gang_job().delegated("t"), train_workload().controlled_by("TrainJob", "t", "earlier"), group_of()],
+        WAITING,
+    ),
+    (
+        "nor is one of another group's kind of the name",
+        [member(), gang_job().delegated("t"), train_workload("other.example.com"), group_of()],
+        WAITING,
+    ),
+    (
+        "without a controller the annotation says nothing",
+        [member(), gang_job().annotation("scheduling.k8s.io/group-template-name", "t"), train_workload()],
+        WAITING,
+    ),
+    (
+        "a basic template holds nobody",
+        [
+            member(),
+            gang_job().delegated("b"),
+            workload("w").having(TRAIN_JOB, "spec", "controllerRef").basic_template("b"),
+        ],
+        None,
     ),
     ("objects of another namespace do not match", [member().namespace("elsewhere"), gang_job()], None),
     ("a bound pod of the same Job ends its eligibility", [member(0), member(1).on("n1"), gang_job()], None),

@@ -43,6 +43,10 @@ def test_a_gang(builder: JobBuilder) -> None:
             ours().size(2).managed_by("example.com/queue").scheduling(schedulingPolicy={"gang": {}}),
             id="its field asks the other controller that makes its pods",
         ),
+        pytest.param(
+            ours().size(2).delegated("t").gang_policy("JobAsGang"),
+            id="it names a template of another's Workload",
+        ),
         pytest.param(ours().size(2).template_group("g"), id="its template names a group"),
         pytest.param(job("j").size(2), id="another scheduler's"),
         pytest.param(ours().size(2).condition("Complete"), id="complete"),
