@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from serried.decode.identity import quote
 from serried.decode.malformed import Malformed
 from serried.model.group import Job, PodGroup, Workload
 from serried.model.parent import MOST_TEMPLATES, Owner, Parent, ParentKind, kind_of
@@ -134,6 +135,8 @@ def describe_workloads(workloads: Iterable[Workload]) -> str:
 def describe_templates(owner: Owner, workload: Workload) -> str:
     """No template of the Workload can be used for the owner."""
     name = workload.key.name
+    if isinstance(owner, Job) and owner.delegation is not None:
+        return f"Workload {name} has no template {quote(owner.delegation.template)}, which its annotation names"
     if isinstance(owner, Job):
         return f"Workload {name} has {len(workload.templates)} PodGroup templates; exactly one is needed"
     return f"no template of Workload {name} fits: one of the name of each stage is needed"

@@ -356,6 +356,17 @@ async def test_a_job_gets_the_pod_group_of_the_template_that_it_names_in_its_con
     assert len(server.all(WORKLOADS)) == 1
 
 
+async def test_a_job_that_names_a_template_which_is_not_there_is_told_so(server: FakeApiServer) -> None:
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainJob", "name": "t"}
+    async with controller_on(server):
+        server.add(WORKLOADS, workload("whole").gang_template("a", 2).having(reference, "spec", "controllerRef").raw())
+        server.add(JOBS, gang().delegated("b").raw())
+        await until(lambda: len(events(server, "AmbiguousWorkload")) == 1)
+    (said,) = events(server, "AmbiguousWorkload")
+    assert said["message"].endswith("pod by pod: Workload whole has no template 'b', which its annotation names")
+    assert not server.all(GROUPS)
+
+
 async def test_a_job_made_anew_gets_its_pod_group_once_that_of_the_last_job_of_the_name_is_gone(
     server: FakeApiServer,
 ) -> None:

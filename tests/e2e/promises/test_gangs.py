@@ -100,12 +100,13 @@ def test_pods_before_their_pod_group_wait_for_it(stage: ClusterStage) -> None:
     stage.await_bound("early", 2)
 
 
-def test_a_member_with_a_gate_of_another_owner_holds_its_whole_gang_until_the_gate_is_lifted(
-    stage: ClusterStage,
+@pytest.mark.parametrize("min_count", [3, None], ids=["a gang", "a basic group"])
+def test_a_member_with_a_gate_of_another_owner_holds_its_whole_group_until_the_gate_is_lifted(
+    stage: ClusterStage, min_count: int | None
 ) -> None:
-    stage.create_group("ring", 3)
-    stage.create_pods(names("ring", 2), "ring")
+    stage.create_group("ring", min_count)
     stage.create_pods(["ring-2"], "ring", schedulingGates=[{"name": "example.com/quota"}])
+    stage.create_pods(names("ring", 2), "ring")
 
     view = stage.await_reason("ring", "MemberGated", "1 members carry a scheduling gate of another owner")
     eventually("the event", lambda: ("MemberGated", view["message"]) in stage.events("ring"))
