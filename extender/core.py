@@ -214,7 +214,7 @@ class Core:
             metrics=metrics,
             rules=options.rules,
         )
-        permit = Permit(store, self.ledger, term.leads)
+        permit = Permit(store, self.ledger, self.groups, term.leads)
         moves = Moves(
             store,
             self.ledger,

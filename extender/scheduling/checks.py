@@ -205,15 +205,21 @@ def find_split(trees: Iterable[Tree], homes: Homes, nodes: Mapping[str, Node]) -
     return None
 
 
-def find_repairable(group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy]) -> frozenset[str]:
+def find_repairable(
+    group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy], stood: Tree | None
+) -> frozenset[str]:
     """The PodGroups that run and that the kept slots make whole, by name; the others start anew.
 
-    Whoever is being deleted has a slot yet, which will be kept.
+    Whole is what ``stood`` when the quorum did last: a gang that is to grow lacks what it lost, not what it is to get.
+    None is for a gang that ran before this process looked: then every PodGroup that runs is mended. Whoever is being
+    deleted has a slot yet, which will be kept.
     """
     kept = Counter(vacancy.leaf for vacancy in vacancies)
+    before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}
+
+    def is_mended(leaf: Leaf, each: GroupMembers) -> bool:
+        need = min(leaf.need, before.get(leaf.name, leaf.need))
+        return stood is None or each.need(need) <= kept[leaf.name] + len(each.terminating)
+
     below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
-    return frozenset(
-        leaf.name
-        for leaf, each in below
-        if each.bound and each.need(leaf.need) <= kept[leaf.name] + len(each.terminating)
-    )
+    return frozenset(leaf.name for leaf, each in below if each.bound and is_mended(leaf, each))

@@ -12,6 +12,7 @@ from functools import partial
 
 from extender.scheduling.checks import find_repairable
 from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.groups import Groups
 from extender.scheduling.homes import Homes, find_homes
 from extender.scheduling.slots import find_scattered
 from serried.cluster.ledger import Ledger
@@ -49,8 +50,8 @@ NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
 class Permit:
     """Asks Store and ledger, and whether this instance leads. Synchronous: what it says holds until the next await."""
 
-    def __init__(self, store: Store, ledger: Ledger, leads: Callable[[], bool]) -> None:
-        self._store, self._ledger, self._leads = store, ledger, leads
+    def __init__(self, store: Store, ledger: Ledger, groups: Groups, leads: Callable[[], bool]) -> None:
+        self._store, self._ledger, self._groups, self._leads = store, ledger, groups, leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
         """Why this member must not be bound to this node; None if it may.
@@ -129,8 +130,9 @@ class Permit:
         group = self._store.groups.get(cycle.reservation.group)
         if group is None:
             return False
-        vacancies = self._store.vacancies.of_group(group.key)
-        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies)
+        vacancies, state = self._store.vacancies.of_group(group.key), self._groups.states.get(group.key)
+        stood = state.stood if state is not None else None
+        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies, stood)
 
     # --- the slot ----------------------------------------------------------------------------------------------
 

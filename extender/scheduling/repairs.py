@@ -168,8 +168,8 @@ class Repairs:
             return NO_REPAIR
         fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
-        # With fewer slots than the quorum a gang is not mended but starts anew: as a replica that gets another size.
-        mended = find_repairable(group, group_members, vacancies)
+        # With fewer slots than what ran a gang is not mended but starts anew, together.
+        mended = find_repairable(group, group_members, vacancies, state.stood)
         return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(

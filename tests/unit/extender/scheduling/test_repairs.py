@@ -387,6 +387,55 @@ class TestTheEndOfAVacancy:
         assert slot(world, "h0") == "n1"
 
 
+class TestAGangThatIsToGrow:
+    """Two members run, and there is no room for the third that its Job asks for by now."""
+
+    @pytest.fixture(
+        params=[
+            pytest.param(False, id="whose quorum this process has seen"),
+            pytest.param(True, id="of which a restart knows only that it ran"),
+        ]
+    )
+    async def world(self, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+        world = Harness(rules=Rules(grace=10.0, broken=Broken.EVICT))
+        grown = gang(3).controlled_by("Job", "train", "job-train").condition("True", "Scheduled")
+        if not request.param:
+            await run_job(world, 2)
+        running = [each.on(f"n{place}") for place, each in enumerate(job_pods(0, 1), 1)]
+        world.add(*small_nodes(2, 1), job_gang(3), grown.having(2, "metadata", "generation"))
+        await world.add(*running, *job_pods(2)).go()
+        assert "room for 0 of 1 members" in message(world)
+        yield world
+        await world.close()
+
+    async def test_it_replaces_a_member_that_dies(self, world: Harness) -> None:
+        world.delete("train-0")
+        await world.add(*job_pods(0, generation="b")).go()
+        call = world.bind("train-0b")
+        await world.go()
+        assert (call.error, world.node_of("train-0b")) == ("", "n1")
+        assert slot(world, "train-2") == ""
+        await world.pass_time(20.0)
+        assert (world.heard.broken, world.api.said("evict")) == ([], [])
+
+    async def test_it_gets_its_whole_new_quorum_when_there_is_room_for_it(self, world: Harness) -> None:
+        world.delete("train-0")
+        await world.add(*job_pods(0, generation="b")).go()
+        world.bind("train-0b")
+        await world.go()
+        await world.add(node("n3").cpu(1)).go()
+        assert slot(world, "train-2") == "n3"
+
+    async def test_of_which_nobody_is_left_it_starts_anew_as_large_as_it_is_to_be(self, world: Harness) -> None:
+        """As a replica of a LeaderWorkerSet that is made anew in another size."""
+        world.delete("train-0")
+        world.delete("train-1")
+        await world.add(*job_pods(0, 1, generation="b")).go()
+        assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("", "")
+        await world.add(node("n3").cpu(1)).go()
+        assert {slot(world, name) for name in ("train-0b", "train-1b", "train-2")} == {"n1", "n2", "n3"}
+
+
 class TestLostNodes:
     async def test_replacements_stay_in_the_domain_of_the_gang(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
