@@ -174,6 +174,7 @@ class Core:
         order = QueueOrder(store.priorities, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
         pod_ends = PodEnds(
             store.pods,
+            store.groups,
             store.members,
             store.occupancy,
             store.vacancies,

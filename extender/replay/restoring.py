@@ -177,6 +177,7 @@ def _restore_head(kept: KeptNodes) -> Head:
         made=kept.made,
         until=kept.until,
         text=kept.text,
+        exclusive_in=kept.exclusive_in,
         late=kept.late,
         missed=kept.missed,
         passed=dict(kept.passed),

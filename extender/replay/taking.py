@@ -177,6 +177,7 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
         made=head.made,
         until=head.until,
         text=head.text,
+        exclusive_in=head.exclusive_in,
         late=head.late,
         missed=head.missed,
         passed=dict(head.passed),

@@ -49,7 +49,7 @@ _MAX_VAIN_DOUBLINGS = 5
 _KEPT_SECONDS = 30.0
 """A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
 
-_FORESEEABLE = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL})
+_FORESEEABLE = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
 
 
 class Mode(StrEnum):
@@ -77,6 +77,9 @@ class Head:
 
     text: str
     """The forecast as people read it."""
+
+    exclusive_in: str | None = None
+    """The topology key of which it wants a domain for itself; None if it does not."""
 
     beyond_share: bool = False
     """Whether that is more than its namespace may have kept from gangs of others."""
@@ -108,6 +111,9 @@ class _Rest:
 
     vain: int = 0
     """How often in a row no room could be kept."""
+
+    nodes: Counter[str] = field(default_factory=Counter)
+    """How often each node was kept in vain: next time others are, if nobody can tell where there will be room."""
 
 
 class Backfill:
@@ -168,7 +174,7 @@ class Backfill:
     def is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
         """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
 
-        None is kept for one that is kept from domains: what it waits for is not room alone.
+        None is kept for one whose namespace may have no more domains: what it waits for is not room alone.
         """
         rest = self._rests.get(group)
         resting = rest is not None and self._clock() < rest.until
@@ -185,6 +191,10 @@ class Backfill:
         return sum(
             rest.vain > 0 and now < rest.until for group, rest in self._rests.items() if group.namespace == namespace
         )
+
+    def _rest_of(self, group: GroupKey) -> _Rest:
+        """What is remembered of the times in which room was kept for a gang in vain."""
+        return self._rests.get(group) or _Rest()
 
     def _rest_in_vain(self, group: GroupKey, now: float) -> None:
         rest = self._rests.setdefault(group, _Rest())
@@ -205,12 +215,13 @@ class Backfill:
             return self._renew(head, waiting, request, now)
         forecast = self._foresee_share(waiting.group, request)
         if forecast is not None:
-            turns = self._rests[waiting.group].turns if waiting.group in self._rests else 0
+            turns = self._rest_of(waiting.group).turns
             at = now if forecast.at is None else forecast.at
             until = at + self._patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
             text = self._describe(forecast)
             beyond = self._is_beyond_share(forecast)
-            self.head = Head(waiting, forecast, made=now, until=until, text=text, beyond_share=beyond, late=turns > 0)
+            own = request.topology_key if request.exclusive else None
+            self.head = Head(waiting, forecast, now, until, text, own, beyond, late=turns > 0)
             self._promise(waiting.group, forecast)
         else:
             self._rest_in_vain(waiting.group, now)
@@ -288,6 +299,7 @@ class Backfill:
         rest = self._rests.setdefault(head.group, _Rest())
         rest.until = now + self._patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
         rest.turns += 1
+        rest.nodes.update(head.forecast.nodes)
         self.head = None
 
     def placed(self, group: GroupKey) -> None:
@@ -335,14 +347,36 @@ class Backfill:
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """The nodes that are kept from a gang: those of the head, if it is behind that and was not let pass.
 
-        A gang that runs already gets its late members anywhere.
+        From one that wants such a domain for itself as the head does, all of the domain is kept. A gang that runs
+        already gets its late members anywhere.
         """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
             return frozenset()
         if head.beyond_share and waiting.group.namespace != head.group.namespace:
             return frozenset()
-        return frozenset() if self._order.precedes(waiting, head.waiting) else head.forecast.nodes
+        if self._order.precedes(waiting, head.waiting):
+            return frozenset()
+        return head.forecast.nodes | (self._list_own_domain(head, request) if request.exclusive else frozenset())
+
+    def _list_own_domain(self, head: Head, request: PlanRequest) -> frozenset[str]:
+        """The nodes of the domain that the head is to have for itself, against those who want one of the same key."""
+        key, domain = head.exclusive_in, head.forecast.domain
+        if key is None or key != request.topology_key:
+            return frozenset()
+        return frozenset(name for name, node in self._nodes.items() if node.labels.get(key) == domain)
+
+    def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
+        """The domain of this key that the head is to have for itself; none for gangs before it or of other namespaces.
+
+        Those behind it may not have what its namespace may have only once.
+        """
+        head = self.head
+        if head is None or key is None or head.exclusive_in != key or not head.forecast.domain:
+            return frozenset()
+        behind = waiting.group != head.group and not self._order.precedes(waiting, head.waiting)
+        own = waiting.group.namespace == head.group.namespace
+        return frozenset({head.forecast.domain}) if behind and own else frozenset()
 
     def let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
         """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
@@ -407,7 +441,7 @@ class Backfill:
 
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:
-            endings = yield from self._pod_ends.list_others(group)
+            endings = yield from self._pod_ends.list_others(group, request, self._rest_of(group).nodes)
             return (yield from solve_forecast(snapshot, request, endings, capacity))
 
         return self._studies.foresee(group, request, make)
@@ -424,7 +458,8 @@ class Backfill:
 
 
 def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
-    return request.need > 0 and not request.taken and refusal.reason in _FORESEEABLE
+    opens = request.exclusive or not request.taken
+    return request.need > 0 and opens and refusal.reason in _FORESEEABLE
 
 
 def _judge(at: float | None, now: float) -> tuple[str, float | None]:

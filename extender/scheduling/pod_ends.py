@@ -1,18 +1,24 @@
 """When pods leave their nodes, in loop seconds: what the forecast for the head of the queue is made of."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from serried.cluster.endings import Endings, Trust
+from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.members import Members
 from serried.cluster.occupancy import Occupancy
 from serried.cluster.vacancies import Vacancies
-from serried.model.group import GroupKey
+from serried.model.group import GroupKey, PodGroup
+from serried.model.plan import PlanRequest
 from serried.model.pod import Pod
 from serried.plan.forecast import Ending
 from serried.plan.steps import Work
 
 _OVERDUE_SECONDS = 10.0
 """A pod that should have ended already is given this time more."""
+
+_YOUNG_SECONDS = 600.0
+"""Pods that are younger are alike if nothing is known of their ends; each doubling of the age tells others apart."""
 
 _PODS_A_STEP = 500
 """How many pods are looked at in one step of the work."""
@@ -24,6 +30,7 @@ class PodEnds:
     def __init__(
         self,
         pods: Mapping[str, Pod],
+        groups: Mapping[GroupKey, PodGroup],
         members: Members,
         occupancy: Occupancy,
         vacancies: Vacancies,
@@ -33,6 +40,7 @@ class PodEnds:
         wall: Callable[[], float],
     ) -> None:
         self._pods = pods
+        self._groups = groups
         self._members = members
         self._occupancy = occupancy
         self._vacancies = vacancies
@@ -48,31 +56,49 @@ class PodEnds:
         known = [end for end in ends if end is not None and end > wall]
         return self._clock() + max(known) - wall if len(known) == len(ends) else None
 
-    def list_others(self, group: GroupKey) -> Work[list[Ending]]:
+    def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int]) -> Work[list[Ending]]:
         """The endings of all pods of other groups that count somewhere: bound, assumed or reserved.
 
         A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
+        ``vain`` is how often nodes were kept in vain: what runs there is doubted the more.
         """
         # As they are now: who comes or goes between two steps is not in the snapshot either.
         pods = list(self._pods.values())
-        endings = self._list_vacant(group)
+        key = request.topology_key if request.exclusive else None
+        endings = self._list_vacant(group, key)
         for place, pod in enumerate(pods):
             node = pod.node if pod.bound else self._occupancy.node_of(pod.uid)
-            if node and self._members.group_of(pod.uid) != group:
-                endings.append(Ending(node, pod.shape.requests, self._expect(pod)))
+            if node and (other := self._members.group_of(pod.uid)) != group:
+                endings.append(self._foresee(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
             if place % _PODS_A_STEP == 0:
                 yield
         return endings
 
-    def _list_vacant(self, group: GroupKey) -> list[Ending]:
+    def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:
         endings = []
         for vacancy in self._vacancies:
             node = self._occupancy.node_of(vacancy.claimant)
             own = vacancy.group == group
             if node and (own or not vacancy.replacement):
                 at = self._clock() if own else self._expect(vacancy.pod)
-                endings.append(Ending(node, vacancy.pod.shape.requests, at))
+                held = not own and self._holds(vacancy.group, key)
+                endings.append(Ending(node, vacancy.pod.shape.requests, at, holds_domain=held))
         return endings
+
+    def _holds(self, group: GroupKey | None, key: str | None) -> bool:
+        """Whether a group has a domain of this key for itself."""
+        return key is not None and group is not None and find_exclusive_key(self._groups.get(group)) == key
+
+    def _foresee(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
+        at = self._expect(pod)
+        doubt = vain + self._count_doublings(pod) if at is None else 0
+        return Ending(node, pod.shape.requests, at, doubt, holds_domain)
+
+    def _count_doublings(self, pod: Pod) -> int:
+        """How old a pod is of whose end nothing is known: it may be expected to run as long again as it has."""
+        now = self._wall()
+        age = max(0.0, now - self._endings.find_begin(pod, now))
+        return max(0, math.frexp(age / _YOUNG_SECONDS)[1])
 
     def _expect(self, pod: Pod) -> float | None:
         now = self._clock()

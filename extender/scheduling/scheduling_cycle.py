@@ -23,6 +23,7 @@ from extender.scheduling.requests import build_request, find_next_opening
 from extender.scheduling.shares import ExclusiveShares, SpentShare
 from extender.scheduling.slots import make_reservation
 from extender.scheduling.studies import Unfinished
+from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.backoff import Backoff
@@ -103,10 +104,11 @@ class SchedulingCycle:
             self._queue.leave(group.key)
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
-        spent = self._exclusive_shares.find_spent(group)
+        place = self._queue.describe(group.key, state)
+        promised = self._queue.backfill.list_promised(place, group.topology_key)
+        spent = self._exclusive_shares.find_spent(group, promised=promised)
         request = replace(self._close_taken(group, request, spent), group_priority=priority)
         request = self._keep_to_offers(state, request.avoiding(out.nodes))
-        place = self._queue.describe(group.key, state)
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
@@ -151,7 +153,8 @@ class SchedulingCycle:
         if spent is not None:
             taken = spent.domains
             openable &= spent.held
-        return replace(request, taken=taken, openable=openable)
+        exclusive = find_exclusive_key(group) is not None and spent is None
+        return replace(request, taken=taken, openable=openable, exclusive=exclusive)
 
     def review(self) -> set[GroupKey]:
         """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""

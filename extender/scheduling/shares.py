@@ -41,11 +41,14 @@ class ExclusiveShares:
         self._ledger = ledger
         self._share_percent = share_percent
 
-    def find_spent(self, group: PodGroup, gone: Collection[str] = frozenset()) -> SpentShare | None:
+    def find_spent(
+        self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()
+    ) -> SpentShare | None:
         """The share of a group's namespace if the group may have no domain beyond it; None if it may.
 
-        A domain counts in which another exclusive gang of the namespace is planned, runs, or has slots kept. It is as
-        if the pods with the UIDs ``gone`` were gone.
+        A domain counts in which another exclusive gang of the namespace is planned, runs, or has slots kept, and those
+        that are ``promised`` to one that is before it in the queue. It is as if the pods with the UIDs ``gone`` were
+        gone.
         """
         key = group.topology_key
         if key is None or not group.preference.exclusive or self._share_percent == ALL_PERCENT:
@@ -56,7 +59,7 @@ class ExclusiveShares:
             each.domain
             for each in list_occupants(group, self._store, self._ledger)
             if each.namespace == namespace and (each.pod is None or each.pod.uid not in gone)
-        )
+        ).union(promised)
         has_more = len(held) < find_most(self._share_percent, len(domains))
         return None if has_more else SpentShare(namespace, held, domains)
 

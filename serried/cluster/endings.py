@@ -80,6 +80,12 @@ class Endings:
             return min(known)
         return math.inf if pod.owner is not None and pod.owner.kind in _STAYING else None
 
+    def find_begin(self, pod: Pod, now: float) -> float:
+        """Since when the room of a pod has been used by what it belongs to: a Job of several waves uses it again."""
+        job = self._job_of(pod)
+        begin = pod.started if job is None or _is_one_wave(job) else job.started
+        return now if begin is None else float(begin)
+
     def _foresee(self, job: Job, start: float, now: float) -> list[float]:
         runs = self._runs.get(job.work)
         if not runs:

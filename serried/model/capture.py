@@ -99,6 +99,7 @@ class KeptNodes:
     made: float
     until: float
     text: str
+    exclusive_in: str | None = None
     broken: bool = False
     late: bool = False
     missed: float | None = None

@@ -77,6 +77,9 @@ class PlanRequest:
     openable: frozenset[str] = frozenset()
     """Those of ``taken`` that would be open if pods were evicted: none but pods that run there hold them."""
 
+    exclusive: bool = False
+    """Whether any of ``taken`` will do as soon as the exclusive gangs there have left it."""
+
     levels: tuple[str, ...] = ()
     """Preferred label keys, the narrowest first: the first that has a domain with room for the quorum counts."""
 

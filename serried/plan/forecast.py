@@ -1,7 +1,9 @@
 """Where and when a gang that does not fit now will find room first.
 
-The endings of running pods are played in the order of time. Endings without a known time come after them, node by node,
-the nodes with the fewest of them first. The first domain in which the gang then fits is its forecast.
+The endings of running pods are played in the order of time. Endings without a known time come after them, node by node:
+first those that are doubted least, and of these those with which the fewest pods of a domain have ended. The first
+domain in which the gang then fits is its forecast. A domain that others have for themselves counts once all of them
+have ended.
 """
 
 import heapq
@@ -17,7 +19,7 @@ from serried.model.resources import Resources
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import MemberClass, find_least, group_classes
 from serried.plan.offers import reopen_full
-from serried.plan.steps import Work, finish
+from serried.plan.steps import Work, finish, sort_in_steps
 from serried.plan.tree import solve_group
 
 _GROWTH = 1.1
@@ -26,6 +28,9 @@ _GROWTH = 1.1
 Members of several shapes may need more than slots for each. The last plan of a domain, when all that can end there has
 ended, waits for nothing.
 """
+
+_MAX_TREES_TRIED = 32
+"""How often a tree is planned whatever has grown: how many slots there are says little of whether its groups fit."""
 
 _ENDINGS_PER_STEP = 500
 """How many endings are sorted or played in one step, at the most."""
@@ -41,6 +46,12 @@ class Ending(NamedTuple):
 
     at: float | None
     """When it leaves, in seconds since 1970; None if that is not known."""
+
+    doubt: int = 0
+    """How unlikely it is to leave soon where the time is not known: whoever is doubted less is taken to leave first."""
+
+    holds_domain: bool = False
+    """Whether its domain is closed to the gang as long as it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +90,18 @@ def solve_forecast(
     ask = yield from reopen_full(snapshot, ask, capacity)
     stage = _Stage(snapshot, ask, capacity)
     yield from stage.count()
-    timed, untimed = yield from stage.sort(endings)
+    timed = yield from stage.sort(endings)
+    found = yield from _play(stage, _in_time(timed))
+    if found is None:
+        untimed = yield from stage.order_untimed()
+        found = yield from _play(stage, ((None, batch) for batch in untimed))
+    return found
+
+
+def _play(stage: "_Stage", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Work[Forecast | None]:
+    """The forecast once enough of these have ended, one batch after the other."""
     played = 0
-    for at, batch in _in_time(timed, untimed):
+    for at, batch in batches:
         for domain in stage.free(batch):
             found = (yield from stage.try_domain(domain)) if (yield from stage.is_promising(domain)) else None
             if found is not None:
@@ -93,14 +113,10 @@ def solve_forecast(
     return None
 
 
-def _in_time(
-    timed: Iterable[Ending], untimed: Mapping[str, Sequence[Ending]]
-) -> Iterator[tuple[float | None, Sequence[Ending]]]:
-    """The endings in batches of one time, then those without one in batches of one node."""
+def _in_time(timed: Iterable[Ending]) -> Iterator[tuple[float | None, Sequence[Ending]]]:
+    """The endings in batches of one time."""
     for at, batch in groupby(timed, key=_at):
         yield at, list(batch)
-    for _, unknown in sorted(untimed.items(), key=lambda item: (len(item[1]), item[0])):
-        yield None, unknown
 
 
 def _at(ending: Ending) -> float:
@@ -126,8 +142,11 @@ class _Stage:
         self._classes: list[tuple[MemberClass, Table]] = []
         self._least: Table | None = None
         self._tried: dict[str, int] = {}
-        # How many endings of each domain have not been played yet.
+        self._trees_left = _MAX_TREES_TRIED if ask.parts else 0
+        self._untimed: dict[str, list[Ending]] = {}
+        # How many endings of each domain have not been played yet, and how many of those that close it.
         self._left: Counter[str] = Counter()
+        self._holders: Counter[str] = Counter()
         self.breadth = 1
 
     def count(self) -> Work[None]:
@@ -143,25 +162,40 @@ class _Stage:
             yield
         self.breadth = len(self._classes)
 
-    def sort(self, endings: Iterable[Ending]) -> Work[tuple[Iterator[Ending], Mapping[str, Sequence[Ending]]]]:
-        """The endings that matter: by time, and by node if they have none."""
+    def sort(self, endings: Iterable[Ending]) -> Work[Iterator[Ending]]:
+        """The endings that matter and have a time, by that; those without one are kept for `order_untimed`."""
         runs: list[list[Ending]] = [[]]
-        untimed: dict[str, list[Ending]] = {}
         for place, ending in enumerate(endings):
             if place % _ENDINGS_PER_STEP == 0:
                 runs[-1].sort(key=_at)
                 runs.append([])
                 yield
             domain = self._domain(ending.node)
-            if domain is not None and ending.at is None:
-                untimed.setdefault(ending.node, []).append(ending)
-            elif domain is not None and _at(ending) < math.inf:
+            if domain is None:
+                continue
+            if ending.holds_domain:
+                self._holders[domain] += 1
+            if ending.at is None:
+                self._untimed.setdefault(ending.node, []).append(ending)
+            elif ending.at < math.inf:
                 runs[-1].append(ending)
             else:
                 continue
             self._left[domain] += 1
         runs[-1].sort(key=_at)
-        return heapq.merge(*runs, key=_at), untimed
+        return heapq.merge(*runs, key=_at)
+
+    def order_untimed(self) -> Work[list[list[Ending]]]:
+        """The endings without a time in batches of one node, as they are expected."""
+        doubts = {name: max(ending.doubt for ending in those) for name, those in self._untimed.items()}
+        nearest = yield from sort_in_steps(doubts, lambda name: (doubts[name], len(self._untimed[name]), name))
+        ended: Counter[str] = Counter()
+        order: list[tuple[int, int, str]] = []
+        for name in nearest:
+            domain = self._domain(name) or ""
+            ended[domain] += len(self._untimed[name])
+            order.append((doubts[name], ended[domain], name))
+        return [self._untimed[name] for _, _, name in (yield from sort_in_steps(order, lambda place: place))]
 
     def free(self, batch: Iterable[Ending]) -> list[str]:
         """Play endings; the domains in which something ends, in name order."""
@@ -175,18 +209,23 @@ class _Stage:
             domain = self._domain(ending.node)
             if domain is not None:
                 self._left[domain] -= 1
+                if ending.holds_domain:
+                    self._holders[domain] -= 1
                 changed.add(domain)
         return sorted(changed)
 
     def try_domain(self, domain: str) -> Work[Plan | None]:
         """The plan of the gang in one domain as the cluster is now."""
         self._tried[domain] = self._total(domain)
+        self._trees_left -= 1
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
         answer = yield from solve_group(self._snapshot, replace(self._ask, pinned=pinned), self._capacity)
         return answer if isinstance(answer, Plan) else None
 
     def is_promising(self, domain: str) -> Work[bool]:
         """Whether each class as if it were alone would do, and there is more room than at the last vain plan."""
+        if self._is_taken(domain):
+            return False
         if self._least is not None:
             yield from self._capacity.refresh(self._least)
             if self._room(self._least, domain) < max(1, self._ask.need):
@@ -202,7 +241,12 @@ class _Stage:
                 return False
         total = self._total(domain)
         tried = self._tried.get(domain, -1)
-        return total > tried and (total >= tried * _GROWTH or not self._left[domain])
+        grown = total >= tried * _GROWTH or not self._left[domain] or self._trees_left > 0
+        return total > tried and grown
+
+    def _is_taken(self, domain: str) -> bool:
+        """Whether others have a domain for themselves, as far as endings are played; for good if nobody is there."""
+        return self._holders[domain] > 0 or (domain in self._ask.taken and domain not in self._holders)
 
     def _total(self, domain: str) -> int:
         return sum(self._room(table, domain) for _, table in self._classes)

@@ -1,17 +1,25 @@
 """Order and forecast against brute force, and against what they promise."""
 
+import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
 
-from hypothesis import given
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from serried.decode.preferences import EXCLUSIVE
+from serried.decode.times import write_time
 from serried.model.group import GroupKey
 from serried.model.plan import Plan, Snapshot
 from serried.model.resources import Resources
 from serried.plan.forecast import Ending, foresee
 from serried.plan.gang import plan_gang
 from serried.plan.order import Ageing, Waiting, order_groups
+from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.composites import composite
+from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.strategies import Problem, problems
 
 STEP = 100.0
@@ -123,3 +131,169 @@ def test_at_the_time_of_the_forecast_its_nodes_hold_the_gang(case: tuple[Problem
     inside = {name: problem.snapshot.nodes[name] for name in forecast.nodes}
     then = after(problem.snapshot, by(endings, forecast.at))
     assert isinstance(plan_gang(Snapshot(inside, then.used), problem.ask), Plan)
+
+
+# --- nobody is passed for ever ---------------------------------------------------------------------------------------
+
+TURN = 30.0
+"""Seconds between two arrivals: room is kept for twenty of them at first."""
+
+PATIENT_TURNS = 150
+"""In which the first gang runs: kept in vain once, a rest as long, and kept for twice as long elsewhere."""
+
+
+class Kind(StrEnum):
+    """What the first gang in the queue asks for; each of its members takes a whole node."""
+
+    ANYWHERE = "nodes anywhere"
+    RACK = "a whole rack"
+    EXCLUSIVE = "a whole rack in which no other gang is that asks for the same"
+    TREE = "two groups, each in one rack"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The cluster is full of guests that come and go, one at a time; in the first rack some gang may stay."""
+
+    kind: Kind
+    racks: int
+    width: int
+
+    guest: tuple[int, int]
+    """How many members each guest has, all in one rack, and how many of the two CPUs of a node each of them takes."""
+
+    staying: str
+    """The kind of the owner of the gang that stays, "" for none: of some kinds it is known that they stay."""
+
+    timed: float
+    """Of which part of the guests it is known when they end."""
+
+    seed: int
+
+    @property
+    def room(self) -> int:
+        """How many guests there is room for."""
+        size, cpus = self.guest
+        return (self.racks - bool(self.staying)) * (self.width * 2 // cpus // size)
+
+
+SHAPES = [(3, 3, (1, 1)), (3, 4, (1, 2)), (3, 4, (3, 2)), (4, 5, (1, 2)), (4, 5, (3, 2))]
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    kind, staying = draw(st.sampled_from(list(Kind))), draw(st.sampled_from(["", "StatefulSet", "PyTorchJob"]))
+    timed, seed = draw(st.sampled_from([1.0, 0.5, 0.0])), draw(st.integers(0, 999))
+    return Scene(kind, *draw(st.sampled_from(SHAPES)), staying, timed, seed)
+
+
+@example(scene=Scene(Kind.EXCLUSIVE, 3, 3, (1, 1), "StatefulSet", 1.0, 7))
+@example(scene=Scene(Kind.TREE, 3, 4, (3, 2), "", 1.0, 7))
+@example(scene=Scene(Kind.RACK, 3, 3, (1, 1), "PyTorchJob", 0.0, 7))
+@settings(max_examples=15)
+@given(scene=scenes())
+def test_the_first_in_the_queue_is_passed_by_few_whatever_it_asks_for(scene: Scene) -> None:
+    """Of two gangs that both could run one day, the first runs within a bounded number of later arrivals."""
+    turns = asyncio.run(Story(scene).count_turns())
+    event(f"{scene.kind}: {'soon' if turns <= scene.room * 2 else 'late'}")
+    assert turns < PATIENT_TURNS
+
+
+class Story:
+    """In each turn a guest ends, and another one comes."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.source = Random(scene.seed)  # noqa: S311 - nothing is kept secret
+        self.world = Harness()
+        self.made = 0
+        self.began: dict[str, float] = {}
+
+    async def count_turns(self) -> int:
+        """After how many turns the first gang runs."""
+        self.world.nominate()
+        self.lay_ground()
+        self.invite(self.scene.room)
+        await self.drive()
+        for name, left in zip(self.began, self.source.sample(range(self.scene.room), len(self.began)), strict=True):
+            self.begin(name, self.world.wall() - TURN * left)
+        self.world.add(*self.make_first())
+        turns = 0
+        while turns < PATIENT_TURNS and not self.world.node_of("f0-0"):
+            turns += 1
+            self.world.clock.advance(TURN)
+            self.invite(1)
+            self.part()
+            await self.drive()
+        await self.world.close()
+        return turns
+
+    def lay_ground(self) -> None:
+        scene = self.scene
+        places = [(f"r{rack}", f"r{rack}-{place}") for rack in range(scene.racks) for place in range(scene.width)]
+        self.world.add(*[node(name).cpu(2).rack(rack) for rack, name in places])
+        if scene.staying:
+            there = self.make_group("x", scene.width, alone=scene.kind is Kind.EXCLUSIVE)
+            pods = self.make_members("x", scene.width)
+            self.world.add(
+                there, *[each.controlled_by(scene.staying, "x").on(f"r0-{i}") for i, each in enumerate(pods)]
+            )
+
+    def make_group(self, name: str, size: int, *, alone: bool = False) -> PodGroupBuilder:
+        """A gang in one rack, alone there among those that say the same."""
+        made = pod_group(name).gang(size).topology()
+        return made.annotation(EXCLUSIVE, "true") if alone else made
+
+    def make_members(self, group: str, size: int, cpus: int = 2) -> list[PodBuilder]:
+        return [pod(f"{group}-{i}").cpu(cpus).scheduler(SCHEDULER).in_group(group) for i in range(size)]
+
+    def make_first(self) -> list[Builder]:
+        width = self.scene.width
+        match self.scene.kind:
+            case Kind.ANYWHERE:
+                return [pod_group("f0").gang(width), *self.make_members("f0", width)]
+            case Kind.TREE:
+                parts = [self.make_group(name, width - 1).under("first") for name in ("f0", "f1")]
+                pods = [each for name in ("f0", "f1") for each in self.make_members(name, width - 1)]
+                return [composite("first").gang(2), *parts, *pods]
+            case kind:
+                return [self.make_group("f0", width, alone=kind is Kind.EXCLUSIVE), *self.make_members("f0", width)]
+
+    def invite(self, count: int) -> None:
+        scene = self.scene
+        size, cpus = scene.guest
+        for _ in range(count):
+            name = f"s{self.made}"
+            self.made += 1
+            pods = [each.controlled_by("PyTorchJob", name) for each in self.make_members(name, size, cpus)]
+            if self.source.random() < scene.timed:
+                pods = [each.lifetime(int(TURN) * scene.room) for each in pods]
+            self.world.add(self.make_group(name, size), *pods)
+
+    def part(self) -> None:
+        """Guests whose time is over end."""
+        for name in [each for each, at in self.began.items() if at + TURN * self.scene.room <= self.world.wall()]:
+            del self.began[name]
+            for place in range(self.scene.guest[0]):
+                self.world.delete(f"{name}-{place}")
+            self.world.store.drop_group(GroupKey("default", name))
+
+    async def drive(self) -> None:
+        """kube-scheduler binds whoever has a slot, and the kubelets begin."""
+        await self.world.go()
+        slots = [slot for reservation in self.world.ledger for slot in reservation.slots.values()]
+        for slot in slots:
+            if not self.world.node_of(slot.name):
+                self.world.filter(slot.name)
+                self.world.bind(slot.name)
+        await self.world.go()
+        for name in {slot.name.partition("-")[0] for slot in slots if slot.name.startswith("s")}:
+            self.begin(name, self.world.wall())
+        self.world.watch()
+
+    def begin(self, name: str, at: float) -> None:
+        """The kubelets say since when a guest runs."""
+        self.began[name] = at
+        for place in range(self.scene.guest[0]):
+            key = self.world.pod_key(f"{name}-{place}")
+            self.world.api.pods[key] = PodBuilder(self.world.api.pods[key]).started(write_time(at)).raw()

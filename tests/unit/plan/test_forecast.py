@@ -1,5 +1,10 @@
 """Where and when a gang that does not fit will find room."""
 
+import math
+from dataclasses import replace
+
+import pytest
+
 from serried.model.node import Node
 from serried.model.plan import PlanRequest, Snapshot
 from serried.model.pod import Pod, Shape
@@ -60,6 +65,59 @@ def test_pods_whose_end_nobody_knows_are_taken_to_end_last_and_there_is_no_time_
 def test_of_nodes_that_nobody_can_time_those_with_fewer_pods_come_first() -> None:
     busy = [Ending("a1", ONE, None)] * 4 + [Ending("b1", FOUR, None)]
     assert foresee(RACKS, PlanRequest(gang(1), 1), busy) == Forecast("", frozenset({"b1"}), None)
+
+
+def test_of_racks_that_nobody_can_time_the_one_in_which_the_fewest_pods_have_to_end_comes_first() -> None:
+    snapshot = Snapshot(RACKS.nodes, {**RACKS.used, "b2": {}})
+    endings = [Ending(name, FOUR, None) for name in ("a1", "a2", "b1")]
+    found = foresee(snapshot, PlanRequest(gang(2), 2, RACK), endings)
+    assert found == Forecast("b", frozenset({"b1", "b2"}), None)
+
+
+def test_what_is_doubted_more_is_taken_to_end_later() -> None:
+    endings = [Ending("a1", FOUR, None, doubt=1), *[Ending(name, FOUR, None) for name in ("a2", "b1", "b2")]]
+    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "expected"),
+    [
+        pytest.param(
+            30.0, Forecast("a", frozenset({"a1", "a2"}), 30.0), id="counts from when the last of them has left"
+        ),
+        pytest.param(99.0, Forecast("b", frozenset({"b1", "b2"}), 60.0), id="is no help before that"),
+        pytest.param(
+            None, Forecast("b", frozenset({"b1", "b2"}), 60.0), id="is no help if nobody knows when they leave"
+        ),
+        pytest.param(math.inf, Forecast("b", frozenset({"b1", "b2"}), 60.0), id="is never any if one of them stays"),
+    ],
+)
+def test_a_rack_that_others_have_for_themselves(leaves: float | None, expected: Forecast) -> None:
+    theirs = [Ending("a1", ONE, 5.0, holds_domain=True), Ending("a1", ONE, leaves, holds_domain=True)]
+    rest = [Ending("a1", (("cpu", 2000),), 10.0), Ending("a2", FOUR, 20.0)]
+    own = [Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
+    ask = PlanRequest(gang(2), 2, RACK, taken=frozenset({"a"}), exclusive=True)
+    assert foresee(RACKS, ask, [*theirs, *rest, *own]) == expected
+
+
+def test_a_rack_that_is_closed_though_nobody_is_there_stays_closed() -> None:
+    ask = PlanRequest(gang(1), 1, RACK, taken=frozenset({"a", "b"}))
+    assert foresee(RACKS, ask, [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 20.0)]) is None
+
+
+def test_a_tree_is_foreseen_as_soon_as_its_groups_fit_though_slots_for_all_were_free_before() -> None:
+    """Twenty racks of five nodes, two of each free: enough for all members, but for no group of four."""
+    names = [(f"r{rack:02}", f"r{rack:02}-{place}") for rack in range(20) for place in range(5)]
+    nodes = {name: node(name).cpu(4).rack(rack).value() for rack, name in names}
+    used = {name: {"cpu": 4000, "pods": 4} for name in nodes if name[-1] not in "34"}
+    parts = [PlanRequest(gang(4, pod(group).cpu(4)), 4, RACK, name=group) for group in ("x", "y")]
+    members = [replace(each, uid=f"{part.name}-{each.uid}") for part in parts for each in part.members]
+    parts = [replace(part, members=tuple(members[i * 4 : i * 4 + 4])) for i, part in enumerate(parts)]
+    ask = PlanRequest(tuple(members), 8, parts=tuple(parts), wanted=2)
+    endings = [Ending(name, FOUR, float(1 + int(name[1:3]))) for name in used]
+    found = foresee(Snapshot(nodes, used), ask, endings)
+    assert found is not None
+    assert (found.at, {name[:3] for name in found.nodes}) == (2.0, {"r00", "r01"})
 
 
 def test_a_gang_that_would_not_fit_if_all_of_them_ended_has_none() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from extender.answers import Hold, Steer
 from extender.scheduling.backfill import PATIENCE_SECONDS
+from serried.decode.preferences import EXCLUSIVE
 from serried.decode.times import write_time
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
@@ -316,6 +317,61 @@ class TestPassing:
         assert world.filter("m10", "a2", "c1") == Steer("c1")
 
 
+class TestAnExclusiveHead:
+    """Gang g wants rack a for itself, and two whole nodes of it. One has a1 for ten minutes, a3 is used in part."""
+
+    async def scene(self, world: Harness, *holding: PodGroupBuilder) -> Harness:
+        world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)])
+        began = runner("x", "a1").scheduler(SCHEDULER).in_group("o").started(wall(world)).lifetime(10 * MINUTE)
+        stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
+        await world.add(*holding, runner_job("x"), began, stays).go()
+        await world.add(self.alone("g", 2), *[each.cpu(2) for each in members(2)]).go()
+        return world
+
+    def alone(self, name: str, count: int) -> PodGroupBuilder:
+        return pod_group(name).gang(count).topology().annotation(EXCLUSIVE, "true")
+
+    async def test_is_kept_the_rack_of_one_that_ends(self, world: Harness) -> None:
+        await self.scene(world, self.alone("o", 1))
+        assert kept(world) == {"a1", "a2"}
+        assert render(verdict(world)).endswith(
+            f"2 nodes of a are kept for it, and are expected to have room at {wall(world, 600)}"
+        )
+        world.delete("x")
+        await world.go()
+        assert world.cycle().reservation.domain == "a"
+
+    @pytest.mark.parametrize(
+        ("seconds", "passes"),
+        [
+            pytest.param(595, True, id="by then a gang that wants it too has ended"),
+            pytest.param(596, False, id="a gang that wants it too would still be there"),
+        ],
+    )
+    async def test_keeps_its_whole_rack_as(self, world: Harness, seconds: int, *, passes: bool) -> None:
+        await self.scene(world)
+        await world.add(self.alone("h", 1), smalls(1)[0].lifetime(seconds)).go()
+        assert planned(world) == ({"h"} if passes else set())
+        assert passes or verdict(world, SMALL).reason is Reason.BEHIND_HEAD
+
+    async def test_lets_those_that_do_not_onto_the_rest_of_its_rack(self, world: Harness) -> None:
+        await self.scene(world)
+        await world.add(*small(1)).go()
+        assert planned(world) == {"h"}
+
+    async def test_gets_the_last_rack_that_its_namespace_may_have(self) -> None:
+        world = Harness(share_percent=50)
+        world.add(node("b1").cpu(1).rack("b"))
+        await self.scene(world)
+        await world.add(self.alone("h", 1), *smalls(1)).go()
+        assert planned(world) == set()
+        assert "gangs of namespace default have 1 of 2 domains exclusively" in render(verdict(world, SMALL))
+        world.delete("x")
+        await world.go()
+        assert planned(world) == {"g"}
+        await world.close()
+
+
 class TestItsEnd:
     async def scene(self, world: Harness) -> Harness:
         """In rack a runs a pod of which nobody knows when it ends, in rack b pods that stay."""
@@ -347,6 +403,31 @@ class TestItsEnd:
         assert kept(world) == {"a1", "a2"}
         await world.pass_time(2 * PATIENCE_SECONDS - 1)
         assert kept(world) == {"a1", "a2"}
+
+    async def test_and_elsewhere_if_what_ran_there_has_not_ended(self, world: Harness) -> None:
+        world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
+        world.add(runner_job("x"), runner("x", "a1"), runner_job("y"), runner("y", "b1"))
+        await world.add(*large(), *small()).go()
+        assert kept(world) == {"a1", "a2"}
+        await world.pass_time(PATIENCE_SECONDS)
+        world.delete("m10")
+        world.delete("m11")
+        await world.pass_time(PATIENCE_SECONDS)
+        assert kept(world) == {"b1", "b2"}
+
+    @pytest.mark.parametrize(
+        ("waves", "age"),
+        [
+            pytest.param(1, 3600, id="a pod that has run for an hour"),
+            pytest.param(9, 0, id="a new pod of a Job that has used the room for an hour"),
+        ],
+    )
+    async def test_is_taken_to_stay_longer_than_a_new_pod(self, world: Harness, waves: int, age: int) -> None:
+        world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
+        world.add(runner_job("x").size(1, waves).started(wall(world, -3600)), runner_job("y"))
+        began = runner("x", "a1").started(wall(world, -age))
+        await world.add(began, runner("y", "b1").started(wall(world)), *large()).go()
+        assert kept(world) == {"b1", "b2"}
 
     async def test_while_it_rests_another_gang_may_be_the_head(self, world: Harness) -> None:
         await self.scene(world)

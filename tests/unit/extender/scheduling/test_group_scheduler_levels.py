@@ -59,10 +59,9 @@ class TestExclusive:
         await world.add(self.alone("third"), *thirds).go()
         verdict = world.groups.states[GroupKey("default", "third")].verdict
         assert verdict is not None
-        assert (verdict.reason, verdict.detail) == (
-            Reason.NO_DOMAIN_FITS,
-            "2 more are exclusively others', the whole cluster has room for 4",
-        )
+        kept = "1 nodes of r0 are kept for it, and nobody can tell when they will have room"
+        detail = f"2 more are exclusively others', the whole cluster has room for 4, {kept}"
+        assert (verdict.reason, verdict.detail) == (Reason.NO_DOMAIN_FITS, detail)
 
     async def test_one_that_waits_takes_the_rack_of_the_one_that_ends(self, world: Harness) -> None:
         others = [pod(f"o{place}").cpu(1).scheduler(SCHEDULER).in_group("other") for place in range(2)]
