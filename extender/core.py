@@ -280,6 +280,7 @@ class Core:
         self.preemptions = Preemptions(
             Units(
                 store.pods,
+                store.nodes,
                 store.groups,
                 store.members,
                 companies,
@@ -287,6 +288,8 @@ class Core:
                 budgets=store.budgets,
                 yields=store.yields,
                 groups=self.groups,
+                profiles=store.profiles,
+                rivals=store.rivals,
                 find_refusal=refusals.find,
             ),
             self.studies,

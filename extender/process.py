@@ -86,7 +86,13 @@ class Extender:
         self.settings = settings
         self.level = level
         self._client = client
-        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level)
+        self.store = Store(
+            settings.schedulers,
+            GangJobs(settings.gang_jobs),
+            EndedMembers.KEEP_SLOTS,
+            level,
+            settings.other_profiles,
+        )
         self._inherited = kept
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         self.leadership = self._make_leadership()

@@ -58,6 +58,10 @@ def _parse_names(text: str) -> frozenset[str]:
     return names
 
 
+def _parse_profiles(text: str) -> frozenset[str]:
+    return _parse_names(text) if text else frozenset()
+
+
 def _parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
@@ -164,6 +168,7 @@ class _Shown:
 
 
 Names = Annotated[frozenset[str], PlainValidator(_parse_names), _Shown("NAME[,NAME...]")]
+Profiles = Annotated[frozenset[str], PlainValidator(_parse_profiles), _Shown("NAME[,NAME...]")]
 Callers = Annotated[frozenset[str], PlainValidator(_parse_callers), _Shown("NAME[,NAME...]")]
 ListenAddress = Annotated[Address, PlainValidator(_parse_address), _Shown("HOST:PORT")]
 OpenAddress = Annotated[Address, PlainValidator(_parse_open_address), _Shown("[HOST]:PORT")]
@@ -334,6 +339,9 @@ class ExtenderSettings(CommonSettings):
     )
     preemption_spare: SecondsOrNone = _flag(
         "0", "how long pods that have just started are spared from gangs of the next higher priority; 0: not at all"
+    )
+    other_profiles: Profiles = _flag(
+        "", "schedulerName of another profile of the same kube-scheduler, whose pods may be evicted; may be repeated"
     )
     isolated: Literal["off", "on"] = _flag("off", "set it if the scheduler asks about marked pods only")
     profiling: Literal["off", "on"] = _flag("off", "serve /debug/profile")

@@ -274,7 +274,7 @@ class Preempting:
         return not late and self._permit.find_group(cycle) is not None
 
     def _judge_plan(self, course: "_Course") -> Verdict | None:
-        """Whether the slots will do when the victims have ended, and nobody has joined those: before the first goes."""
+        """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it."""
         refusal = self._judge(course.cycle)
         if refusal is not None or course.cycle.over:
             return refusal
@@ -282,7 +282,8 @@ class Preempting:
             return _FULL
         if self._have_joined(course.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
-        return None
+        contest = self._preemptions.find_contest({self._find_home(victim) for victim in course.victims})
+        return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
     def _is_full(self, cycle: BindingCycle) -> bool:
         """Whether too few slots for the quorum would do, if all victims had ended."""

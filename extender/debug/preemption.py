@@ -47,6 +47,9 @@ class PreemptionView(View):
     protections: list[str]
     """For protection: why pods may not be evicted."""
 
+    protected: int
+    """For protection: how many pods may not be evicted; 0 where a PodDisruptionBudget does not allow so many."""
+
 
 def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | None:
     """None where nothing was looked for, or not found in time."""
@@ -62,6 +65,7 @@ def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | No
             domainsExamined=0,
             blocker=found.blocker.value,
             protections=list(found.protections),
+            protected=found.protected,
         )
     other = found.runner_up
     return PreemptionView(
@@ -73,6 +77,7 @@ def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | No
         domainsExamined=found.domains_examined,
         blocker="",
         protections=[],
+        protected=0,
     )
 
 

@@ -116,6 +116,7 @@ class SelfCheck:
         return {
             "nodes": len(store.nodes),
             "pods": len(store.pods),
+            "podsOfOtherSchedulers": store.running_elsewhere,
             "podGroups": len(store.groups),
             "workloads": len(store.workloads),
             "jobs": len(store.jobs),
@@ -169,7 +170,15 @@ _EXAMPLE = {
     "synced": True,
     "hold": {"mode": "auto", "way": "filter", "obstacle": "", "heldByFilter": 8},
     "endpointSlice": {"obstacle": ""},
-    "objects": {"nodes": 64, "pods": 512, "podGroups": 12, "workloads": 12, "jobs": 12, "reservations": 1},
+    "objects": {
+        "nodes": 64,
+        "pods": 512,
+        "podsOfOtherSchedulers": 0,
+        "podGroups": 12,
+        "workloads": 12,
+        "jobs": 12,
+        "reservations": 1,
+    },
     "certificates": {"serving": {"expires": "2026-10-30T12:00:00Z", "warning": ""}},
     "watches": {"pods": {"listed": True, "served": True, "malformed": 0, "silentSeconds": 0.3}},
 }

@@ -41,7 +41,9 @@ class Silence:
 
 def restore(capture: Capture) -> Core:
     """The core as it was when the capture was taken. Raises ValueError if the capture contradicts itself."""
-    store = Store(capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level)
+    store = Store(
+        capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level, other_profiles=capture.profiles
+    )
     client = cast("ApiClient", Nobody())
     term = Term(lambda: True)
     core = Core(

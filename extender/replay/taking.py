@@ -12,6 +12,7 @@ from typing import TypeVar
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
 from extender.scheduling.group_state import VAIN_SECONDS, GroupState
+from serried.cluster.store import is_rival
 from serried.decode.values import Codec
 from serried.model.budget import DisruptionBudget
 from serried.model.capture import Capture, GroupMemory, KeptNodes, NodeOffer, NodeRefusal, Reserved, VacantSlot
@@ -93,6 +94,7 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
         capture=Capture(
             level=level,
             schedulers=store.schedulers,
+            profiles=store.profiles,
             wall=core.wall(),
             clock=core.clock(),
             settings=Codec().writer(Options)(core.options),
@@ -192,7 +194,8 @@ def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
     told = _list_told_labels(instant.capture.budgets)
     for pod in instant.pods:
         group = instant.group_of.get(pod.uid)
-        if group is not None or pod.bound or (pod.nominated and pod.pending):
+        waits = pod.pending and (bool(pod.nominated) or is_rival(pod, instant.capture.profiles))
+        if group is not None or pod.bound or waits:
             yield _strip_pod(pod, group, told.get(pod.namespace))
 
 

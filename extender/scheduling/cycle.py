@@ -81,6 +81,9 @@ class BindingCycle:
     eviction_sent: bool = False
     """Whether one of the others may have been told to end: what was said until then can be taken back."""
 
+    cleared: dict[str, Slot] = field(default_factory=dict)
+    """The slots for whose room the others end, as they were when the first one was told to, by the member's UID."""
+
     freed_slots: list[Slot] = field(default_factory=list)
     """The slots of members that were deleted after the first eviction: whoever comes in their place gets them."""
 
@@ -318,6 +321,7 @@ class BindingCycle:
     def note_eviction_sent(self) -> None:
         """One of the others is told to end, or was by an earlier term: if the gang is given up now, it was in vain."""
         self.eviction_sent = True
+        self.cleared = dict(self.reservation.slots)
 
     def free_slot(self, slot: Slot, now: float) -> None:
         """A member is gone for which others have ended: its slot waits for another one."""

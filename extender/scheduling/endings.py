@@ -13,6 +13,7 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.backoff import Backoff
 from serried.model.plan import PlanRequest
+from serried.model.resources import Resources, add, count_slots
 from serried.model.verdict import Reason, Verdict
 from serried.plan.backoff import backoff
 
@@ -100,6 +101,7 @@ class CycleEndings:
         gang = self._groups.states[cycle.reservation.group]
         gang.failed_preemptions = 0
         gang.preemption = None
+        gang.taken.clear()
         gang.attempts = 0 if cycle.bound else gang.attempts + 1
         gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
@@ -135,6 +137,30 @@ class CycleEndings:
                 gang.refuse(pod.shape, slot.node, self._store.nodes)
                 gang.note_vain(pod.shape, slot.node, now, self._store.nodes)
         gang.prolong_refusals(now + pause + PREEMPTION_EXCLUSION_SECONDS)
+        for node, uids in self._find_taken(cycle).items():
+            gang.note_taken(node, uids, self._store.nodes)
+
+    def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
+        """By node, the pods of other schedulers that run where victims of a cycle have ended, and its slots do not fit.
+
+        They are the slots that were planned when the first one was told to end; they have been given back by now.
+        """
+        pods = self._store.pods
+        ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
+        wanted: dict[str, Resources] = {}
+        for uid, slot in cycle.cleared.items():
+            if uid in pods and slot.node not in ending:
+                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(pods[uid].shape.requests))
+        full = {name for name, request in wanted.items() if not self._has_room(name, request)}
+        found: dict[str, set[str]] = {}
+        for pod in pods.values() if full else ():
+            if pod.node in full and pod.bound and pod.scheduler not in self._store.profiles:
+                found.setdefault(pod.node, set()).add(pod.uid)
+        return {name: frozenset(uids) for name, uids in found.items()}
+
+    def _has_room(self, name: str, request: Resources) -> bool:
+        node, used = self._store.nodes.get(name), self._store.occupancy.used.get(name, {})
+        return node is None or count_slots(node.allocatable, used, request) > 0
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting

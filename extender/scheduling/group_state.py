@@ -133,6 +133,12 @@ class GroupState:
     vain: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
     """As ``refusals``, of nodes refused after others had ended for it: nobody else is to end there for it."""
 
+    taken: dict[str, tuple[frozenset[str], Node | None]] = field(default_factory=dict)
+    """By node, the pods of other schedulers that have come where others had ended for it, as UIDs.
+
+    As long as all of them run there, and the node is as it was, nobody else is to end there for it.
+    """
+
     disrupted: set[str] = field(default_factory=set)
     """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
 
@@ -227,6 +233,19 @@ class GroupState:
             return frozenset()
         shapes = {pod.shape for pod in pods}
         return frozenset(node for shape, node in self.vain if shape in shapes)
+
+    def note_taken(self, node: str, uids: frozenset[str], nodes: Mapping[str, Node]) -> None:
+        """Others have ended on this node for it, and these pods have got the room."""
+        self.taken[node] = (uids, nodes.get(node))
+
+    def find_taken(self, running: Mapping[str, Pod], nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes on which the room is still taken; drops the others. ``running`` are all pods, by UID."""
+        self.taken = {
+            name: (uids, seen)
+            for name, (uids, seen) in self.taken.items()
+            if nodes.get(name) is seen and all(uid in running and running[uid].bound for uid in uids)
+        }
+        return frozenset(self.taken)
 
 
 def _drop_void(

@@ -7,7 +7,7 @@ victims (`extender.binding.preempting`).
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -92,12 +92,15 @@ class Search:
     freed: Freed = ()
     """How often room had been freed when it was refused."""
 
+    taken: int = 0
+    """On how many nodes pods of other schedulers have the room that was made for it: nobody else is to end there."""
+
     finding: str = ""
     """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
 
     def tell(self) -> Verdict:
         """The refusal, and what was found."""
-        return replace(self.refusal, detail=_join(self.refusal.detail, self.finding))
+        return replace(self.refusal, detail=_join(self.refusal.detail, self.finding, _describe_taken(self.taken)))
 
 
 class Decision(NamedTuple):
@@ -158,17 +161,18 @@ class Preemptions:
     # --- searching ---------------------------------------------------------------------------------------------
 
     def consider(
-        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float
+        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float, taken: int
     ) -> Decision | Verdict:
         """Who goes for a gang that was just refused; else what is said of it.
 
-        ``opens_in`` is in how many seconds it may try a wider level: nobody goes for a preference.
+        ``opens_in`` is in how many seconds it may try a wider level: nobody goes for a preference. ``taken`` is of how
+        many nodes ``ask`` keeps off because others have ended there in vain.
         """
         group = waiting.group
         now = self._clock()
         self._searches.pop(group, None)
         freed, last = self._snapshots.count_freed(), self._refused.get(group)
-        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed)
+        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
         if self._mode is Mode.OFF:
             return refusal
         if now < gang.no_preemption_before:
@@ -181,7 +185,7 @@ class Preemptions:
             self._vain.note(group, 0.0, freed)
             return refusal
         self._searches[group] = search
-        return self.go_on(gang, group) or refusal
+        return self.go_on(gang, group) or search.tell()
 
     def go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
         """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
@@ -384,6 +388,10 @@ class Preemptions:
             # No room has to be freed for another answer: time alone changes it.
             gang.retry_at = min(gang.retry_at, now + max(REFUSAL_SECONDS, pause))
 
+    def find_contest(self, nodes: Iterable[str]) -> str:
+        """Why those who run on these nodes must not go now that they may have been chosen, a phrase; "" if they may."""
+        return self._units.find_contest(nodes)
+
     # --- failures ----------------------------------------------------------------------------------------------
 
     def note_refused(self, group: GroupKey, refused: Mapping[str, str]) -> None:
@@ -418,8 +426,14 @@ def _explain(found: Preemption | NoVictims | None) -> str:
         return f"it would fit without {describe_victims(found.victims)}" if found.victims else ""
     where = f" of {found.domain}" if found.domain else ""
     if found.blocker is Blocker.PROTECTION:
-        return f"preemption would help, but pods{where} may not be evicted: {', '.join(found.protections)}"
+        count = "1 pod" if found.protected == 1 else f"{found.protected} pods" if found.protected else "pods"
+        return f"preemption would help, but {count}{where} may not be evicted: {', '.join(found.protections)}"
     return ""  # of lower priority there is not enough: nothing that whoever waits could change
+
+
+def _describe_taken(nodes: int) -> str:
+    what = "pods of another scheduler have the room that others left for it, so nobody else goes there"
+    return f"on {nodes} nodes {what}" if nodes else ""
 
 
 def describe_victims(units: Collection[Unit]) -> str:

@@ -14,9 +14,11 @@ from serried.cluster.yields import Yields
 from serried.decode.budgets import counts, is_asked
 from serried.model.budget import DisruptionBudget
 from serried.model.group import GroupKey, GroupKind, Key, PodGroup
-from serried.model.pod import Pod
+from serried.model.node import Node
+from serried.model.pod import Pod, Shape
 from serried.model.tree import Branch, Leaf, Tree, find_whole
-from serried.model.victim import Allowances, Spare, Unit
+from serried.model.victim import STAYING_OWNERS, Allowances, Spare, Unit
+from serried.plan.fit import slots
 from serried.plan.steps import Work
 
 _PODS_PER_STEP = 200
@@ -30,7 +32,16 @@ _BUDGETS_PER_POD = 5
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
 """How far a gang may be that gives its slots to one of higher priority."""
 
-_STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
+_SHAPES_PER_POD = 5
+"""Of how many shapes a node may be asked in the time that a pod takes to look at."""
+
+_MAX_RIVALS = 64
+"""Of more different shapes one fits anywhere, as far as anybody asks: whoever wants to can make any number of them."""
+
+_FOREIGN = "another scheduler serves them, and would take the room"
+"""kube-scheduler keeps room for who is nominated from the pods of its own profiles only."""
+
+_CONTESTED = "pods of another scheduler wait for room, and would take theirs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +53,16 @@ class Running:
 
 
 class Units:
-    """Reads units off the Store. ``budget_refusal`` says why the API server would not evict a pod, "" if it would."""
+    """Reads units off the Store. ``find_refusal`` says why the API server would not evict a pod, "" if it would.
+
+    ``profiles`` are the schedulerNames of our kube-scheduler (`Store.profiles`), ``rivals`` the shapes of the pods for
+    which others wait for room (`Store.rivals`).
+    """
 
     def __init__(
         self,
         pods: Mapping[str, Pod],
+        nodes: Mapping[str, Node],
         store_groups: Mapping[GroupKey, PodGroup],
         members: Members,
         companies: Companies,
@@ -55,9 +71,12 @@ class Units:
         budgets: Mapping[Key, DisruptionBudget],
         yields: Yields,
         groups: Groups,
+        profiles: Collection[str],
+        rivals: Collection[Shape],
         find_refusal: Callable[[str], str],
     ) -> None:
         self._pods = pods
+        self._nodes = nodes
         self._groups = store_groups
         self._members = members
         self._companies = companies
@@ -65,6 +84,8 @@ class Units:
         self._budgets = budgets
         self._yields = yields
         self._states = groups
+        self._profiles = profiles
+        self._rivals = rivals
         self._find_refusal = find_refusal
 
     def list_running(self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset()) -> Work[Running]:
@@ -76,8 +97,10 @@ class Units:
         """
         pods = list(self._pods.values())
         away = self._yields.uids | gone if gone else self._yields.uids
+        rivals = tuple(self._rivals)
         units = yield from self._list_planned(preemptor, away)
-        listing = _Listing(units, find_exclusive_key(self._groups.get(preemptor)), self._budgets.values(), away)
+        alone_in = find_exclusive_key(self._groups.get(preemptor))
+        listing = _Listing(units, alone_in, self._budgets.values(), away, rivals)
         for pod in pods:
             if listing.step.spend(1):
                 yield
@@ -106,6 +129,7 @@ class Units:
                 return  # since the first step all of it was deleted, or is to end for others
         priority = listing.priorities[group.key] if group is not None else None
         budgets, doubly_guarded = yield from listing.find_budgets(together)
+        protection = self._find_protection(together) or (yield from self._seek_contest(listing, together))
         unit = Unit(
             together,
             pod.priority if priority is None else priority,
@@ -114,7 +138,7 @@ class Units:
             gang=self._name_gang(group, pod, company),
             holds_domain=listing.alone_in is not None and find_exclusive_key(group) == listing.alone_in,
             together=company is not None,
-            protection=self._find_protection(together),
+            protection=protection,
         )
         listing.units.append(unit)
 
@@ -184,8 +208,10 @@ class Units:
         return next((found for pod in pods if (found := self._find_own_protection(pod))), "")
 
     def _find_own_protection(self, pod: Pod) -> str:
-        if pod.owner is not None and pod.owner.kind in _STAYING_OWNERS:
-            return _STAYING_OWNERS[pod.owner.kind]
+        if pod.owner is not None and pod.owner.kind in STAYING_OWNERS:
+            return STAYING_OWNERS[pod.owner.kind]
+        if pod.scheduler not in self._profiles:
+            return _FOREIGN
         return self._find_refusal(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
 
     def _find_commit(self, key: GroupKey | None) -> str:
@@ -193,6 +219,26 @@ class Units:
         if state is None or state.cycle is None or not state.cycle.reservation.committed:
             return ""
         return "its gang is just being bound"
+
+    def find_contest(self, nodes: Iterable[str]) -> str:
+        """Why room on one of these nodes would not be a gang's once pods of ours leave it, a phrase; "" if it would."""
+        return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
+
+    def _seek_contest(self, listing: "_Listing", pods: Iterable[Pod]) -> Work[str]:
+        """The same of the nodes of pods, each of which is asked about once."""
+        for name in {pod.node for pod in pods} if listing.rivals else ():
+            if name not in listing.contested:
+                if listing.step.spend(min(len(listing.rivals), _MAX_RIVALS) // _SHAPES_PER_POD):
+                    yield
+                listing.contested[name] = self._is_contested(name, listing.rivals)
+            if listing.contested[name]:
+                return _CONTESTED
+        return ""
+
+    def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
+        """Whether one of these shapes would fit on a node that is empty."""
+        node = self._nodes.get(name)
+        return node is not None and (len(rivals) > _MAX_RIVALS or any(slots(shape, node, None) for shape in rivals))
 
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
@@ -227,15 +273,24 @@ class _Step:
 class _Listing:
     """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
 
-    ``away`` are the UIDs of those that end anyway.
+    ``away`` are the UIDs of those that end anyway, ``rivals`` the shapes of those that other schedulers place.
     """
 
     def __init__(
-        self, units: list[Unit], alone_in: str | None, budgets: Collection[DisruptionBudget], away: AbstractSet[str]
+        self,
+        units: list[Unit],
+        alone_in: str | None,
+        budgets: Collection[DisruptionBudget],
+        away: AbstractSet[str],
+        rivals: Collection[Shape],
     ) -> None:
         self.units = units
         self.alone_in = alone_in
         self.away = away
+        self.rivals = rivals
+        self.contested: dict[str, bool] = {}
+        """By node: whether one of the rivals could go there, as far as was asked."""
+
         self.step = _Step()
         self.gangs: dict[GroupKey, Spare] = {}
 

@@ -168,6 +168,8 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield make_table((f"WOULD HAVE TO GO IN {where}",), rows)
         return
     said = "; ".join(preemption["protections"])
+    if preemption.get("protected"):
+        said = f"{preemption['protected']} pods: {said}"
     yield f"No eviction would help: in {where}, {preemption['blocker']} is in the way{f' ({said})' if said else ''}."
 
 

@@ -33,8 +33,9 @@ from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
 from serried.model.level import NATIVE, ApiLevel
 from serried.model.node import Node
 from serried.model.parent import JOB, REPLICA, OwnerKey, Parent, owner_key_of
-from serried.model.pod import Link, Phase, Pod
-from serried.model.priority import PriorityClass
+from serried.model.pod import Link, Phase, Pod, Shape
+from serried.model.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.model.victim import STAYING_OWNERS
 from serried.model.volume import Volume, VolumeClaim
 from serried.plan.capacity import Capacity
 
@@ -67,8 +68,14 @@ class Store:
         gang_jobs: GangJobs = GangJobs.BY_SHAPE,
         ended: EndedMembers = EndedMembers.FREE_SLOTS,
         level: ApiLevel = NATIVE,
+        other_profiles: Collection[str] = (),
     ) -> None:
         self.schedulers = frozenset(schedulers)
+        self.profiles = self.schedulers | frozenset(other_profiles)
+        """The schedulerNames of our kube-scheduler: it keeps all their pods off room that one of them is nominated to.
+
+        It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
+        """
         self.level = level
         self._ended = ended
 
@@ -95,6 +102,12 @@ class Store:
 
         self.running_priorities: Counter[int] = Counter()
         """How many bound pods there are of each priority."""
+
+        self.running_elsewhere = 0
+        """How many bound pods other schedulers serve, but for those that are nobody's victims anyway."""
+
+        self.rivals: Counter[Shape] = Counter()
+        """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
 
         # What decides on the shape of a pod beside the pod itself.
         self.volumes = Volumes()
@@ -203,7 +216,7 @@ class Store:
         if old is not None and old.bound and pod.phase is Phase.FAILED:
             self._vacate(replace(old, disruption=pod.disruption, disrupted=pod.disrupted), pod.refusal)
         self._claim(pod)
-        self._count_priority(old, pod)
+        self._count_running(old, pod)
         if pod.bound:
             self.vacancies.fill(pod.uid, pod.node)
         elif not pod.pending:
@@ -227,7 +240,7 @@ class Store:
             return
         if pod.bound:
             self._vacate(pod)
-        self._count_priority(pod, None)
+        self._count_running(pod, None)
         self.vacancies.forget_replacement(uid)
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
@@ -247,13 +260,26 @@ class Store:
         if group is not None and group.policy.is_gang and pod.scheduler in self.schedulers:
             self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
 
-    def _count_priority(self, old: Pod | None, new: Pod | None) -> None:
+    def _count_running(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.bound:
             self.running_priorities[new.priority] += 1
         if old is not None and old.bound:
             self.running_priorities[old.priority] -= 1
             if not self.running_priorities[old.priority]:
                 del self.running_priorities[old.priority]
+        self.running_elsewhere += self._runs_elsewhere(new) - self._runs_elsewhere(old)
+        if new is not None and is_rival(new, self.profiles):
+            self.rivals[new.shape] += 1
+        if old is not None and is_rival(old, self.profiles):
+            self.rivals[old.shape] -= 1
+            if not self.rivals[old.shape]:
+                del self.rivals[old.shape]
+
+    def _runs_elsewhere(self, pod: Pod | None) -> bool:
+        if pod is None or not pod.bound or pod.scheduler in self.profiles:
+            return False
+        stays = pod.owner is not None and pod.owner.kind in STAYING_OWNERS
+        return not stays and pod.priority <= HIGHEST_GROUP_PRIORITY
 
     def _claim(self, pod: Pod) -> None:
         if pod.bound:
@@ -515,3 +541,12 @@ def _job_facts(job: Job) -> tuple[object, ...]:
 
 def _progress(job: Job) -> tuple[object, ...]:
     return job.completed, job.given_up, job.suspended, job.ending
+
+
+def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
+    """Whether a scheduler that has none of these profiles waits for room for a pod, and would give it what ours leave.
+
+    One that its scheduler has not tried yet is none: it may have no scheduler at all.
+    """
+    foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles
+    return foreign and (not pod.objection or pod.wants_room)

@@ -144,5 +144,8 @@ class Capture:
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
 
+    profiles: frozenset[str] = frozenset()
+    """The schedulerNames of the same kube-scheduler, with those of ours."""
+
     group: GroupKey | None = None
     """The group whose decision is asked about; None if no one was chosen."""

@@ -10,6 +10,9 @@ from serried.model.plan import Plan
 from serried.model.pod import Pod
 from serried.model.verdict import Verdict
 
+STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
+"""Whose pods are never evicted, by the kind of their owner, and why, a phrase."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
@@ -177,3 +180,6 @@ class NoVictims:
 
     protections: tuple[str, ...] = ()
     """For PROTECTION: why pods of that domain may not be evicted, without repeats."""
+
+    protected: int = 0
+    """For PROTECTION: how many pods of lower priority may not be evicted there; 0 if it is the number that counts."""

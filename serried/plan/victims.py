@@ -11,7 +11,17 @@ from itertools import islice
 
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason
-from serried.model.victim import TOO_MANY, Allowances, Alternative, Blocker, Cost, NoVictims, Preemption, Unit
+from serried.model.victim import (
+    TOO_MANY,
+    Allowances,
+    Alternative,
+    Blocker,
+    Cost,
+    NoVictims,
+    Preemption,
+    Unit,
+    count_pods,
+)
 from serried.plan.capacity import Capacity, Domain
 from serried.plan.clearing import SlotClearing
 from serried.plan.damage import measure_cost
@@ -215,10 +225,14 @@ class _Search:
                 return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=(TOO_MANY,))
         found = yield from self._remove_more(0, self._protected)
         if found is not None:
-            phrases = {unit.protection for unit in self._protected if found.domain in self._survey.find_homes(unit)}
+            here = [unit for unit in self._protected if found.domain in self._survey.find_homes(unit)]
+            phrases = {unit.protection for unit in here}
             if self._survey.exceeds(found):
                 phrases.add(TOO_MANY)
-            return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)))
+            count = count_pods(here)
+            return NoVictims(
+                verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)), protected=count
+            )
         for priority in sorted(self._higher):
             found = yield from self._remove_more(priority, self._higher[priority])
             if found is not None:

@@ -86,21 +86,34 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budgets", "cpu", "said"),
+    ("budgets", "scheduler", "cpu", "said"),
     [
         pytest.param(
             [budget("web").selecting(app="web")],
+            SCHEDULER,
             1,
             "No eviction would help: in the cluster, protection is in the way"
             " (their PodDisruptionBudgets do not allow it).",
             id="a budget",
         ),
-        pytest.param([], 4, "No eviction would help: in the cluster, room is in the way.", id="the size of the nodes"),
+        pytest.param(
+            [],
+            "default-scheduler",
+            1,
+            "No eviction would help: in the cluster, protection is in the way"
+            " (2 pods: another scheduler serves them, and would take the room).",
+            id="another scheduler",
+        ),
+        pytest.param(
+            [], SCHEDULER, 4, "No eviction would help: in the cluster, room is in the way.", id="the size of the nodes"
+        ),
     ],
 )
-async def test_what_is_in_the_way_of_evictions_is_named(budgets: list[BudgetBuilder], cpu: int, said: str) -> None:
+async def test_what_is_in_the_way_of_evictions_is_named(
+    budgets: list[BudgetBuilder], scheduler: str, cpu: int, said: str
+) -> None:
     world = make_world()
-    web = [pod(f"web-{host}").cpu(2).on(host).label("app", "web") for host in ("n1", "n2")]
+    web = [pod(f"web-{host}").cpu(2).on(host).label("app", "web").scheduler(scheduler) for host in ("n1", "n2")]
     coming = [each.cpu(cpu).priority(1000) for each in members(2)]
     await world.add(*small_nodes(2), *web, *budgets, gang(2).priority(1000), *coming).go()
     async with (

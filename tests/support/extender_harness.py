@@ -150,10 +150,11 @@ class Harness:
         plain: PlainRule = PlainRule.PASS,
         heard: RecordingMetrics | None = None,
         share_percent: int = 100,
+        other_profiles: tuple[str, ...] = (),
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
         client = self.api.client(lambda: self.term.holds_lease())  # noqa: PLW0108 - tests exchange it
-        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
+        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level, other_profiles=other_profiles)
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
         self.core = Core(
@@ -215,12 +216,17 @@ class Harness:
                 case DeviceClassBuilder():
                     self.store.put_device_class(builder.value())
                 case PodBuilder():
-                    value = builder.value()
-                    self.api.pods[Key(value.namespace, value.name)] = builder.raw()
-                    self.store.put_pod(value)
+                    self._add_pod(builder)
                 case _:
                     raise TypeError(type(builder))
         return self
+
+    def _add_pod(self, builder: PodBuilder) -> None:
+        """Whoever names no scheduler is served by ours: so it is where Serried serves the cluster's own."""
+        served = builder if "schedulerName" in builder.raw()["spec"] else builder.scheduler(SCHEDULER)
+        value = served.value()
+        self.api.pods[Key(value.namespace, value.name)] = served.raw()
+        self.store.put_pod(value)
 
     def delete(self, name: str) -> None:
         """A pod is gone, and the watch has said so."""

@@ -203,7 +203,8 @@ function preemptionOf(detail) {
 
 // As `serried explain` says it.
 function obstacleOf(found) {
-  const said = found.protections.length ? ` (${found.protections.join("; ")})` : "";
+  const count = found.protected ? `${found.protected} pods: ` : "";
+  const said = found.protections.length ? ` (${count}${found.protections.join("; ")})` : "";
   return `No eviction would help: in ${found.domain || "the cluster"}, ${found.blocker} is in the way${said}.`;
 }
 

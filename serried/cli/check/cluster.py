@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from serried.cli.check.findings import Area, Finding, Severity
 from serried.cli.check.observed import Observed
+from serried.decode.fields import read_int, read_map
 from serried.model.level import FALLBACK
 
 POLICIES = {
@@ -51,8 +52,9 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 
 
 def check_cluster(seen: Observed) -> Iterator[Finding]:
-    """Versions that do not go together, and autoscalers that do not see every member."""
+    """Versions that do not go together, autoscalers that do not see every member, and pods that are no victims."""
     yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version))
+    yield from _check_victims(seen)
     gated = seen.flags.get("hold") == "gate" or (
         seen.flags.get("hold") == "auto" and _GATE_POLICY in (seen.policies or ())
     )
@@ -73,6 +75,21 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
             "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes",
             "run the extender with --hold=filter",
         )
+
+
+def _check_victims(seen: Observed) -> Iterator[Finding]:
+    """Pods that are evicted for no gang, whatever their priority."""
+    selfcheck = seen.selfcheck or {}
+    count = read_int(read_map(selfcheck, "objects"), "podsOfOtherSchedulers")
+    if not count or seen.flags.get("preemption") != "on":
+        return
+    names = ", ".join(selfcheck.get("schedulers", ()))
+    what = (
+        f"{count} pods that run are not of {names}: none of them is evicted for a gang, whatever its priority, because "
+        "their own scheduler would take the room first (docs/preemption.md)"
+    )
+    fix = "give pods that are to make room schedulerName: serried, or install overlays/control-plane"
+    yield Finding(Severity.WARNING, Area.CLUSTER, "pods of other schedulers", what, fix)
 
 
 def _check_versions(server: int | None, scheduler: int | None) -> Iterator[Finding]:

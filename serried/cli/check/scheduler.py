@@ -160,11 +160,25 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
     for name in sorted(ours - there):
         what = f"no profile is called {name} (--scheduler-name), so nobody schedules the pods that name it"
         yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
+    yield from _check_other_profiles(seen, config, there - ours)
     for profile in _list_foreign(config.profiles, ours):
         what = f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching"
         if not all(entry.managed for entry in config.entries):
             what += ", and wait for Serried's answers although none of them is a gang's"
         yield _warning(config, "profiles", what, f"run {profile.scheduler} as a kube-scheduler of its own")
+
+
+def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
+    """Whose pods may be evicted for a gang: those of this kube-scheduler, which keeps the room for the gang then."""
+    if seen.flags.get("preemption") != "on":
+        return
+    told = set(filter(None, seen.flags.get("other-profiles", "").split(",")))
+    for name in sorted(told - others):
+        what = f"no profile is called {name} (--other-profiles): another scheduler takes the room of its pods that go"
+        yield _error(config, "profiles", what, f"run the extender without --other-profiles={name}")
+    for name in sorted(others - told):
+        what = f"pods of {name} are evicted for no gang: --other-profiles does not name it"
+        yield _warning(config, "profiles", what, f"run the extender with --other-profiles={name}")
 
 
 def _list_foreign(profiles: tuple[Profile, ...], ours: set[str]) -> list[Profile]:

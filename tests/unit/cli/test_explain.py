@@ -142,6 +142,11 @@ def test_members_that_wait_stand_before_those_that_run(proxy: PodProxy, run: Run
             ["No eviction would help: in the cluster, protection is in the way (kube-system/p is protected)."],
             id="nobody whose end would help",
         ),
+        pytest.param(
+            {"domain": "", "victims": [], "blocker": "protection", "protections": ["they stay"], "protected": 12},
+            ["protection is in the way (12 pods: they stay)."],
+            id="how many of them may not go",
+        ),
     ],
 )
 def test_a_search_for_victims_is_told(proxy: PodProxy, run: Run, preemption: dict[str, Any], said: list[str]) -> None:

@@ -130,13 +130,14 @@ class TestFilter:
         assert planned.filter("m0") == Hold()
 
 
+ELSEWHERE = pod("p").scheduler("default-scheduler")
 OTHERS = [
-    pytest.param(pod("p").in_group("g"), id="by the field"),
-    pytest.param(pod("p").labelled_group("g"), id="by our label"),
-    pytest.param(pod("p").in_compatible_group("g"), id="by the label of scheduler-plugins"),
-    pytest.param(pod("p").of_job("j", 0), id="by its Job"),
-    pytest.param(pod("p").of_replica("s", 0), id="by its LeaderWorkerSet"),
-    pytest.param(pod("p").of_job_set("s", "r"), id="by its JobSet"),
+    pytest.param(ELSEWHERE.in_group("g"), id="by the field"),
+    pytest.param(ELSEWHERE.labelled_group("g"), id="by our label"),
+    pytest.param(ELSEWHERE.in_compatible_group("g"), id="by the label of scheduler-plugins"),
+    pytest.param(ELSEWHERE.of_job("j", 0), id="by its Job"),
+    pytest.param(ELSEWHERE.of_replica("s", 0), id="by its LeaderWorkerSet"),
+    pytest.param(ELSEWHERE.of_job_set("s", "r"), id="by its JobSet"),
 ]
 
 

@@ -394,6 +394,27 @@ MISTAKES = [
         id="gates beside native gang scheduling",
     ),
     pytest.param(
+        lambda seen: replace(
+            seen,
+            selfcheck={
+                **(seen.selfcheck or {}),
+                "schedulers": ["serried"],
+                "objects": {"podsOfOtherSchedulers": 12},
+            },
+        ),
+        WARNING,
+        "12 pods that run are not of serried: none of them is evicted for a gang",
+        "schedulerName: serried",
+        id="pods of another scheduler",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, flags={**seen.flags, "other-profiles": "batch"}),
+        ERROR,
+        "no profile is called batch (--other-profiles): another scheduler takes the room",
+        "without --other-profiles=batch",
+        id="another profile that is none of this scheduler",
+    ),
+    pytest.param(
         lambda seen: replace(seen, server_version="v1.34.2", scheduler_version=""),
         ERROR,
         "1.34 has not what Serried needs",

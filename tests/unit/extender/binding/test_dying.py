@@ -9,7 +9,7 @@ import pytest
 from extender.answers import Steer
 from serried.model.group import Key
 from tests.support.builders import pod
-from tests.support.extender_harness import Harness, gang, members, small_nodes
+from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import Call, FakeApi
 
 HIGH = 100
@@ -56,7 +56,7 @@ async def run(world: Harness) -> None:
 def fill(api: FakeApi) -> None:
     """Three nodes are taken, and a gang of higher priority wants two; the third pod is of equal priority."""
     for name, node, priority in (("low1", "n1", 0), ("low2", "n2", 0), ("equal", "n3", HIGH)):
-        api.pods[Key("default", name)] = pod(name).cpu(2).on(node).priority(priority).raw()
+        api.pods[Key("default", name)] = pod(name).cpu(2).on(node).priority(priority).scheduler(SCHEDULER).raw()
     for member in members(2):
         api.pods[Key("default", member.value().name)] = member.cpu(2).priority(HIGH).raw()
 

@@ -28,6 +28,7 @@ def read_units(world: Harness) -> Units:
     store = world.store
     return Units(
         store.pods,
+        store.nodes,
         store.groups,
         store.members,
         Companies(store.pods, store.groups, store.members),
@@ -35,6 +36,8 @@ def read_units(world: Harness) -> Units:
         budgets=store.budgets,
         yields=store.yields,
         groups=world.groups,
+        profiles=store.profiles,
+        rivals=store.rivals,
         find_refusal=Refusals(lambda: 0.0).find,
     )
 
