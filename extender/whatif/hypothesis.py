@@ -226,7 +226,8 @@ class Hypothesis:
         if group.preference.exclusive:
             taken |= {domain for other, domain in self._taken if other.topology_key == group.topology_key}
         spent = self._core.exclusive_shares.find_spent(group, self._gone.keys())
-        return replace(request, taken=taken if spent is None else spent.domains, group_priority=priority)
+        request = replace(request, taken=taken if spent is None else spent.domains, group_priority=priority)
+        return replace(request, exclusive=group.preference.exclusive and spent is None)
 
     def _judge_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """The verdict of a gang of which nobody waits: no other place is looked for members that would be gone."""

@@ -8,10 +8,11 @@ import pytest
 
 from extender.whatif.hypothesis import Changes, Hypothesis
 from extender.whatif.newcomers import find_existing
+from serried.decode.preferences import EXCLUSIVE
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, render
 from serried.plan.steps import Haste, finish
-from tests.support.builders import pod, pod_group
+from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 
@@ -84,5 +85,20 @@ async def test_a_gang_that_is_refused_names_the_first_of_the_moment_when_it_was_
         next(work)
     change(world)
     (found,) = finish(work)
+    assert found.verdict is not None
+    assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
+
+
+async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for_which_it_is_kept(
+    world: Harness,
+) -> None:
+    """One node of rack a is full, another one is not needed: whoever took that would have the rack for itself."""
+    alone = [pod_group(name).topology().annotation(EXCLUSIVE, "true") for name in ("g", "h")]
+    world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)], pod("x").cpu(2).on("a1"))
+    stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
+    await world.add(stays, alone[0].gang(2), *[each.cpu(2) for each in members(2)]).go()
+    world.add(alone[1].gang(1), *[each.in_group("h") for each in members(1, 10)])
+    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
     assert found.verdict is not None
     assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
