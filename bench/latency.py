@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ClusterError, ApiError, AnswerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    about = {"date": options.date, "machine": describe_machine(), "nodes": options.nodes}
+    about = {"date": options.date, "machine": describe_machine(), "note": options.note, "nodes": options.nodes}
     result = about | {"noise_before": round(noise, 2)}
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--nodes", type=int, default=5000)
     add("--calls", type=int, default=2000, help="measured calls of each case")
+    add("--note", default="", help="what a reader of the result has to know of the machine")
     add("--name", default="latency", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
