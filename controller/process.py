@@ -138,7 +138,7 @@ class Controller:
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
         # The extender reads these notes; here they would only grow.
-        self.store.touched.groups.clear()
+        self.store.touched.clear_groups()
         self.store.touched.orphans.clear()
 
     def _report_malformed(self, malformed: Malformed, about: Mapping[str, str]) -> None:

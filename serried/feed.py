@@ -361,7 +361,7 @@ def _list_absent(level: ApiLevel) -> set[Kind]:
 
 
 def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
-    read_pod = partial(decode_pod, apis=level.read)
+    read_pod = partial(decode_pod, apis=level.read, rule=level.resize_rule)
     return {
         **_group_channels(store, level),
         Kind.NODES: Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),

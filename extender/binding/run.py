@@ -26,7 +26,6 @@ from extender.scheduling.cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Effect, Outbox, StartCycle
 from extender.scheduling.endings import CycleEndings
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.member import MemberStage
 from extender.scheduling.moves import Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal
 from extender.scheduling.tending import CycleTending
@@ -268,9 +267,9 @@ class CycleRunner:
         reservation = cycle.reservation
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
-        if cycle.quorum_at_bind():
+        if cycle.quorum_at_bind() or self._clock() <= self._deadline(cycle):
             return None
-        self._activity.count_idle(cycle)
+        self._activity.count_idle(cycle)  # which puts the deadline off, by a look at every member
         late = self._clock() > self._deadline(cycle)
         if late and not self._moves.leave_out(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
@@ -433,23 +432,22 @@ class CycleRunner:
                 self._endings.leave(cycle)
                 self.carry_out()
                 return
-            waiting = cycle.reservation.slots.keys() - cycle.bound
             idle = self._clock() - cycle.progressed > self._idle
-            if (idle or not waiting) and not self._unseen(cycle):
+            if (idle or cycle.is_done()) and not cycle.has_unseen(self._is_pending):
                 self._endings.finish(cycle)
                 self.carry_out()
                 return
-            for uid in waiting & cycle.at_bind:
-                if cycle.member(uid).stage is not MemberStage.SENDING:
+            for uid in list(cycle.calling):
+                if uid in cycle.reservation.slots:
                     cycle.start_sending(uid)
                     self._effects.spawn(self.bind_surplus(cycle, uid))
             await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, cycle.progressed + self._idle))
 
-    def _unseen(self, cycle: BindingCycle) -> bool:
+    def _is_pending(self, uid: str) -> bool:
         # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it
         # would be planned a second time.
-        pods = (self._store.pods.get(uid) for uid in cycle.bound)
-        return any(pod is not None and pod.pending for pod in pods)
+        pod = self._store.pods.get(uid)
+        return pod is not None and pod.pending
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
         """Bind a member that needs no quorum and is SENDING; its call gets the answer, good or bad."""

@@ -69,7 +69,7 @@ def restore(capture: Capture) -> Core:
         _remember(core, memory)
     if capture.kept is not None:
         core.queue.backfill.head = _restore_head(capture.kept)
-    store.touched.take_groups()
+    store.touched.clear_groups()
     store.touched.take_orphans()
     core.queue.take_woken()
     finish(core.queue.review())

@@ -1,6 +1,6 @@
 """Signs of work of kube-scheduler: while it works through its queue, nobody can tell when it comes to a member."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.member import Member, MemberStage
@@ -54,9 +54,11 @@ class SchedulerActivity:
             return bool(refused)
         return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
-    def find_refused(self, cycle: BindingCycle) -> frozenset[str]:
-        """The members that the scheduler has tried in vain, though each has a slot; UIDs."""
-        return frozenset(uid for uid, member in cycle.list_members() if self._was_refused(cycle, uid, member))
+    def find_refused(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
+        """The members that the scheduler has tried in vain, though each has a slot; UIDs, of these if any are named."""
+        slots = cycle.reservation.slots
+        uids = slots if among is None else [uid for uid in among if uid in slots]
+        return frozenset(uid for uid in uids if self._was_refused(cycle, uid, cycle.member(uid)))
 
     def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
         pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)

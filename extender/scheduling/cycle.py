@@ -18,12 +18,13 @@ one task that drives the cycle wakes and decides. Nothing here awaits, so no two
 """
 
 import asyncio
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from extender.scheduling.member import Member, MemberStage
 from serried.model.group import PodGroup
+from serried.model.pod import Pod, Shape
 from serried.model.reservation import Reservation, Slot
 from serried.model.transition import IllegalTransition
 
@@ -102,6 +103,12 @@ class BindingCycle:
     refill_tried: tuple[object, ...] = ()
     """What was last tried for members without a slot; the same is not tried again."""
 
+    standing: tuple[object, ...] = ()
+    """How the gang stood when its repair was settled last; () if that is to be done anew."""
+
+    late_version: int = 0
+    """Another one after each change of ``late``."""
+
     reached: float | None = None
     """When the scheduler came to the first of the members that are with it now; None while it has not."""
 
@@ -120,8 +127,22 @@ class BindingCycle:
     _at_bind: set[str] = field(default_factory=set)
     """Whose ``call`` is set, so that the quorum is counted without looking at every member."""
 
+    _calling: set[str] = field(default_factory=set)
+    """Those of them whose Binding is not sent: who is AT_BIND."""
+
     _bound: set[str] = field(default_factory=set)
     """Who is BOUND."""
+
+    _unseen: set[str] = field(default_factory=set)
+    """Those of them that our watch may not have shown bound."""
+
+    _failing: dict[str, None] = field(default_factory=dict)
+    """Who has a ``failure``."""
+
+    _news: dict[str, None] | None = None
+    """The members of which something is known that was not looked at; None before the first look at all of them."""
+
+    _late: dict[str, Shape] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.idle_counted = self.started
@@ -158,6 +179,30 @@ class BindingCycle:
         """The members that are bound (UIDs). Changes with the cycle."""
         return self._bound
 
+    @property
+    def calling(self) -> Set[str]:
+        """The members whose bind call is open and whose Binding is not sent (UIDs). Changes with the cycle."""
+        return self._calling
+
+    @property
+    def late(self) -> Mapping[str, Shape]:
+        """The members of its group that wait and have no slot, by UID, with the shapes that they had when seen."""
+        return self._late
+
+    def is_done(self) -> bool:
+        """Whether every member with a slot is bound."""
+        # A member may be bound and have no slot any more, so only the smaller number says enough by itself.
+        return len(self._bound) >= len(self.reservation.slots) and self.reservation.slots.keys() <= self._bound
+
+    def has_unseen(self, pending: Callable[[str], bool]) -> bool:
+        """Whether a bound member is still ``pending`` to our watch. Who is not is never asked for again."""
+        while self._unseen:
+            uid = self._unseen.pop()
+            if pending(uid):
+                self._unseen.add(uid)
+                return True
+        return False
+
     def member(self, uid: str) -> Member:
         """What is known of a member, to read only; it waits as long as nothing is."""
         return self._members.get(uid) or self._members.setdefault(uid, Member())
@@ -168,8 +213,7 @@ class BindingCycle:
 
     def find_failure(self) -> str:
         """A sentence about one of the Bindings that are being repeated; "" if none is."""
-        failures = (self.member(uid).failure for uid in self.reservation.slots)
-        return next((failure for failure in failures if failure), "")
+        return next((self.member(uid).failure for uid in self._failing if uid in self.reservation.slots), "")
 
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
@@ -179,8 +223,7 @@ class BindingCycle:
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum."""
-        slots = self.reservation.slots.keys()
-        return self.reservation.lacks(slots) and self.reservation.lacks(slots | self._bound)
+        return self.reservation.short and self.reservation.lacks(self.reservation.slots.keys() | self._bound)
 
     def may_move(self, uid: str) -> bool:
         """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""
@@ -216,13 +259,13 @@ class BindingCycle:
         """A member's node was not among those that the scheduler offered: it is to be nominated (again)."""
         member = self.member(uid)
         member.missed = True
-        self._forget_filter(member)
+        self._forget_filter(uid, member)
 
     def mark_moved(self, uid: str) -> None:
         """A member's slot is on another node: what filter has said of the old one does not count any more."""
         member = self.member(uid)
         member.missed = False
-        self._forget_filter(member)
+        self._forget_filter(uid, member)
 
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
         """A member has come to its bind call. A newer call replaces an older one, which fails.
@@ -237,6 +280,8 @@ class BindingCycle:
         member.answer("replaced by a newer bind call of the same pod")
         member.call = call = asyncio.get_running_loop().create_future()
         self._at_bind.add(uid)
+        if member.stage is MemberStage.AT_BIND:
+            self._calling.add(uid)
         self._note_reached(now)
         self._advance(now)
         self.changed.set()
@@ -267,6 +312,7 @@ class BindingCycle:
     def start_sending(self, uid: str) -> None:
         """The Binding of a member that needs no quorum (any more) is sent, for the call that is open."""
         self.member(uid).turn(MemberStage.SENDING)  # no call is open once the cycle is over
+        self._calling.discard(uid)
 
     def stop_sending(self, uid: str) -> None:
         """That Binding has its answer. A member that is bound by it, or by the watch's word, stays so."""
@@ -274,22 +320,62 @@ class BindingCycle:
         if not member.bound:
             if member.stage is not MemberStage.SENDING:
                 raise IllegalTransition(f"{uid} was not being sent")
-            member.turn_back()
+            self._turn_back(uid, member)
         self.changed.set()  # a newer call of it may have come meanwhile
 
     def note_failure(self, uid: str, failure: str) -> None:
         """A Binding has failed, and is repeated."""
         self.member(uid).failure = failure
+        self._failing[uid] = None
 
     def mark_bound(self, uid: str, now: float) -> None:
         """A member's Binding stands; our own answer and the watch may both say so."""
         self._turn_bound(uid, "")
         self.member(uid).failure = ""
+        self._failing.pop(uid, None)
         self._advance(now)
 
     def mark_bound_elsewhere(self, uid: str, error: str) -> None:
         """Somebody else has bound a member, to another node: its call fails, and that is no progress."""
         self._turn_bound(uid, error)
+
+    # --- what is to be looked at -------------------------------------------------------------------------------
+
+    def note_news(self, uid: str) -> None:
+        """A member is to be looked at: it has changed, or what the cycle knows of it has. "" is the group itself."""
+        if self._news is not None:
+            self._news[uid] = None
+
+    def take_news(self) -> Collection[str] | None:
+        """Who is to be looked at, and from now on nobody; None for all."""
+        taken, self._news = self._news, {}
+        return taken
+
+    def note_planned(self, late: Iterable[Pod], standing: tuple[object, ...]) -> None:
+        """It was planned from a look at every member: these got no slot, the repair was settled for ``standing``."""
+        self._news = {}
+        for pod in late:
+            self.note_late(pod.uid, pod.shape)
+        self.settle(standing)
+
+    def forget_looks(self) -> None:
+        """All are to be looked at again."""
+        self._news = None
+
+    def note_late(self, uid: str, shape: Shape) -> None:
+        """A member waits without a slot."""
+        if self._late.get(uid) != shape:
+            self._late[uid] = shape
+            self.late_version += 1
+
+    def drop_late(self, uid: str) -> None:
+        """A member has a slot, or does not wait any more. Nothing happens if it did not."""
+        if self._late.pop(uid, None) is not None:
+            self.late_version += 1
+
+    def settle(self, standing: tuple[object, ...]) -> None:
+        """The repair of the gang is settled for how it stands now."""
+        self.standing = standing
 
     # --- the verbs of the cycle --------------------------------------------------------------------------------
 
@@ -370,15 +456,23 @@ class BindingCycle:
         self.progressed = now
         self.idle_seconds = 0.0
 
-    def _forget_filter(self, member: Member) -> None:
+    def _forget_filter(self, uid: str, member: Member) -> None:
         member.filtered_at = None
         if member.stage is MemberStage.FILTERED:
             member.turn(MemberStage.WAITING)
+        self.note_news(uid)
 
     def _leave_bind(self, uid: str, member: Member) -> None:
         self._at_bind.discard(uid)
+        self._calling.discard(uid)
         if member.stage is MemberStage.AT_BIND:
-            member.turn_back()
+            self._turn_back(uid, member)
+
+    def _turn_back(self, uid: str, member: Member) -> None:
+        member.turn_back()
+        if member.stage is MemberStage.AT_BIND:
+            self._calling.add(uid)
+        self.note_news(uid)
 
     def _turn_bound(self, uid: str, error: str) -> None:
         member = self.member(uid)
@@ -386,5 +480,7 @@ class BindingCycle:
             member.turn(MemberStage.BOUND)
             member.answer(error)
             self._at_bind.discard(uid)
+            self._calling.discard(uid)
             self._bound.add(uid)
+            self._unseen.add(uid)
         self.changed.set()

@@ -79,7 +79,7 @@ class Disruptions:
 
     def _list_disrupted(self, key: GroupKey) -> list[Pod]:
         """The members that run, or ran until just now, and that somebody disrupts."""
-        found = [pod for pod in self._members.iterate(key) if pod.disruption and pod.bound]
+        found = [pod for pod in self._members.iterate_disrupted(key) if pod.bound]
         found += [vacancy.pod for vacancy in self._vacancies.of_group(key)]
         return [pod for pod in found if self._counts(pod)]
 
@@ -136,9 +136,9 @@ class Disruptions:
         for vacancy in self._vacancies.of_group(key):
             if vacancy.pod.uid in state.leaving:
                 self._vacancies.close(vacancy)
-        known = self._pods.keys() | {vacancy.pod.uid for vacancy in self._vacancies.of_group(key)}
-        state.disrupted &= known
-        state.leaving &= known
+        left = {vacancy.pod.uid for vacancy in self._vacancies.of_group(key)}
+        state.disrupted = {uid for uid in state.disrupted if uid in self._pods or uid in left}
+        state.leaving = {uid for uid in state.leaving if uid in self._pods or uid in left}
 
 
 def _is_newer(pod: Pod, disrupted: Pod) -> bool:

@@ -118,7 +118,7 @@ class GroupScheduler:
 
     def stand_by(self) -> None:
         """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
-        self._store.touched.groups.clear()
+        self._store.touched.clear_groups()
         self._store.touched.orphans &= self._store.pods.keys()
         self._forget_seen()
 
@@ -142,6 +142,7 @@ class GroupScheduler:
 
     def take_touched(self) -> set[GroupKey]:
         """The groups that a change may concern. Pods that have lost their group are let go."""
+        self._groups.note_news()
         touched = self._store.touched.take_groups()
         for uid in self._store.touched.take_orphans():
             if self._store.members.group_of(uid) is None:
@@ -213,6 +214,7 @@ class GroupScheduler:
 
     def consider(self, key: GroupKey) -> None:
         """Look at one group and do what its state asks for."""
+        self._groups.note_news()
         if self._store.obstacles.needed:
             self._tell_gap(key)
             return

@@ -44,9 +44,18 @@ class Groups:
         """Something changed: look again."""
         self.changed.set()
 
+    def note_news(self) -> None:
+        """Cycles hear of the changes of their groups, and of their members, since the last call."""
+        for key, uid in self._touched.take_members():
+            state = self.states.get(key)
+            cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its group
+            for cycle in cycles:
+                if cycle is not None:
+                    cycle.note_news(uid)
+
     def look_again(self, key: GroupKey) -> None:
-        """This group is to be looked at."""
-        self._touched.add(key)
+        """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
+        self._touched.groups.add(key)
         self.wake()
 
     def note_return(self, key: GroupKey) -> None:

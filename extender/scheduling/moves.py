@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.effects import Nominate, Outbox, Release
-from extender.scheduling.group_state import GroupState, Repair
+from extender.scheduling.group_state import NO_REPAIR, GroupState, Repair
 from extender.scheduling.groups import Groups
 from extender.scheduling.held import HeldPods
 from extender.scheduling.kept_slots import KeptSlotPlanner
@@ -13,7 +13,7 @@ from extender.scheduling.permit import Permit
 from extender.scheduling.planning import Planning
 from extender.scheduling.repairs import Repairs
 from extender.scheduling.requests import build_joining_request
-from extender.scheduling.slots import find_offered, find_parts_to_leave
+from extender.scheduling.slots import describe_standing, find_offered, find_parts_to_leave
 from serried.cluster.ledger import Ledger
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
@@ -56,6 +56,7 @@ class Moves:
         """Take a member out of a cycle: its call fails, its slot is free."""
         cycle.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
+        cycle.note_news(uid)
         self._outbox.put(Release(frozenset({uid})))
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
@@ -71,17 +72,15 @@ class Moves:
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
-        group_members = self._store.members.classify(group.key)
-        repair = self._repairs.settle(gang, group, group_members)
-        slots, parts = cycle.reservation.slots.keys() | cycle.bound, cycle.reservation.parts
-        late = tuple(pod for pod in group_members.waiting if pod.uid not in slots)
-        # The others' PodGroups are not in this cycle: each starts whole, in the next one.
-        late = tuple(pod for pod in late if self._store.members.leaf_of(pod.uid) in parts)
+        repair = self._settle(gang, cycle, group)
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
+        tried = (room, cycle.standing, cycle.late_version)
+        if not cycle.late or tried == cycle.refill_tried:
+            return
+        late = self._list_late(cycle, group)
         if not cycle.reservation.need or cycle.reservation.committed:
             late = self._list_permitted(cycle, group, late, repair)
-        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
-        tried = (room, tuple((pod.uid, pod.shape) for pod in late))
-        if not late or tried == cycle.refill_tried:
+        if not late:
             return
         cycle.note_refill(tried)
         out = gang.find_exclusions(late, self._clock(), self._store.nodes)
@@ -92,6 +91,7 @@ class Moves:
                 if pod.uid in answer.nodes:
                     part = self._store.members.leaf_of(pod.uid)
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
+                    cycle.drop_late(pod.uid)
                     if self._held.needs_activation(pod):
                         cycle.put_aside(pod.uid, pod.objection)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
@@ -101,20 +101,33 @@ class Moves:
 
         Nothing is planned for them: the victims still use the room. One that does not fit there gets no slot.
         """
-        waiting = self._store.members.classify(group.key).waiting
-        late = [pod for pod in waiting if pod.uid not in cycle.reservation.slots]
         filled: list[str] = []
-        for slot, pod in _match(cycle.freed_slots, late, self._store.members.leaf_of):
+        for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
             self._ledger.add(cycle.reservation, pod, slot.node, slot.part)
             if self._permit.find_misfit(cycle, pod.uid) is not None:
                 self._ledger.drop(pod.uid)
                 continue
             cycle.fill_freed(slot)
+            cycle.drop_late(pod.uid)
             filled.append(pod.uid)
             if self._held.needs_activation(pod):
                 cycle.put_aside(pod.uid, pod.objection)
         if filled:
             self._outbox.put(Nominate(cycle, tuple(filled)))
+
+    def _list_late(self, cycle: BindingCycle, group: PodGroup) -> tuple[Pod, ...]:
+        # Some PodGroups may have been left out since.
+        leaf_of, parts = self._store.members.leaf_of, cycle.reservation.parts
+        late = [self._store.pods[uid] for uid in cycle.late if leaf_of(uid) in parts]
+        return self._store.members.in_order(group.key, late)
+
+    def _settle(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
+        """What of the gang is being repaired. As long as it stands as before and lacks nobody, that is nothing."""
+        standing = describe_standing(cycle.reservation, group, self._store.members)
+        if standing == cycle.standing and not self._store.vacancies.has(group.key):
+            return NO_REPAIR
+        cycle.settle(standing)
+        return self._repairs.settle(gang, group, self._store.members.classify(group.key))
 
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair

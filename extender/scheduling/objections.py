@@ -22,9 +22,9 @@ _MAX_LETTERS = 200
 
 
 def find_refused(
-    cycle: BindingCycle, pods: Mapping[str, Pod], members: Members, tried: Collection[str] = ()
+    cycle: BindingCycle, uids: Iterable[str], pods: Mapping[str, Pod], members: Members, tried: Collection[str] = ()
 ) -> list[str]:
-    """The members with a slot for whom the scheduler has found no node since the cycle began; UIDs.
+    """Those of these members that have a slot and for whom the scheduler has found no node since the cycle began; UIDs.
 
     ``tried`` are those of them that it has tried since then for certain: of these it counts, too, if some nodes lacked
     nothing but room, for the planned one was no such node.
@@ -32,7 +32,7 @@ def find_refused(
     A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is one
     for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they leave.
     """
-    planned = [pods[uid] for uid in cycle.reservation.slots if uid in pods]
+    planned = [pods[uid] for uid in uids if uid in cycle.reservation.slots and uid in pods]
     refused = [pod.uid for pod in planned if pod.refused and pod.pending]
     if cycle.preempted:
         refused = [uid for uid in refused if not is_partly_checked(pods[uid].objection)]

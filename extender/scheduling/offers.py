@@ -3,7 +3,7 @@
 Synchronous, like the group scheduler: what is learnt here decides its next plan, or ends the cycle that is open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from extender.answers import MAX_COMPLETE_LIST
 from extender.scheduling.activity import SchedulerActivity
@@ -93,18 +93,21 @@ class Offers:
         for name in self._list_domain(cycle) - mates - set(names):
             state.refuse(pod.shape, name, self._nodes)
 
-    def find_refused(self, cycle: BindingCycle) -> list[str]:
-        """The members for whom the scheduler has no node; UIDs.
+    def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+        """Those of these members for whom the scheduler has no node; UIDs.
 
         Where some nodes lacked nothing but room it may not have seen yet what was freed: that counts after a while.
         """
         lag = _LAG_SECONDS if cycle.eviction_sent else _SETTLED_SECONDS
-        tried = self._activity.find_refused(cycle) if cycle.idle_seconds >= lag else ()
-        return find_refused(cycle, self._pods, self._members, tried)
+        tried = self._activity.find_refused(cycle, uids) if cycle.idle_seconds >= lag else ()
+        return find_refused(cycle, uids, self._pods, self._members, tried)
 
-    def drop_refused(self, cycle: BindingCycle) -> Verdict | None:
-        """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must."""
-        refused = [self._pods[uid] for uid in self.find_refused(cycle)]
+    def drop_refused(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
+        """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must.
+
+        Only those are asked for of whom there is ``news`` (UIDs).
+        """
+        refused = [self._pods[uid] for uid in self.find_refused(cycle, news)]
         if not refused:
             return None
         state, taken = self._groups.states[cycle.reservation.group], self._list_taken(cycle)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 
 from extender.scheduling.checks import find_repairable
 from extender.scheduling.cycle import BindingCycle
@@ -24,7 +25,7 @@ from serried.model.reservation import Reservation
 from serried.model.resources import capacity, subtract
 from serried.model.tree import list_leaves
 from serried.plan.fit import admits
-from serried.plan.quorum import count_missing
+from serried.plan.quorum import Standing, count_missing
 
 
 class Obstacle(StrEnum):
@@ -113,14 +114,30 @@ class Permit:
         """
         if not group.policy.is_gang:
             return 0
-        members, coming = self._store.members, cycle.reservation.committed | cycle.bound | frozenset(uids)
-        waiting = [pod for uid in coming if (pod := self._store.pods.get(uid)) is not None and pod.pending]
+        members = self._store.members
         placed = Counter(members.count_placed(group.key))
-        placed.update({name: len(pods) for name, pods in members.by_leaf(group.key, waiting).items()})
         short = {leaf.name: lacks for leaf in list_leaves(group.tree) if (lacks := count_missing(leaf, placed))}
+        coming = self._iterate_coming(cycle, uids)
+        # Thousands may come, one by one, and each asks: they are counted until nothing is short any more.
+        while short and (uid := next(coming, None)) is not None:
+            part = members.leaf_of(uid)
+            placed[part] += 1
+            if short.get(part, 0) > 1:
+                short[part] -= 1
+            else:
+                short.pop(part, None)
         # The tree may stand without their PodGroups; these still start whole or not at all.
         own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
+
+    def _iterate_coming(self, cycle: BindingCycle, uids: Collection[str]) -> Iterator[str]:
+        """Those that are not placed yet: these members, the cycle's commit, and whom it has bound; each once."""
+        seen: set[str] = set()
+        for uid in chain(uids, cycle.reservation.committed, cycle.bound):
+            pod = self._store.pods.get(uid)
+            if pod is not None and pod.pending and uid not in seen:
+                seen.add(uid)
+                yield uid
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
@@ -145,8 +162,7 @@ class Permit:
         return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
-        members = self._store.members.iterate(cycle.reservation.group)
-        return next((pod for pod in members if pod.bound and not pod.deleting), None)
+        return next(self._store.members.iterate_standing(cycle.reservation.group, Standing.BOUND), None)
 
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""

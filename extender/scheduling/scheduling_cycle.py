@@ -21,7 +21,7 @@ from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
 from extender.scheduling.requests import build_request, find_next_opening
 from extender.scheduling.shares import ExclusiveShares, SpentShare
-from extender.scheduling.slots import make_reservation
+from extender.scheduling.slots import describe_standing, make_reservation
 from extender.scheduling.studies import Unfinished
 from serried.cluster.exclusives import find_exclusive_key
 from serried.cluster.ledger import Ledger
@@ -34,7 +34,7 @@ from serried.model.reservation import Reservation
 from serried.model.tree import Leaf
 from serried.model.verdict import Reason, Verdict
 from serried.model.victim import Unit
-from serried.plan.quorum import GroupMembers
+from serried.plan.quorum import GroupMembers, Standing
 
 _ROUND = Backoff(first=30.0, cap=120.0)
 """The pauses before a group is tried again everywhere that was refused on all nodes with room, or kept from them."""
@@ -243,6 +243,10 @@ class SchedulingCycle:
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.put_aside(uid, pod.objection)
+        members = self._store.members
+        waiting = members.iterate_standing(group.key, Standing.WAITING)
+        late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
+        cycle.note_planned(late, describe_standing(reservation, group, members))
         self.start(state, cycle)
         return reservation
 

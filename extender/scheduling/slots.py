@@ -11,6 +11,7 @@ from extender.scheduling.checks import find_split
 from extender.scheduling.cycle import BindingCycle
 from extender.scheduling.homes import Homes, homes_of
 from serried.cluster.ledger import Ledger
+from serried.cluster.members import Members
 from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.plan import Plan, PlanRequest
@@ -19,6 +20,7 @@ from serried.model.reservation import Reservation, Slot, Victim
 from serried.model.tree import Leaf, Tree, list_groups, list_leaves
 from serried.model.victim import Unit
 from serried.plan.fit import slots
+from serried.plan.quorum import Standing, count_missing
 
 
 def make_reservation(
@@ -47,19 +49,27 @@ def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]
     return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}
 
 
+def describe_standing(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
+    """All that a gang's members and its commit are to its repair, beside its vacancies. O(PodGroups of the tree)."""
+    placed = members.count_placed(group.key)
+    short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
+    kinds = [each for each in Standing if any(True for _ in members.iterate_standing(group.key, each))]
+    return bool(reservation.committed), count_missing(group.tree, placed) == 0, short, *kinds
+
+
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
     """Bring the quorum of a cycle that is not committed up to date.
 
     Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
     follows an elastic Job down lowers it, too.
     """
-    leaves = store.members.classify(group.key, without=cycle.bound).leaves
+    placed = store.members.count_placed(group.key, without=cycle.bound)
     planned = {leaf.name: leaf.need for leaf in list_leaves(cycle.group.tree)}
     parts = dict(cycle.reservation.parts)
     for leaf in list_leaves(group.tree):
         if leaf.name in parts:
             floor = parts[leaf.name] if planned.get(leaf.name) == leaf.need else 0
-            parts[leaf.name] = max(floor, leaves[leaf.name].need(leaf.need))
+            parts[leaf.name] = max(floor, leaf.need - placed[leaf.name])
     ledger.adjust_quorum(cycle.reservation, parts)
 
 

@@ -1,6 +1,7 @@
 """Cycles that go on while the cluster changes: members that end, leave, are bound, or are refused by the scheduler."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from extender.scheduling.activity import SchedulerActivity
 from extender.scheduling.cycle import BindingCycle, CycleStage
@@ -20,6 +21,7 @@ from serried.cluster.store import Store
 from serried.model.group import PodGroup
 from serried.model.pod import Phase
 from serried.model.verdict import Reason, Verdict
+from serried.plan.quorum import Standing, find_standing
 
 
 class CycleTending:
@@ -56,34 +58,88 @@ class CycleTending:
         """See to what has to be seen to from time to time while members are sent to their slots."""
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
-        if self._offers.find_refused(cycle):
+        refused = self._offers.find_refused(cycle, cycle.reservation.slots.keys())
+        for uid in refused:
+            cycle.note_news(uid)
+        if refused:
             self._groups.look_again(cycle.reservation.group)
 
     def tend(self, state: GroupState) -> Verdict | None:
-        """Bring the cycle of a group up to date; what is to be said of the group then, if anything."""
+        """Bring the cycle of a group up to date; what is to be said of the group then, if anything.
+
+        Only those members are looked at of which there is news: a gang of thousands is tended thousands of times.
+        """
         cycle = state.cycle
         if cycle is None:
             return None
+        try:
+            return self._tend(state, cycle)
+        except Exception:
+            cycle.forget_looks()  # nobody knows how far it came
+            raise
+
+    def _tend(self, state: GroupState, cycle: BindingCycle) -> Verdict | None:
         committed = bool(cycle.reservation.committed)
         group = self._permit.find_group(cycle)
         if not committed and group is None:
             self._endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
             return None
-        refusal = self._offers.drop_refused(cycle)
+        news = self._take_news(cycle)
+        refusal = self._offers.drop_refused(cycle, news)
         if refusal is not None:
             self._endings.abort(cycle, refusal)
             return None
-        for uid in list(cycle.reservation.slots):
-            self._tend_member(cycle, uid)
+        self._look_at(cycle, news)
         if group is None:
             # What was committed is all that a group gets that is gone, or that was made anew under its name.
-            self._moves.drop_surplus(cycle, "its PodGroup is gone, or was made anew")
+            self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
         else:
             self._tend_quorum(state, cycle, group)
-        for uid in cycle.at_bind - cycle.reservation.slots.keys():
-            cycle.close_call(uid, "serried: the pod has no slot any more")
         cycle.changed.set()
         return self._describe(cycle)
+
+    def _take_news(self, cycle: BindingCycle) -> Collection[str]:
+        news = cycle.take_news()
+        if news is None:
+            mates = (pod.uid for pod in self._store.members.iterate(cycle.reservation.group))
+            news = dict.fromkeys(chain(cycle.reservation.slots, mates))
+            cycle.settle(())
+        elif "" in news:
+            cycle.settle(())
+        return news
+
+    def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
+        self._moves.drop_surplus(cycle, error)
+        self._look_at(cycle, self._take_news(cycle))  # who has lost its slot may get another one at once
+
+    def _look_at(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if uid in cycle.reservation.slots:
+                self._tend_member(cycle, uid)
+            self._tend_late(cycle, uid)
+
+    def _tend_late(self, cycle: BindingCycle, uid: str) -> None:
+        """Note whether a member waits without a slot.
+
+        The others' PodGroups are not in this cycle: each starts whole, in the next one.
+        """
+        pod = self._store.pods.get(uid)
+        if uid in cycle.reservation.slots:
+            cycle.drop_late(uid)
+            return
+        if uid in cycle.at_bind:
+            cycle.close_call(uid, "serried: the pod has no slot any more")
+        members, reservation = self._store.members, cycle.reservation
+        ours = members.group_of(uid) == reservation.group and members.leaf_of(uid) in reservation.parts
+        if (
+            pod is not None
+            and ours
+            and uid not in cycle.bound
+            and find_standing(pod, self._store.schedulers) is Standing.WAITING
+        ):
+            cycle.note_late(uid, pod.shape)
+        else:
+            cycle.drop_late(uid)
 
     def _describe(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
@@ -102,7 +158,7 @@ class CycleTending:
             adjust_quorum(cycle, group, self._store, self._ledger)
         elif not reservation.need and self._permit.count_missing(cycle, group):
             # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
-            self._moves.drop_surplus(cycle, "its gang is below its quorum by now")
+            self._drop_surplus(cycle, "its gang is below its quorum by now")
         if self._term.obstacle:
             return
         if cycle.steers:

@@ -1,14 +1,17 @@
 """Which pods are the members of which group, and how the members of a group stand."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from serried.cluster.indexes import discard
 from serried.cluster.membership import Membership
 from serried.model.group import GroupKey, Job, PodGroup
 from serried.model.parent import OwnerKey, Parent
 from serried.model.pod import Pod
-from serried.model.tree import Leaf, list_leaves
-from serried.plan.quorum import GroupMembers, classify, combine, count_placed
+from serried.model.tree import Branch, Leaf, list_leaves
+from serried.plan.quorum import GroupMembers, Standing, classify, combine, count_done, find_standing
+from serried.plan.rank import order_by_rank
 
 
 class Members:
@@ -34,8 +37,13 @@ class Members:
         self._group_of: dict[str, GroupKey] = {}
         self._leaf_of: dict[str, GroupKey] = {}
         self._members: dict[GroupKey, dict[str, None]] = {}
-        self._gated: dict[GroupKey, dict[str, None]] = {}
-        """UIDs of the members that wait for the owner of a scheduling gate which is not ours."""
+        self._standing_of: dict[str, tuple[Standing, str]] = {}
+        """How each member was counted: what it is, and its PodGroup in the tree."""
+
+        self._by_standing: dict[tuple[GroupKey, Standing], dict[str, None]] = {}
+        self._counts: dict[GroupKey, Counter[tuple[Standing, str]]] = {}
+        self._disrupted: dict[GroupKey, dict[str, None]] = {}
+        """Those that somebody disrupts, also when they are not bound (any more)."""
 
     def __contains__(self, group: object) -> bool:
         """Whether a group has a pod."""
@@ -64,7 +72,7 @@ class Members:
 
     def has_gated(self, group: GroupKey) -> bool:
         """Whether a member waits for the owner of a scheduling gate which is not ours. O(1): filter asks for it."""
-        return group in self._gated
+        return (group, Standing.GATED) in self._by_standing
 
     def of_group(self, group: GroupKey) -> list[Pod]:
         """Every known pod of the group, also bound and finished ones, in the order of arrival."""
@@ -73,6 +81,14 @@ class Members:
     def iterate(self, group: GroupKey) -> Iterator[Pod]:
         """As ``of_group``, one by one: for a caller that looks for the first of a kind."""
         return (self._pods[uid] for uid in self._members.get(group, ()))
+
+    def iterate_standing(self, group: GroupKey, standing: Standing) -> Iterator[Pod]:
+        """The members of a group that stand so, one by one, whoever came to stand so first before the others."""
+        return (self._pods[uid] for uid in self._by_standing.get((group, standing), ()))
+
+    def iterate_disrupted(self, group: GroupKey) -> Iterator[Pod]:
+        """The members of a group that somebody disrupts, one by one."""
+        return (self._pods[uid] for uid in self._disrupted.get(group, ()))
 
     def by_leaf(self, group: GroupKey, pods: Sequence[Pod]) -> Mapping[str, Sequence[Pod]]:
         """Members of a group by the name of their PodGroup in its tree; each PodGroup of the tree has an entry."""
@@ -85,9 +101,30 @@ class Members:
         return below
 
     def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
-        """How many members of each PodGroup count toward its quorum: ``classify(group, without).placed_by_leaf``."""
-        below = self.by_leaf(group, [self._pods[uid] for uid in self._members.get(group, ()) if uid not in without])
-        return {name: count_placed(pods, *self._find_counts(group.leaf(name))) for name, pods in below.items()}
+        """How many members of each PodGroup count toward its quorum: ``classify(group, without).placed_by_leaf``.
+
+        O(``without`` and the PodGroups of the tree): cheap enough to be asked for each member of a burst.
+        """
+        counts = self._counts.get(group, Counter())
+        if without:
+            members = self._members.get(group, {})
+            counts = counts - Counter(self._standing_of[uid] for uid in without if uid in members)
+        found = self._groups.get(group)
+        tree = found.tree if found is not None else None
+        names = [leaf.name for leaf in list_leaves(tree)] if isinstance(tree, Branch) else [""]
+        lost = {name: Counter[Standing]() for name in names}
+        for (standing, leaf), number in counts.items():
+            lost.setdefault(leaf if isinstance(tree, Branch) else "", Counter())[standing] += number
+        return {name: self._count_placed(group.leaf(name), each) for name, each in lost.items()}
+
+    def _count_placed(self, leaf: GroupKey, counts: Mapping[Standing, int]) -> int:
+        return counts[Standing.BOUND] + count_done(counts[Standing.SUCCEEDED], *self._find_counts(leaf))
+
+    def in_order(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+        """Some members of a group as they are placed: PodGroup by PodGroup, in each of them the lowest rank first."""
+        position = order_by_rank(self._parents)
+        below = self.by_leaf(group, pods).values()
+        return tuple(chain.from_iterable(sorted(each, key=position) for each in below))
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
         """The members of a group by what they are to a plan, as if the pods ``without`` (UIDs) were not there."""
@@ -110,13 +147,6 @@ class Members:
         self._group_of[uid] = group
         self._members.setdefault(group, {})[uid] = None
 
-    def note_gates(self, pod: Pod, group: GroupKey) -> None:
-        """A member of this group came or changed."""
-        if pod.pending and pod.gated_by_others and pod.scheduler in self._schedulers:
-            self._gated.setdefault(group, {})[pod.uid] = None
-        else:
-            discard(self._gated, group, pod.uid)
-
     def note_leaf(self, uid: str, leaf: GroupKey | None) -> None:
         """The PodGroup of a member within its tree; None where that is the whole tree."""
         if leaf is not None:
@@ -124,11 +154,39 @@ class Members:
         else:
             self._leaf_of.pop(uid, None)
 
+    def note(self, pod: Pod) -> None:
+        """A member has joined, has changed, or is in another PodGroup of its tree."""
+        group = self._group_of[pod.uid]
+        now = find_standing(pod, self._schedulers), self.leaf_of(pod.uid)
+        before = self._standing_of.get(pod.uid)
+        if before != now:
+            self._uncount(pod.uid, group)
+            self._standing_of[pod.uid] = now
+            self._by_standing.setdefault((group, now[0]), {})[pod.uid] = None
+            self._counts.setdefault(group, Counter())[now] += 1
+        if pod.disruption:
+            self._disrupted.setdefault(group, {})[pod.uid] = None
+        else:
+            discard(self._disrupted, group, pod.uid)
+
+    def _uncount(self, uid: str, group: GroupKey) -> None:
+        before = self._standing_of.pop(uid, None)
+        if before is None:
+            return
+        discard(self._by_standing, (group, before[0]), uid)
+        counts = self._counts[group]
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+        if not counts:
+            del self._counts[group]
+
     def leave(self, uid: str) -> GroupKey | None:
         """A pod leaves its group; which that was, None if it was in none."""
         self._leaf_of.pop(uid, None)
         group = self._group_of.pop(uid, None)
         if group is not None:
             discard(self._members, group, uid)
-            discard(self._gated, group, uid)
+            discard(self._disrupted, group, uid)
+            self._uncount(uid, group)
         return group

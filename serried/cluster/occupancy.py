@@ -92,6 +92,17 @@ class Occupancy:
         claims[kind] = (node, requests)
         self._settle(before, _strongest(claims))
 
+    def resize(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
+        """A pod asks for these amounts by now: what is kept for it, and where it is assumed, follows.
+
+        The slot of a member that has ended does not: it is as large as that one was.
+        """
+        claims = self._claims.get(uid, {})
+        before = _strongest(claims)
+        for kind in claims.keys() - {ClaimKind.VACANT, ClaimKind.BOUND}:
+            claims[kind] = (claims[kind][0], requests)
+        self._settle(before, _strongest(claims))
+
     def release(self, uid: str, kind: ClaimKind) -> None:
         """Drop a pod's claim of one kind; nothing happens if it has none."""
         claims = self._claims.get(uid)

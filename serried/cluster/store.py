@@ -288,6 +288,7 @@ class Store:
             self.occupancy.forget(pod.uid)
         else:
             self.occupancy.release(pod.uid, ClaimKind.BOUND)
+        self.occupancy.resize(pod.uid, pod.shape.requests)
 
     def _join(self, pod: Pod) -> None:
         own = self.membership.resolve(pod)
@@ -300,9 +301,9 @@ class Store:
                 self._note_named(group)
         self.members.note_leaf(pod.uid, own if own != group else None)
         if group is not None:
-            self.members.note_gates(pod, group)
+            self.members.note(pod)
             self.exclusives.note_pod(pod, group)
-            self.touched.add(group)
+            self.touched.add(group, pod.uid)
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
             self.touched.orphans.add(pod.uid)
@@ -310,7 +311,7 @@ class Store:
     def _leave(self, uid: str) -> None:
         group = self.members.leave(uid)
         if group is not None:
-            self.touched.add(group)
+            self.touched.add(group, uid)
             self.priorities.note(group)
             if group not in self.members and is_replica(group):
                 self.drop_group(group)

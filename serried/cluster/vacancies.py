@@ -68,6 +68,10 @@ class Vacancies:
         """The groups that have a vacancy."""
         return list(self._by_group)
 
+    def has(self, group: GroupKey) -> bool:
+        """Whether a group has a vacancy."""
+        return group in self._by_group
+
     def of_group(self, group: GroupKey) -> list[Vacancy]:
         """The vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())

@@ -27,6 +27,7 @@ from serried.decode.shapes import decode_shape
 from serried.decode.times import read_time
 from serried.decode.volumes import read_claims
 from serried.model.group import GroupKey
+from serried.model.level import ResizeRule
 from serried.model.parent import ParentKind, Place
 from serried.model.pod import DISRUPTION_TARGET, ControllerRef, Link, Phase, Pod
 
@@ -43,15 +44,18 @@ _REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
 
-def decode_pod(obj: object, apis: Collection[str] | None = None) -> Pod | Malformed:
+def decode_pod(
+    obj: object, apis: Collection[str] | None = None, rule: ResizeRule = ResizeRule.LARGEST
+) -> Pod | Malformed:
     """A Pod from its JSON object; namespace, name and uid are required.
 
-    ``apis`` are the apiVersions at which groups are read (`ApiLevel.read`); without, that is all of them.
+    ``apis`` are the apiVersions at which groups are read (`ApiLevel.read`); without, that is all of them. By ``rule``
+    a resize is counted (`ApiLevel.resize_rule`).
     """
-    return attempt("Pod", partial(_decode, apis=apis), obj)
+    return attempt("Pod", partial(_decode, apis=apis, rule=rule), obj)
 
 
-def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
+def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
     spec = read_map(obj, "spec")
     status = read_map(obj, "status")
     namespace, name = read_key(obj)
@@ -67,7 +71,7 @@ def _decode(obj: Raw, apis: Collection[str] | None) -> Pod:
     annotations = read_map(read_map(obj, "metadata"), "annotations")
     gang = read_text(annotations, GANG)
     disruption, disrupted, message = _read_disruption(status)
-    shape, objection = decode_shape(obj), read_objection(status)
+    shape, objection = decode_shape(obj, rule), read_objection(status)
     return Pod(
         namespace=namespace,
         name=name,

@@ -15,6 +15,7 @@ from serried.decode.fields import (
 )
 from serried.decode.identity import is_label_value
 from serried.decode.requests import pod_requests
+from serried.model.level import ResizeRule
 from serried.model.pod import Shape
 from serried.model.resources import PROVIDED
 from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
@@ -22,10 +23,10 @@ from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
 Terms = tuple[NodeSelectorTerm, ...]
 
 
-def decode_shape(pod: Raw) -> Shape:
+def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
     """The shape of a raw pod; one object for all pods with an equal one, as long as the cache remembers it."""
     spec = read_map(pod, "spec")
-    requests = pod_requests(pod)
+    requests = pod_requests(pod, rule)
     others = read_conflicts(pod)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}

@@ -1,9 +1,23 @@
 """Where Workloads and PodGroups live, and what the versions of that API call things."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from serried.model.disruption import Disruption
 from serried.model.group import composite_api_version
+
+
+class ResizeRule(Enum):
+    """How kube-scheduler counts a running pod of which other amounts are granted, or in effect, than are desired."""
+
+    CONTAINERS = "containers"
+    """What is the largest for each container, added up: 1.35 and 1.36."""
+
+    SUMS = "sums"
+    """The largest of the sums: since 1.37."""
+
+    LARGEST = "largest"
+    """The larger of both, where the version is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,13 @@ class ApiLevel:
     def count_mutable(self) -> bool:
         """Whether minCount can be changed in a Workload and a PodGroup."""
         return self.shape not in {V1ALPHA1, V1ALPHA2}
+
+    @property
+    def resize_rule(self) -> ResizeRule:
+        """How the cluster's kube-scheduler counts a pod that is being resized, as far as the API tells its version."""
+        if self.group != NATIVE_GROUP:
+            return ResizeRule.LARGEST
+        return ResizeRule.CONTAINERS if self.shape in {V1ALPHA1, V1ALPHA2} else ResizeRule.SUMS
 
     @property
     def nests(self) -> bool:

@@ -46,7 +46,7 @@ class Reservation:
     them, because the claims on the nodes have to follow.
     """
 
-    __slots__ = ("_committed", "_domain", "_need", "_parts", "_slots", "_victims", "group", "group_uid")
+    __slots__ = ("_by_part", "_committed", "_domain", "_need", "_parts", "_slots", "_victims", "group", "group_uid")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Reservation:
         self._domain = domain
         self._need = need
         self._slots = dict(slots or {})
+        self._by_part = Counter(slot.part for slot in self._slots.values())
         self._committed = frozenset(committed)
         self._parts = dict(parts or {"": need})
         self._victims = {victim.uid: victim for victim in victims}
@@ -103,6 +104,12 @@ class Reservation:
         """Planned or Committed, as the Reservation object says it."""
         return ReservationPhase.COMMITTED if self._committed else ReservationPhase.PLANNED
 
+    @property
+    def short(self) -> bool:
+        """Whether too few slots are left for the quorum. O(PodGroups of the tree)."""
+        parts = self._parts if len(self._parts) > 1 else {}
+        return len(self._slots) < self._need or any(self._by_part[part] < need for part, need in parts.items())
+
     def lacks(self, uids: Collection[str]) -> bool:
         """Whether these members are too few for the quorum."""
         return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_short(uids)))
@@ -116,7 +123,10 @@ class Reservation:
 
     def put(self, slot: Slot) -> None:
         """One more member has a slot."""
+        if slot.uid in self._slots:
+            self.drop(slot.uid)
         self._slots[slot.uid] = slot
+        self._by_part[slot.part] += 1
 
     def move(self, uid: str, node: str) -> None:
         """A member's slot is on another node. Raises KeyError if it has none."""
@@ -124,11 +134,12 @@ class Reservation:
 
     def drop(self, uid: str) -> None:
         """A member has no slot any more. Raises KeyError if it had none."""
-        del self._slots[uid]
+        self._by_part[self._slots.pop(uid).part] -= 1
 
     def keep(self, uids: Collection[str]) -> None:
         """Only these members have slots."""
         self._slots = {uid: slot for uid, slot in self._slots.items() if uid in uids}
+        self._by_part = Counter(slot.part for slot in self._slots.values())
 
     def rename_domain(self, domain: str) -> None:
         """The nodes carry another value of the topology key by now."""

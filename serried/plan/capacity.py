@@ -148,6 +148,8 @@ class Capacity:
         self._version += 1
         self._changed[name] = self._version
         self._changed.move_to_end(name)
+        if len(self._changed) > 2 * len(self._nodes) + _MIN_NAMES_KEPT:
+            self._forget()
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """A node came, changed or went."""
@@ -166,8 +168,6 @@ class Capacity:
 
     def count(self, shape: Shape) -> Work[Table]:
         """As ``table``, in steps; nothing may change between these."""
-        if len(self._changed) > 2 * len(self._nodes) + _MIN_NAMES_KEPT:
-            self._forget()
         table = self._tables.get(shape)
         if table is None:
             table = yield from self._make(shape)
@@ -270,7 +270,7 @@ class Capacity:
         return names
 
     def _forget(self) -> None:
-        # Nodes come and go under new names, and no table may have to hear of the old ones for ever.
+        # Nodes come and go under new names, also where nobody asks for a table: the old ones are not kept for ever.
         self._changed.clear()
         self._tables.clear()
         self._sizes.clear()

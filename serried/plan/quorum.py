@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from heapq import nsmallest
 from itertools import chain
 from types import MappingProxyType
@@ -74,6 +75,33 @@ class GroupMembers:
         return tuple(pod for pod in self.terminating if pod.node in nodes and not is_unreachable(nodes[pod.node]))
 
 
+class Standing(Enum):
+    """What a member is to the planner; the names are those of ``GroupMembers``."""
+
+    BOUND = "bound"
+    TERMINATING = "terminating"
+    WAITING = "waiting"
+    GATED = "gated"
+    REFUSED = "refused"
+    SUCCEEDED = "succeeded"
+
+    NONE = "none"
+    """It failed, is going before it was bound, or is not ours to place."""
+
+
+def find_standing(pod: Pod, schedulers: Collection[str]) -> Standing:
+    """Pending members of other schedulers are not ours to place and do not count."""
+    if pod.bound:
+        return Standing.TERMINATING if pod.deleting else Standing.BOUND
+    if pod.phase is Phase.SUCCEEDED:
+        return Standing.SUCCEEDED
+    if not pod.pending or pod.scheduler not in schedulers:
+        return Standing.NONE
+    if pod.gated_by_others:
+        return Standing.GATED
+    return Standing.REFUSED if pod.refused else Standing.WAITING
+
+
 def classify(
     members: Iterable[Pod],
     schedulers: Collection[str],
@@ -81,43 +109,29 @@ def classify(
     min_count: int = 0,
     parents: Mapping[OwnerKey, Parent] = _NO_PARENTS,
 ) -> GroupMembers:
-    """Sort the members of a group. Pending members of other schedulers are not ours to place and do not count.
+    """Sort the members of a group.
 
     ``job`` is the Job whose gang the group is, if it is one: it remembers completed pods that have been deleted since,
     and the indexes that have failed for good (``backoffLimitPerIndex``). If it completes more pods than ``min_count``,
     completed ones count only once fewer than ``min_count`` are left: before that the next ones are a gang again.
     ``parents`` are all known parents.
     """
-    bound: list[Pod] = []
-    terminating: list[Pod] = []
-    waiting: list[Pod] = []
-    gated: list[Pod] = []
-    refused: list[Pod] = []
-    succeeded = 0
+    found: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
     for pod in members:
-        if pod.bound:
-            (terminating if pod.deleting else bound).append(pod)
-        elif pod.phase is Phase.SUCCEEDED:
-            succeeded += 1
-        elif pod.pending and pod.scheduler in schedulers:
-            (gated if pod.gated_by_others else refused if pod.refused else waiting).append(pod)
-    waiting.sort(key=order_by_rank(parents))
-    placed = len(bound) + _count_done(succeeded, job, min_count)
-    return GroupMembers(placed, tuple(bound), tuple(waiting), tuple(gated), tuple(terminating), refused=tuple(refused))
+        found[find_standing(pod, schedulers)].append(pod)
+    found[Standing.WAITING].sort(key=order_by_rank(parents))
+    return GroupMembers(
+        len(found[Standing.BOUND]) + count_done(len(found[Standing.SUCCEEDED]), job, min_count),
+        tuple(found[Standing.BOUND]),
+        tuple(found[Standing.WAITING]),
+        tuple(found[Standing.GATED]),
+        tuple(found[Standing.TERMINATING]),
+        refused=tuple(found[Standing.REFUSED]),
+    )
 
 
-def count_placed(members: Iterable[Pod], job: Job | None = None, min_count: int = 0) -> int:
-    """``GroupMembers.placed`` alone: cheap enough to be asked for each member of a burst."""
-    bound = succeeded = 0
-    for pod in members:
-        if pod.bound:
-            bound += not pod.deleting
-        else:
-            succeeded += pod.phase is Phase.SUCCEEDED
-    return bound + _count_done(succeeded, job, min_count)
-
-
-def _count_done(succeeded: int, job: Job | None, min_count: int) -> int:
+def count_done(succeeded: int, job: Job | None, min_count: int) -> int:
+    """How many members count as placed though they need no pod; so many have ``succeeded`` and are there."""
     done = succeeded if job is None else max(succeeded, job.completed) + job.given_up
     if job is not None and job.completions is not None and min_count:
         done = max(0, done - max(0, job.completions - min_count))

@@ -33,6 +33,7 @@ from serried.model.parent import (
 from serried.model.pod import ControllerRef, Phase, Pod, Shape
 from serried.model.preference import Preference
 from serried.model.reservation import Reservation, Slot
+from serried.plan.quorum import Standing
 from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
@@ -200,8 +201,8 @@ class Model:
         self.parents: dict[OwnerKey, Parent] = {}
         self.workloads: dict[Key, Workload] = {}
         self.groups: dict[GroupKey, PodGroup] = {}
-        self.assumed: dict[str, tuple[str, Shape]] = {}
-        self.slots: dict[str, tuple[GroupKey, str, Shape]] = {}
+        self.assumed: dict[str, str] = {}
+        self.slots: dict[str, tuple[GroupKey, str]] = {}
 
     def group_of(self, pod: Pod) -> GroupKey | None:
         """The group by the rules of docs/api-levels.md."""
@@ -303,7 +304,7 @@ class Model:
         return job.indexed and job.parallelism > 1 and not started
 
     def used(self) -> dict[str, Counter[str]]:
-        """Amounts by node: where a pod runs, else where it is assumed, else where it has a slot."""
+        """What pods ask for now, by node: where one runs, else where it is assumed, else where it has a slot."""
         amounts: dict[str, Counter[str]] = {}
         for uid in self.pods.keys() | self.assumed.keys() | self.slots.keys():
             place = self._place(uid)
@@ -313,11 +314,11 @@ class Model:
 
     def _place(self, uid: str) -> tuple[str, Shape] | None:
         pod = self.pods.get(uid)
-        if pod is not None and pod.bound:
-            return pod.node, pod.shape
-        if uid in self.assumed:
-            return self.assumed[uid]
-        return self.slots[uid][1:] if uid in self.slots else None
+        if pod is None:
+            return None
+        slot = self.slots[uid][1] if uid in self.slots else ""
+        node = pod.node if pod.bound else self.assumed.get(uid, slot)
+        return (node, pod.shape) if node else None
 
     def forget(self, uid: str) -> None:
         """The pod is done: it counts nowhere any more, whatever was said of it."""
@@ -419,7 +420,7 @@ class StoreMachine(RuleBasedStateMachine):
     def assume(self, data: st.DataObject, node: str) -> None:
         pod = self._draw_pod(data)
         if pod.pending:
-            self.model.assumed[pod.uid] = (node, pod.shape)
+            self.model.assumed[pod.uid] = node
             self.store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, node, pod.shape.requests)
 
     @precondition(lambda self: self.model.assumed)
@@ -439,7 +440,7 @@ class StoreMachine(RuleBasedStateMachine):
         slots = {uid: Slot(uid, waiting[uid].name, data.draw(NODES)) for uid in sorted(chosen)}
         self.ledger.reserve(Reservation(group, "uid", "", len(slots), slots), waiting)
         for uid, slot in slots.items():
-            self.model.slots[uid] = (group, slot.node, waiting[uid].shape)
+            self.model.slots[uid] = (group, slot.node)
 
     @rule(name=st.sampled_from(["g", "h"]))
     def release(self, name: str) -> None:
@@ -472,6 +473,20 @@ class StoreMachine(RuleBasedStateMachine):
         assert listed == expected
 
     @invariant()
+    def members_are_counted_as_a_look_at_each_of_them_would(self) -> None:
+        members = self.store.members
+        for key in [*members.groups(), GroupKey("default", "g")]:
+            found = members.classify(key)
+            assert members.count_placed(key) == found.placed_by_leaf
+            without = {pod.uid for pod in members.of_group(key)[::2]}
+            assert members.count_placed(key, without) == members.classify(key, without).placed_by_leaf
+            for standing in (Standing.BOUND, Standing.TERMINATING, Standing.WAITING, Standing.GATED, Standing.REFUSED):
+                listed = {pod.uid for pod in members.iterate_standing(key, standing)}
+                assert listed == {pod.uid for pod in getattr(found, standing.value)}
+            disrupted = {pod.uid for pod in members.of_group(key) if pod.disruption}
+            assert {pod.uid for pod in members.iterate_disrupted(key)} == disrupted
+
+    @invariant()
     def exclusive_gangs_that_run_are_those_with_a_bound_member(self) -> None:
         for key in ("rack", "zone"):
             found = {group.key: {pod.uid for pod in bound} for group, bound in self.store.exclusives.iterate(key)}
@@ -497,7 +512,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def the_ledger_knows_each_slot_by_pod_and_by_group(self) -> None:
         held = {slot.uid: (r.group, slot.node) for r in self.ledger for slot in r.slots.values()}
-        assert held == {uid: (group, node) for uid, (group, node, _) in self.model.slots.items()}
+        assert held == self.model.slots
         for uid, (group, _) in held.items():
             reservation = self.ledger.of_pod(uid)
             assert reservation is not None

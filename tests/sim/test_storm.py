@@ -8,6 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.scheduling.cycle import BindingCycle
+from extender.scheduling.group_state import GroupState
+from extender.scheduling.member import MemberStage
+from extender.scheduling.tending import CycleTending
+from serried.model.verdict import Verdict
 from tests.support.memory import read_memory
 from tests.support.storm import GANGS, SIZE, Storm, take_no_pause
 
@@ -35,3 +40,31 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
     left = read_memory(storm.world.nominator)
     assert (left["open"], left["sent"]) == ({}, {})
     assert not storm.world.core.held
+
+
+def describe(cycle: BindingCycle) -> tuple[object, ...]:
+    """What a look at members may change in a cycle, but for who is put aside."""
+    return dict(cycle.reservation.slots), dict(cycle.late), {*cycle.at_bind}, {*cycle.bound}, cycle.stage
+
+
+@pytest.mark.parametrize("storm", range(20, 24), indirect=True)
+async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    tended = []
+    tend = CycleTending.tend
+
+    def tend_twice(tending: CycleTending, state: GroupState) -> Verdict | None:
+        verdict, cycle = tend(tending, state), state.cycle
+        if cycle is not None:
+            pods, found = storm.world.store.pods, describe(cycle)
+            waiting = [uid for uid in cycle.reservation.slots if cycle.member(uid).stage is MemberStage.WAITING]
+            assert not [uid for uid in waiting if pods[uid].unschedulable], "put aside, and nobody has noticed"
+            cycle.forget_looks()
+            assert tend(tending, state) == verdict
+            assert describe(cycle) == found
+            tended.append(cycle)
+        return verdict
+
+    monkeypatch.setattr(CycleTending, "tend", tend_twice)
+    await storm.rage()
+    await storm.calm_down()
+    assert len(tended) > len({id(cycle) for cycle in tended}), "a storm in which nothing is looked at again"

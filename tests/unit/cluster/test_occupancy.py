@@ -51,6 +51,33 @@ def test_pods_on_one_node_add_up_and_leave_one_by_one() -> None:
     assert occupancy.used["n1"] == {"cpu": 2000, "pods": 1}
 
 
+@pytest.mark.parametrize("kind", [ClaimKind.RESERVED, ClaimKind.ASSUMED], ids=["its slot", "its bind call"])
+def test_what_is_kept_for_a_pod_follows_when_it_is_resized(kind: ClaimKind) -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", kind, "n1", ONE_CPU)
+    occupancy.resize("p", TWO_CPUS)
+    assert occupancy.used == {"n1": {"cpu": 2000, "pods": 1}}
+    before = occupancy.freed
+    occupancy.resize("p", ONE_CPU)
+    assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+    assert occupancy.freed > before
+    occupancy.release("p", kind)
+    assert occupancy.used == {}
+
+
+def test_a_slot_that_a_dead_member_left_stays_as_large_as_that_was() -> None:
+    occupancy = Occupancy()
+    occupancy.claim("p", ClaimKind.VACANT, "n1", ONE_CPU)
+    occupancy.resize("p", TWO_CPUS)
+    assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
+
+
+def test_nobody_is_resized_who_counts_nowhere() -> None:
+    occupancy = Occupancy()
+    occupancy.resize("p", TWO_CPUS)
+    assert occupancy.used == {}
+
+
 def test_a_claim_that_is_laid_again_with_other_requests_replaces_the_first() -> None:
     occupancy = Occupancy()
     occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)

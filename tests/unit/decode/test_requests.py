@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from serried.decode.requests import is_marked, pod_requests
+from serried.model.level import ResizeRule
 
 Raw = dict[str, Any]
 
@@ -117,6 +118,86 @@ def running(raw: Raw, *statuses: Raw, **more: Any) -> Raw:
 )
 def test_requests_are_counted_as_the_scheduler_does(pod: Raw, requests: dict[str, int]) -> None:
     assert dict(pod_requests(pod)) == {**requests, "pods": 1}
+
+
+def resized(desired: Raw, granted: Raw | None, effective: Raw | None, *reasons: str) -> Raw:
+    """A pod of one container with pod-level requests; ``reasons`` are of the condition that a resize waits."""
+    memory = {"memory": "1"}
+    raw = running(spec(container(cpu="1", memory="1"), resources={"requests": desired}))
+    raw["status"] |= {} if granted is None else {"allocatedResources": memory | granted}
+    raw["status"] |= {} if effective is None else {"resources": {"requests": memory | effective}}
+    raw["status"]["conditions"] = [{"type": "PodResizePending", "reason": reason} for reason in reasons]
+    return raw
+
+
+@pytest.mark.parametrize("rule", ResizeRule)
+@pytest.mark.parametrize(
+    ("pod", "cpu"),
+    [
+        pytest.param(resized({"cpu": "2"}, None, None), 2, id="what is desired, if nothing else is reported"),
+        pytest.param(resized({"cpu": "2"}, {"cpu": "4"}, {"cpu": "4"}), 4, id="what it has, while it shrinks"),
+        pytest.param(resized({"cpu": "2"}, {"cpu": "2"}, {"cpu": "4"}), 4, id="what is in effect, if less is granted"),
+        pytest.param(resized({"cpu": "2"}, {"cpu": "4"}, {"cpu": "3"}), 4, id="what is granted, if less is in effect"),
+        pytest.param(resized({"cpu": "8"}, {"cpu": "4"}, {"cpu": "4"}), 8, id="what is desired, while it grows"),
+        pytest.param(
+            resized({"cpu": "8"}, {"cpu": "4"}, {"cpu": "4"}, "Deferred"), 8, id="what is desired, while it is put off"
+        ),
+        pytest.param(
+            resized({"cpu": "100"}, {"cpu": "4"}, {"cpu": "4"}, "Infeasible"), 4, id="what it has, if it gets no more"
+        ),
+    ],
+)
+def test_a_pod_level_resize_counts_as(pod: Raw, cpu: int, rule: ResizeRule) -> None:
+    assert dict(pod_requests(pod, rule)) == {"cpu": 1000 * cpu, "memory": 1, "pods": 1}
+
+
+def swapping(**more: Any) -> Raw:
+    """Of two containers one grows and one shrinks by the same amount: neither sum is more than 3 CPUs."""
+    statuses = [
+        {"name": name, "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
+        for name, cpu in (("a", "1"), ("b", "2"))
+    ]
+    return running(spec(container("a", cpu="2"), container("b", cpu="1")), *statuses, **more)
+
+
+def shrinking_at_first() -> Raw:
+    """An init container that does not go on beside the others, of which more is granted than is desired."""
+    raw = spec(container(cpu="1"), init=(container("first", cpu="2"),))
+    said = {"name": "first", "allocatedResources": {"cpu": "5"}, "resources": {"requests": {"cpu": "5"}}}
+    return raw | {"status": {"initContainerStatuses": [said]}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "containers", "sums"),
+    [
+        pytest.param(swapping(), 4, 3, id="one container grows while another one shrinks"),
+        pytest.param(shrinking_at_first(), 2, 5, id="an init container shrinks"),
+        pytest.param(
+            swapping(allocatedResources={"cpu": "5"}, resources={"requests": {"cpu": "5"}}),
+            4,
+            5,
+            id="the kubelet reports the pod as a whole",
+        ),
+        pytest.param(
+            running(spec(container(cpu="1")), {"name": "main", "allocatedResources": {"cpu": "2"}}),
+            1,
+            2,
+            id="nothing is known to be in effect",
+        ),
+    ],
+)
+def test_each_version_counts_a_resize_in_its_own_way_and_the_larger_counts_where_none_is_known(
+    pod: Raw, containers: int, sums: int
+) -> None:
+    rules = {ResizeRule.CONTAINERS: containers, ResizeRule.SUMS: sums, ResizeRule.LARGEST: max(containers, sums)}
+    found = {rule: dict(pod_requests(pod, rule))["cpu"] for rule in rules}
+    assert found == {rule: 1000 * cpu for rule, cpu in rules.items()}
+
+
+def test_pod_level_amounts_that_are_not_desired_at_that_level_count_since_1_37() -> None:
+    raw = resized({"cpu": "2"}, {"cpu": "2", "memory": "8"}, {"cpu": "2", "memory": "8"})
+    found = [dict(pod_requests(raw, rule))["memory"] for rule in (ResizeRule.CONTAINERS, ResizeRule.SUMS)]
+    assert found == [1, 8]
 
 
 ASKED, BOUND = "scheduling.serried.dev/member", "scheduling.serried.dev/member-bind"

@@ -1,6 +1,6 @@
 import pytest
 
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
+from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel, ResizeRule
 
 NEXT = ApiLevel("native", "scheduling.k8s.io", "v1", like="v1beta1")
 OWN, NEWER = (
@@ -31,6 +31,20 @@ def test_what_depends_on_the_version_depends_on_its_shape(level: ApiLevel) -> No
     assert level.condition == "PodGroupInitiallyScheduled"
     odd = ApiLevel("native", level.group, level.version, like="v1alpha2")
     assert (odd.count_mutable, odd.nests, odd.condition) == (False, False, "PodGroupScheduled")
+
+
+@pytest.mark.parametrize(
+    ("level", "rule"),
+    [
+        pytest.param(NATIVE_LEVELS[-1], ResizeRule.CONTAINERS, id="v1alpha1 is 1.35"),
+        pytest.param(NATIVE_LEVELS[-2], ResizeRule.CONTAINERS, id="v1alpha2 is 1.36"),
+        pytest.param(NATIVE, ResizeRule.SUMS, id="v1beta1 is 1.37"),
+        pytest.param(NEXT, ResizeRule.SUMS, id="what comes after it counts like it"),
+        pytest.param(FALLBACK, ResizeRule.LARGEST, id="our own API tells no version"),
+    ],
+)
+def test_the_level_tells_by_which_rule_resizes_count(level: ApiLevel, rule: ResizeRule) -> None:
+    assert level.resize_rule is rule
 
 
 def test_composite_groups_are_where_they_were_found_and_else_where_they_are_known_to_be() -> None:

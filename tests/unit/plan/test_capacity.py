@@ -10,6 +10,7 @@ from serried.plan.capacity import Capacity, Fork
 from serried.plan.fit import HOSTNAME, list_named
 from serried.plan.steps import finish
 from tests.support.builders import node, pod
+from tests.support.containers import count_items
 
 ZONE = "example.com/zone"
 
@@ -149,3 +150,29 @@ def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> No
     used["n4"] = {"cpu": 2000}
     capacity.note_used("n4")
     assert capacity.measure_latest() == (18, {ZONE: 10})
+
+
+def test_names_of_nodes_that_are_gone_are_forgotten_though_nobody_asks_for_a_class() -> None:
+    nodes: dict[str, Node] = {}
+    capacity = Capacity(nodes, {})
+    held = []
+    for index in range(10_000):
+        found = nodes[f"n{index}"] = Node(f"n{index}", {"cpu": 1000})
+        capacity.note_node(None, found)
+        capacity.note_node(nodes.pop(f"n{index}"), None)
+        held.append(sum(count_items(capacity).values()))
+    assert max(held[5_000:]) <= max(held[:5_000])
+
+
+def test_a_table_is_right_after_more_changes_than_are_remembered() -> None:
+    nodes, used = cluster(3), dict[str, dict[str, int]]()
+    capacity = Capacity(nodes, used)
+    shape = pod("p").cpu(1).value().shape
+    frozen = capacity.freeze()
+    assert capacity.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}
+    used["n1"] = {"cpu": 3000}
+    capacity.note_used("n1")
+    for index in range(10_000):
+        capacity.note_used(f"gone-{index}")
+    assert capacity.table(shape).by_node == {"n0": 4, "n1": 1, "n2": 4}
+    assert frozen.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}

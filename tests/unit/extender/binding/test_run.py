@@ -67,6 +67,26 @@ class TestTheWholeWay:
         await bind_all(world)
         assert world.annotations("m0") == {"scheduling.serried.dev/gang": "scheduling.k8s.io/v1beta1 g"}
 
+    async def test_a_member_that_is_resized_after_filter_is_not_bound_where_it_does_not_fit(
+        self, world: Harness
+    ) -> None:
+        await world.add(node("n1").cpu(2), gang(2), *members(2)).go()
+        world.filter("m0"), world.filter("m1")
+        first = world.bind("m0")
+        await world.settle()
+        raw = world.api.pods[world.pod_key("m1")]
+        raw["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+        world.watch()
+        assert world.store.occupancy.used["n1"]["cpu"] == 3000
+        second = world.bind("m1")
+        await world.go()
+        assert all(call.error for call in (first, second))
+        assert (world.node_of("m0"), world.node_of("m1")) == ("", "")
+        assert world.reasons()[-1] is Reason.NO_CAPACITY
+        await world.add(node("n2").cpu(2)).go()
+        await world.pass_time(60.0)
+        assert world.reasons()[-1] is Reason.PLANNED
+
     async def test_no_binding_is_sent_before_the_commit_is_answered(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("replace")
