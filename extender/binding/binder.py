@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from extender.scheduling.permit import Refusal
-from serried.decode.identity import DOMAIN, GANG
+from serried.decode.identity import DOMAIN, GANG, POD_GROUP_LABEL, is_label_value
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
-from serried.model.group import GroupKind, Key, PodGroup
+from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.level import ApiLevel
+from serried.model.pod import Link, Pod
 
 RANK = "scheduling.serried.dev/rank"
 """Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""
@@ -66,6 +67,15 @@ def describe_slot(rank: int | None, domain: str, gang: str = "") -> dict[str, st
     """What a member's Binding tells its pod; a rank of None, a domain of "" and a gang of "" are not told."""
     ranked = {} if rank is None else {RANK: str(rank)}
     return ranked | ({DOMAIN: domain} if domain else {}) | ({GANG: gang} if gang else {})
+
+
+def describe_label(pod: Pod | None, group: GroupKey) -> dict[str, str]:
+    """The label by which a member is found once it is bound; none if it has it already, or no label can hold the name.
+
+    Only for PodGroups of our API level: the pods of others carry the label of these, or have none to carry.
+    """
+    fits = group.kind is GroupKind.POD_GROUP and bool(group.name) and is_label_value(group.name)
+    return {POD_GROUP_LABEL: group.name} if fits and pod is not None and pod.link is not Link.LABEL else {}
 
 
 def describe_gang(group: PodGroup, level: ApiLevel) -> str:
@@ -133,11 +143,13 @@ class Binder:
         node: str,
         annotations: Mapping[str, str] | None = None,
         ask: Callable[[], Refusal | None] = _let_pass,
+        labels: Mapping[str, str] | None = None,
     ) -> Sent:
         """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
 
-        The API server merges ``annotations`` into the pod's own in the same write. ``ask`` is called right before each
-        attempt, when the wait for a free place and the pause after the last one are over; a Refusal ends it.
+        The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``ask`` is called
+        right before each attempt, when the wait for a free place and the pause after the last one are over; a Refusal
+        ends it.
         """
 
         def check() -> None:
@@ -147,7 +159,7 @@ class Binder:
 
         async with self._window.slot():
             try:
-                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check)
+                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check, labels)
             except _Refused as refused:
                 return Sent(BindOutcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
             except NotFound:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_slot
+from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.earlier import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
@@ -33,6 +33,7 @@ from extender.scheduling.term import Term
 from serried.cluster.ledger import Ledger
 from serried.cluster.occupancy import ClaimKind
 from serried.cluster.store import Store
+from serried.decode.identity import LABELLED
 from serried.kube.attempts import Attempts
 from serried.kube.errors import ApiError
 from serried.metrics import ExtenderMetrics
@@ -407,6 +408,9 @@ class CycleRunner:
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
         gang = describe_gang(cycle.group, self._store.level)
         told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain, gang)
+        labels = describe_label(self._store.pods.get(uid), cycle.group.key.leaf(slot.part))
+        if labels:
+            told[LABELLED] = "true"
 
         def ask() -> Refusal | None:
             refusal = refuse_commit() or self._permit.refuse(cycle, uid, node)
@@ -414,7 +418,7 @@ class CycleRunner:
                 cycle.note_binding_sent()
             return refusal
 
-        sent = await self._binder.bind(pod, uid, node, told, ask)
+        sent = await self._binder.bind(pod, uid, node, told, ask, labels)
         self._metrics.bound(sent.outcome.value)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._clock())

@@ -30,7 +30,10 @@ As in 1.37 (pkg/controller/job/job_scheduling_manager.go). An empty one names th
 """
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
-"""Names a pod's PodGroup where ``spec.schedulingGroup`` is not served."""
+"""Names a pod's PodGroup where ``spec.schedulingGroup`` is not served. Bound members of every PodGroup carry it."""
+
+LABELLED = "scheduling.serried.dev/labelled"
+"""Annotation of a bound pod: it has POD_GROUP_LABEL from its Binding, to be found by, and names no group by it."""
 
 COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
 """Names a pod's PodGroup of scheduler-plugins."""
@@ -136,9 +139,10 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
 
 
 def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
-    """The group that our label on a pod or a pod template names."""
+    """The group that our label on a pod or a pod template names; None if its Binding has brought it."""
     name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
-    return _shared_key(namespace, name) if name else None
+    told = LABELLED in read_map(metadata, "annotations")
+    return _shared_key(namespace, name) if name and not told else None
 
 
 def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:

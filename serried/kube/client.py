@@ -286,16 +286,24 @@ class ApiClient:
         node: str,
         annotations: Mapping[str, str] | None = None,
         before: Callable[[], None] = lambda: None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Bind the pod of this ``uid`` to ``node``; done also if it is bound there already.
 
-        ``before`` is called whenever it has a connection and is about to be sent; what it raises ends the call. Raises
-        Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
+        The API server adds ``annotations`` to the pod's own, and ``labels`` where PodTopologyLabelsAdmission is on (by
+        default since 1.35). ``before`` is called whenever it has a connection and is about to be sent; what it raises
+        ends the call. Raises Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
         """
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations or {})},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": uid,
+                "annotations": dict(annotations or {}),
+                **({"labels": dict(labels)} if labels else {}),
+            },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.

@@ -266,6 +266,10 @@ class Harness:
         """The annotations of a pod, as the API server has them."""
         return dict(self.api.pods[Key("default", name)]["metadata"].get("annotations", {}))
 
+    def labels(self, name: str) -> dict[str, str]:
+        """The labels of a pod, as the API server has them."""
+        return dict(self.api.pods[Key("default", name)]["metadata"].get("labels", {}))
+
     # --- what happens ------------------------------------------------------------------------------------------
 
     def look(self) -> None:

@@ -272,11 +272,13 @@ class FakeApi:
         node: str,
         annotations: Mapping[str, str] | None = None,
         before: Callable[[], None] = lambda: None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Bind the pod of this uid to a node; done also if it is bound there already."""
         before()
         key = Key(namespace, name)
-        binding = {"metadata": {"uid": uid, "annotations": dict(annotations or {})}, "target": {"name": node}}
+        metadata = {"uid": uid, "annotations": dict(annotations or {}), "labels": dict(labels or {})}
+        binding = {"metadata": metadata, "target": {"name": node}}
 
         def change() -> None:
             found = self._find(PODS, key)

@@ -169,7 +169,8 @@ def describe_binding(pod: JSON, binding: Mapping[str, Any]) -> JSON:
     scheduled = {"type": "PodScheduled", "status": "True"}
     others = [c for c in pod.get("status", {}).get("conditions", ()) if c.get("type") != "PodScheduled"]
     changed = merge(pod, {"status": {"conditions": [*others, scheduled], "nominatedNodeName": None}})
-    annotated = merge(changed, {"metadata": {"annotations": metadata.get("annotations") or {}}})
+    told = {field: metadata.get(field) or {} for field in ("annotations", "labels")}
+    annotated = merge(changed, {"metadata": told})
     bound: JSON = merge(annotated, {"spec": {"nodeName": binding["target"]["name"]}})
     return bound
 

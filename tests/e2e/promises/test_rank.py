@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from serried.decode.identity import POD_GROUP_LABEL
 from serried.decode.pods import COMPLETION_INDEX
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, indexed_spec, names
 
@@ -37,6 +38,8 @@ def test_a_job_is_told_ranks_and_domain_and_a_replacement_the_rank_of_its_index(
     (rack,) = stage.racks("train")
     for pod in stage.pods("train"):
         assert told(pod) == (pod["metadata"]["annotations"][COMPLETION_INDEX], rack)
+    labels = {pod["metadata"]["labels"].get(POD_GROUP_LABEL, "") for pod in stage.pods("train")}
+    assert labels == stage.groups()
 
     lost = next(name for name, rank in stage.ranks("train").items() if rank == "4")
     stage.delete_pods(lost)

@@ -40,9 +40,10 @@ class TellsBefore(FakeApi):
         node: str,
         annotations: Mapping[str, str] | None = None,
         before: Callable[[], None] = lambda: None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self.before_sending()
-        await super().bind(namespace, name, uid, node, annotations, before)
+        await super().bind(namespace, name, uid, node, annotations, before, labels)
 
 
 @pytest.fixture

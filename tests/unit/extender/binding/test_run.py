@@ -10,10 +10,13 @@ from extender.binding import reservations
 from extender.binding import run as cycle_runner
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.effects import Activate
+from serried.decode.identity import GANG as GANG_ANNOTATION
+from serried.decode.identity import LABELLED, POD_GROUP_LABEL
 from serried.model.backoff import Backoff
+from serried.model.pod import Link
 from serried.model.verdict import Reason, render
-from tests.support.builders import node
-from tests.support.extender_harness import GANG, BindCall, Harness, gang, members, small_nodes
+from tests.support.builders import job, node, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness, gang, members, small_nodes
 from tests.support.fake_api import FakeApi, error
 
 
@@ -60,12 +63,41 @@ class TestTheWholeWay:
     async def test_it_does_not_tell_what_there_is_not(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
-        assert world.annotations("m0").keys() == {"scheduling.serried.dev/gang"}
+        assert world.annotations("m0").keys() == {GANG_ANNOTATION, LABELLED}
 
     async def test_it_tells_the_gang_and_where_its_objects_are(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
-        assert world.annotations("m0") == {"scheduling.serried.dev/gang": "scheduling.k8s.io/v1beta1 g"}
+        assert world.annotations("m0")[GANG_ANNOTATION] == "scheduling.k8s.io/v1beta1 g"
+
+    async def test_a_bound_member_carries_the_label_of_its_pod_group_and_names_no_other_group_by_it(
+        self, world: Harness
+    ) -> None:
+        pods = [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).of_job("j", index) for index in range(2)]
+        await world.add(
+            *small_nodes(2), job("j").size(2).scheduler(SCHEDULER), gang(2).controlled_by("Job", "j"), *pods
+        ).go()
+        await bind_all(world)
+        assert world.labels("m0")[POD_GROUP_LABEL] == "g"
+        assert (world.pod("m0").group, world.pod("m0").link) == (None, None)
+        assert world.store.members.group_of(world.pod("m0").uid) == GANG
+
+    async def test_a_member_that_names_its_group_by_the_label_keeps_it_and_is_told_nothing_of_it(
+        self, world: Harness
+    ) -> None:
+        pods = [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).label(POD_GROUP_LABEL, "g") for index in range(2)]
+        await world.add(*small_nodes(2), gang(2), *pods).go()
+        await bind_all(world)
+        assert world.annotations("m0").keys() == {GANG_ANNOTATION}
+        assert (world.pod("m0").group, world.pod("m0").link) == (GANG, Link.LABEL)
+
+    async def test_a_name_that_is_too_long_for_a_label_is_told_by_none(self, world: Harness) -> None:
+        name = "g" * 64
+        pods = [each.in_group(name) for each in members(2)]
+        await world.add(*small_nodes(2), pod_group(name).gang(2), *pods).go()
+        await bind_all(world)
+        assert POD_GROUP_LABEL not in world.labels("m0")
+        assert LABELLED not in world.annotations("m0")
 
     async def test_a_member_that_is_resized_after_filter_is_not_bound_where_it_does_not_fit(
         self, world: Harness
@@ -592,11 +624,12 @@ class Unanswered(FakeApi):
         node: str,
         annotations: Mapping[str, str] | None = None,
         before: Callable[[], None] = lambda: None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         if name == self._pod:
             before()
             await self.answers.wait()
-        await super().bind(namespace, name, uid, node, annotations, before)
+        await super().bind(namespace, name, uid, node, annotations, before, labels)
 
 
 async def test_a_member_is_not_bound_by_a_cycle_that_has_ended_meanwhile() -> None:
