@@ -269,12 +269,15 @@ class Feed:
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
+        self._note_classes(kind, "")
         if kind in _PARENTS:
             self._followed_parents.add(_PARENTS[kind])
         self._settle(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
-        self._note_obstacle(kind, f"the API server does not let us see {resource} ({resource.version})")
+        what = f"the API server does not let us see {resource} ({resource.version})"
+        self._note_obstacle(kind, what)
+        self._note_classes(kind, what)
         if kind in self._optional:
             self._note_absent(kind)
 
@@ -284,6 +287,11 @@ class Feed:
         if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
             self._obstacles[kind] = what
             self._store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
+
+    def _note_classes(self, kind: Kind, what: str) -> None:
+        # Where their API is not served there are none, and kube-scheduler has none either.
+        if kind is Kind.DEVICE_CLASSES:
+            self._store.meet_class_obstacle(what)
 
     def _note_absent(self, kind: Kind) -> None:
         if kind in _PARENTS:
@@ -302,6 +310,7 @@ class Feed:
         self.unserved.add(kind)
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
+        self._note_classes(kind, "")
         if kind in self._optional:
             self._note_absent(kind)
             return

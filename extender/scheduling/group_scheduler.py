@@ -6,7 +6,7 @@ to date (`tending`). What follows outside of this process (nominations, the task
 outbox.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
@@ -277,7 +277,7 @@ class GroupScheduler:
             self._scheduling_cycle.forget(key)
             return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=1)
         if group.goes_one_by_one:
-            for pod in group_members.waiting:
+            for pod in (*group_members.waiting, *group_members.refused):
                 self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
         repair = self._repairs.settle(state, group, group_members)
@@ -296,6 +296,7 @@ class GroupScheduler:
         if quiet and (group.scheduled or (state.verdict is None and is_suspended(group, self._store))):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
+            self._let_try(group_members.refused)
             if not group_members.refused:  # those exist: the gang keeps its place in the queue
                 state.quorum_since = None
                 if shortage.reason is not Reason.QUORUM_MISSING:
@@ -311,6 +312,12 @@ class GroupScheduler:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
         return self._scheduling_cycle.run(state, group, group_members, repair)
+
+    def _let_try(self, refused: Sequence[Pod]) -> None:
+        """Lift our gate: only a pod that the scheduler tries is offered a node, where it knows more than we do."""
+        for pod in refused:
+            if pod.held_by_gate:
+                self._let_go(pod.uid)
 
     def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
         """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""

@@ -2,7 +2,8 @@
 
 A plan takes them for unlimited. What the scheduler says decides: a member that it has refused on every node is not
 planned, and leaves the cycle that it is in, until the scheduler says something else of it. It tries such a pod again by
-itself whenever something changes that could help it, and at the latest after five minutes.
+itself whenever something changes that could help it, and at the latest after five minutes. A member that asks for what
+no node has and no DeviceClass provides is refused from the start, unless the scheduler offers it a node.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -59,6 +60,12 @@ def describe_refused(
     pod = next(iter((*dropped, *group_members.refused)))
     lost = {each.uid for each in dropped}
     have = group_members.placed + sum(each.uid not in lost for each in group_members.waiting)
+    # The same before and after the scheduler has said it, too: nobody is told twice.
+    nowhere = [name for name in pod.missing if not pod.objection or f"Insufficient {name}" in pod.objection]
+    if nowhere:
+        names = " and ".join(nowhere)
+        detail = f"{pod.name} asks for {names}, which no node has and no DeviceClass provides"
+        return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
     missing, provided = _sort_uncounted([pod], uncounted)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []

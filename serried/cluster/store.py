@@ -453,6 +453,10 @@ class Store:
         """A DeviceClass came or changed."""
         self._put_anew(self.uncounted.put_class(found))
 
+    def meet_class_obstacle(self, what: str) -> None:
+        """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more)."""
+        self._put_anew(self.uncounted.meet_obstacle(what))
+
     def drop_device_class(self, name: str) -> None:
         """A DeviceClass went."""
         self._put_anew(self.uncounted.drop_class(name))

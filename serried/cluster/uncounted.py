@@ -1,8 +1,8 @@
 """Extended resources that nodes do not show, so that only kube-scheduler can count them.
 
 A DeviceClass provides one on the nodes that have none of it allocatable (DRAExtendedResource, on in 1.36 and locked in
-1.37: NodeResourcesFit leaves it to DynamicResources there). And what no node has at all may come from something that
-we do not know: the scheduler is asked before a gang waits for it.
+1.37: NodeResourcesFit leaves it to DynamicResources there). What no node has and no class provides is missing: nobody
+fits before something brings it, unless the scheduler offers a node all the same, for it may be told to ignore it.
 """
 
 from collections import Counter
@@ -21,12 +21,13 @@ class Uncounted:
     """Renames in the shapes of pods what cannot be counted everywhere (``resources.PROVIDED``).
 
     These are the resources that a DeviceClass provides, and the ones that no node has: nodes with some are counted, the
-    others are without limit. ``put_*``, ``drop_*`` and ``note_node`` return the pods, as they came, whose shapes may be
-    others now. Each costs the pods that ask for the resource, no others.
+    others are without limit. ``put_*``, ``drop_*``, ``note_*`` and ``meet_obstacle`` return the pods, as they came, of
+    which this may be another now. Each costs the pods that ask for the resource, no others.
     """
 
     def __init__(self) -> None:
         self.classes: dict[str, DeviceClass] = {}
+        self._obstacle = ""
         self._providers: Counter[str] = Counter()
         self._nodes: Counter[str] = Counter()
         self._pods: dict[str, Pod] = {}
@@ -50,7 +51,10 @@ class Uncounted:
 
     def _show(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
         uncounted = tuple([name for name in asked if name in self._providers or name not in self._nodes])
-        return replace(pod, shape=_relax(pod.shape, uncounted), uncounted=uncounted) if uncounted else pod
+        if not uncounted:
+            return pod
+        missing = () if self._obstacle else tuple([name for name in uncounted if name not in self._providers])
+        return replace(pod, shape=_relax(pod.shape, uncounted), uncounted=uncounted, missing=missing)
 
     def forget(self, uid: str) -> None:
         """A pod went."""
@@ -77,6 +81,12 @@ class Uncounted:
         """A DeviceClass went."""
         old = self.classes.pop(name, None)
         return self._turn(self._providers, old.provides if old is not None else (), ())
+
+    def meet_obstacle(self, what: str) -> list[Pod]:
+        """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more). Then nothing is missing."""
+        turned = bool(self._obstacle) is not bool(what)
+        self._obstacle = what
+        return list(self._pods.values()) if turned else []
 
     def note_node(self, old: Node | None, new: Node | None) -> list[Pod]:
         """A node came, changed or went."""

@@ -51,6 +51,16 @@ def is_for_room(objection: str, shape: Shape) -> bool:
     return any(_FOR_ROOM.fullmatch(reason) or (apart and _APART.fullmatch(reason)) for reason in reasons)
 
 
+def was_offered(status: Raw) -> bool:
+    """Whether kube-scheduler had a node for the pod when it tried it last, which we did not let it have."""
+    return any(
+        read_text(condition, "type") == "PodScheduled"
+        and read_text(condition, "status") == "False"
+        and HELD in read_text(condition, "message")
+        for condition in read_objects(status, "conditions")
+    )
+
+
 def is_partly_checked(objection: str) -> bool:
     """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))

@@ -19,7 +19,7 @@ from serried.decode.identity import (
 )
 from serried.decode.lifetimes import read_end, read_grace, read_lifetime
 from serried.decode.malformed import Malformed, attempt
-from serried.decode.objections import is_for_room, read_objection
+from serried.decode.objections import is_for_room, read_objection, was_offered
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.priority import read_preemption
 from serried.decode.requests import is_marked
@@ -112,6 +112,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         unclaimed=read_unclaimed(spec, status),
         objection=objection,
         wants_room=bool(objection) and is_for_room(objection, shape),
+        offered=was_offered(status),
         version=read_version(obj),
     )
 

@@ -183,6 +183,12 @@ class Pod:
     uncounted: tuple[str, ...] = ()
     """The extended resources that nodes need not show (`cluster.uncounted`): as ``device_claims``."""
 
+    missing: tuple[str, ...] = ()
+    """Those of ``uncounted`` that nothing brings, as far as can be seen: no node has them, no DeviceClass either."""
+
+    offered: bool = False
+    """Whether kube-scheduler had a node for the pod when it tried it last, and it was held: so it misses nothing."""
+
     objection: str = ""
     """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
 
@@ -201,12 +207,14 @@ class Pod:
 
     @property
     def refused(self) -> bool:
-        """As far as kube-scheduler knows there is no node for it, and no room that a plan could find would help.
+        """As far as anybody knows there is no node for it, and no room that a plan could find would help.
 
-        That is the case while a claim of it does not exist, say, or what it must be beside does not run.
+        That is the case while a claim of it does not exist, say, or what it must be beside does not run. What nothing
+        brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers a node
+        all the same.
         """
         if self.counted_elsewhere:
-            return bool(self.unclaimed or self.objection)
+            return bool(self.unclaimed or self.objection or (self.missing and not self.offered))
         return bool(self.objection) and not self.wants_room
 
     @property

@@ -80,6 +80,13 @@ class UncountedMachine(RuleBasedStateMachine):
                 name: self._count(name, asked) for name in self.nodes
             }
 
+    @invariant()
+    def nothing_is_missing_that_a_node_has_or_a_class_provides(self) -> None:
+        brought = {name for have in self.nodes.values() for name, amount in have.items() if amount}
+        brought |= {resource for found in self.classes.values() for resource in found.provides}
+        for uid, (_, asked) in self.pods.items():
+            assert set(self.store.pods[uid].missing) == asked.keys() - brought - {"cpu", "pods"}
+
     def _count(self, name: str, asked: dict[str, int]) -> int:
         """NodeResourcesFit with DRAExtendedResource; what no node has is for the scheduler to say."""
         have = self.nodes[name]

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from serried.cluster.store import Store
-from serried.feed import Feed, Item, Kind
+from serried.feed import OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
 from serried.model.group import Job, Key
@@ -179,6 +179,18 @@ def test_an_optional_kind_that_goes_takes_its_objects_along_and_holds_nothing_up
     assert watched.feed.synced.is_set()
     assert watched.feed.unserved == {Kind.JOBS}
     assert not watched.store.obstacles.needed
+
+
+def test_nothing_is_missing_for_want_of_a_class_that_we_are_not_shown() -> None:
+    watched = Watched(Kind.NODES, Kind.PODS, Kind.DEVICE_CLASSES, optional=OPTIONAL_KINDS)
+    watched.show(Kind.PODS, pod("p").request("example.com/gpu", 1))
+    seen = [watched.store.pods["pod-p"].missing]
+    # Where they are not served there are none.
+    for event in (watched.deny, watched.unserve, watched.deny, watched.list_all):
+        event(Kind.DEVICE_CLASSES)
+        seen.append(watched.store.pods["pod-p"].missing)
+    gpu = ("example.com/gpu",)
+    assert seen == [gpu, (), gpu, (), gpu]
 
 
 def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:

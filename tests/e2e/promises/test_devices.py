@@ -139,14 +139,13 @@ def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(
     assert set(stage.bound("ring").values()) == {first, second}
 
 
-def test_what_no_node_has_is_offered_to_the_scheduler_and_waited_for(stage: ClusterStage, devices: Devices) -> None:
+def test_what_no_node_has_and_no_class_provides_is_waited_for(stage: ClusterStage, devices: Devices) -> None:
     create_group_in_a_rack(stage, "ring", 2)
     stage.create_pods(names("ring", 2), "ring", **asking(devices.resource))
     stage.await_reason(
         "ring",
         "NoCapacity",
-        f"no node has {devices.resource}; the scheduler refuses ring-",
-        f"on every node: 12 Insufficient {devices.resource}",
+        f"asks for {devices.resource}, which no node has and no DeviceClass provides",
     )
     eventually("nothing held", lambda: not stage.reservations() and not stage.held_in_ledger())
     versions = {pod["metadata"]["resourceVersion"] for pod in stage.pods()}

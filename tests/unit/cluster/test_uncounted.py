@@ -71,6 +71,27 @@ def test_slots_whatever_comes_first(
         assert store.pods["pod-p"].uncounted == uncounted
 
 
+@pytest.mark.parametrize(
+    ("builders", "obstacle", "missing"),
+    [
+        pytest.param([PLAIN, POOR], "", (GPU,), id="nothing brings it"),
+        pytest.param([PLAIN, POOR, CLASS], "", (), id="a class provides it"),
+        pytest.param([PLAIN, RICH], "", (), id="a node has it"),
+        pytest.param([PLAIN, POOR], "they are not shown", (), id="a class may provide it that we do not see"),
+    ],
+)
+def test_what_is_missing_is_what_nothing_brings_whatever_is_known_first(
+    builders: list[Builder], obstacle: str, missing: tuple[str, ...]
+) -> None:
+    for order in permutations([ASKING, *builders]):
+        store = stored(*order)
+        store.meet_class_obstacle(obstacle)
+        assert store.pods["pod-p"].missing == store.show_pod(ASKING.value()).missing == missing
+        store.meet_class_obstacle("" if obstacle else "they are not shown")
+        store.meet_class_obstacle(obstacle)
+        assert store.pods["pod-p"].missing == missing
+
+
 def test_the_resource_of_a_classs_own_name_is_provided() -> None:
     store = stored(PLAIN, node("shows").cpu(8).pods(100).allocatable(IMPLICIT, 1), pod("p").cpu(1).request(IMPLICIT, 1))
     assert count(store) == {"plain": 0, "shows": 1}

@@ -3,7 +3,9 @@
 from extender.answers import Hold, Steer
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.nomination import NominationPolicy
+from extender.scheduling.preemption import Mode
 from serried.model.group import GroupKey, GroupKind
+from serried.model.pod import MARKERS
 from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
@@ -89,26 +91,66 @@ class TestAResourceThatAClassProvides:
 
 
 class TestAResourceThatNoNodeHas:
-    async def test_a_gang_is_offered_to_the_scheduler_without_it(self, world: Harness) -> None:
+    async def test_a_gang_does_not_fit_and_is_told_so_once(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *asking(2)).go()
+        assert (world.heard.plans, world.nothing_reserved) == ([], True)
+        await refuse(world, "m0", message=NO_GPU)
+        (said,) = [verdict for _, verdict in world.heard.verdicts]
+        assert render(said) == (
+            "NoCapacity: the cluster has room for 0 of 2 members; "
+            f"m0 asks for {GPU}, which no node has and no DeviceClass provides"
+        )
+
+    async def test_nobody_is_evicted_for_it(self) -> None:
+        world = Harness(preemption=Mode.ON)
+        low = [pod(f"low{at}").cpu(2).on(f"n{at}") for at in (1, 2)]
+        high = [each.priority(100) for each in asking(2)]
+        await world.add(*small_nodes(2), *low, gang(2).priority(100), *high).go()
+        assert (verdict_of(world).reason, world.api.ended()) == (Reason.NO_CAPACITY, [])
+        await world.close()
+
+    async def test_members_beyond_the_quorum_do_not_keep_the_others(self, world: Harness) -> None:
+        spare = [each.request(GPU, 1) for each in members(1, first=2)]
+        await world.add(*small_nodes(2), gang(2), *members(2), *spare).go()
+        assert world.cycle().reservation.slots.keys() == {"pod-m0", "pod-m1"}
+
+    async def test_gated_members_are_let_to_the_scheduler_which_may_know_more(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.gate() for each in asking(2)]).go()
-        assert world.cycle().stage is CycleStage.GATHERING
+        assert (world.heard.plans, verdict_of(world).reason) == ([], Reason.NO_CAPACITY)
+        assert [world.pod(name).held_by_gate for name in ("m0", "m1")] == [False, False]
+
+    async def test_so_are_those_of_a_group_that_is_no_gang(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), pod_group("g"), *[each.gate() for each in asking(2)]).go()
+        assert [world.pod(name).held_by_gate for name in ("m0", "m1")] == [False, False]
+
+    async def test_one_that_the_scheduler_ignores_keeps_nobody(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *asking(2)).go()
+        assert world.filter("m0", "n1", "n2") == Hold()
+        await refuse(world, "m0", "m1", message=offer())
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == f"2 members ask for {GPU}, which no node has"
-
-    async def test_what_the_scheduler_places_all_the_same_is_bound(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *asking(2)).go()
         calls = [world.bind("m0"), world.bind("m1")]
         await world.go()
         assert [call.error for call in calls] == ["", ""]
 
-    async def test_refused_it_waits_and_says_for_what_and_holds_nothing(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *asking(2)).go()
-        await refuse(world, "m0", message=NO_GPU)
-        assert render(verdict_of(world)) == (
-            f"NoCapacity: the cluster has room for 1 of 2 members; no node has {GPU}; "
-            f"the scheduler refuses m0 on every node: 12 Insufficient {GPU}"
+    async def test_a_refusal_for_another_reason_is_told(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in asking(2)]).go()
+        assert verdict_of(world).detail == (
+            f"no node has {GPU}; the scheduler refuses m0 on every node: 12 cannot allocate all claims"
         )
-        assert world.nothing_reserved
+
+    async def test_the_markers_of_an_isolated_installation_are_none(self, world: Harness) -> None:
+        first, second = MARKERS
+        await world.add(*small_nodes(2), gang(2), *[each.request(first, 1) for each in asking(2, second)]).go()
+        assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_where_classes_cannot_be_seen_the_scheduler_is_asked_as_one_may_provide_it(
+        self, world: Harness
+    ) -> None:
+        await world.add(*small_nodes(2), gang(2), *asking(2)).go()
+        world.store.meet_class_obstacle("the API server does not let us see deviceclasses")
+        await world.go()
+        assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_it_is_not_offered_again_while_nothing_changes(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
