@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.requests import ClientDisconnect
@@ -13,11 +13,13 @@ from extender.core import Core
 from extender.debug.preemption import PreemptionView, view_preemption
 from extender.debug.slices import Slices, TooLongError
 from extender.debug.view import View, exemplify
+from extender.scheduling.objections import describe_uncounted
 from extender.whatif.documents import flatten, read_documents
 from extender.whatif.hypothesis import Changes, Hypothesis, Prediction
 from extender.whatif.manifests import READ
 from extender.whatif.newcomers import Newcomer, find_existing, gather
 from extender.whatif.podless import sift
+from serried.cluster.store import Store
 from serried.model.group import GroupKey, GroupKind, decode_group_key
 from serried.model.verdict import Reason, render
 from serried.model.victim import Preemption
@@ -94,10 +96,13 @@ class WhatIfView(View):
     """The answer."""
 
     fits: bool
-    """Whether every gang fits without evictions."""
+    """Whether every gang fits without evictions, and no object is refused."""
 
     groups: list[PredictionView]
     """In the order in which they would be planned: each finds the room of those before it taken."""
+
+    refused: list[str]
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
 
     skipped: list[str]
     """The objects that were left out because no pods come of them: kind and name."""
@@ -129,6 +134,7 @@ _EXAMPLE = WhatIfView(
             preemption=None,
         )
     ],
+    refused=[],
     skipped=["Service web"],
     changes=ChangesView(drained=["node-3"], displaced=5, added=["4*node-7"], removed=["team/other"]),
     workSeconds=0.012,
@@ -163,8 +169,14 @@ _BODY = {
 }
 """The question as the OpenAPI shows it: the answer's example is about it."""
 
-_Found = tuple[list[Prediction], list[str]]
-"""The predictions, and what was left out."""
+
+class _Found(NamedTuple):
+    """What a question has led to."""
+
+    predictions: list[Prediction]
+    refused: list[str]
+    skipped: list[str]
+
 
 Texts = Annotated[list[str] | None, Query()]
 
@@ -179,7 +191,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         "/whatif",
         responses={
             **exemplify(_EXAMPLE),
-            400: {"description": "A manifest or a change cannot be understood; the answer says which, and what to do."},
+            400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
             413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
             429: {"description": "Another question is being answered."},
             503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
@@ -197,10 +209,14 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         """Would these gangs fit? The body has manifests as YAML or JSON.
 
         It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
-        Objects that make no pods, such as Services, are left out, and named as ``skipped``. Nothing is created and
-        nothing changes. ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one:
-        ``drain`` takes a node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a
-        group away. All of them may be repeated.
+        Objects that make no pods, such as Services, are left out, and named as ``skipped``. Those that cannot be
+        answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
+        requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
+        the API server about them. Nothing is created and nothing changes.
+
+        ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
+        node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
+        them may be repeated.
         """
         _check_turn(turn)
         body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
@@ -220,7 +236,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
             except TooLongError:
                 said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
                 raise HTTPException(503, said) from None
-        return _view_answer(found, changes, hypothesis.displaced, work)
+        return _view_answer(found, changes, hypothesis.displaced, work, core.store)
 
     return router
 
@@ -232,12 +248,15 @@ def _check_turn(turn: asyncio.Lock) -> None:
 
 def _answer(core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked: Sequence[GroupKey]) -> Work[_Found]:
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
+    refused: list[str] = []
     objects, skipped = sift(flatten((yield from read_documents(body))))
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
-        newcomers += yield from gather(objects, core.store, namespace)
-    return (yield from hypothesis.solve(newcomers)), skipped
+        gathered = yield from gather(objects, core.store, namespace)
+        newcomers += gathered.newcomers
+        refused = gathered.refused
+    return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)
 
 
 async def _read_body(request: Request) -> str:
@@ -286,12 +305,12 @@ def _find_outcome(found: Prediction) -> Outcome:
     return Outcome.DOES_NOT_FIT
 
 
-def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices) -> WhatIfView:
-    predictions, skipped = found
+def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices, store: Store) -> WhatIfView:
     return WhatIfView(
-        fits=all(_find_outcome(each) is Outcome.FITS for each in predictions),
-        groups=[_view(each) for each in predictions],
-        skipped=skipped,
+        fits=not found.refused and all(_find_outcome(each) is Outcome.FITS for each in found.predictions),
+        groups=[_view(each, store) for each in found.predictions],
+        refused=found.refused,
+        skipped=found.skipped,
         changes=ChangesView(
             drained=list(changes.drained),
             displaced=displaced,
@@ -303,7 +322,7 @@ def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices) 
     )
 
 
-def _view(found: Prediction) -> PredictionView:
+def _view(found: Prediction, store: Store) -> PredictionView:
     plan = found.preemption.plan if isinstance(found.preemption, Preemption) else found.plan
     key = found.newcomer.group.key
     return PredictionView(
@@ -319,16 +338,18 @@ def _view(found: Prediction) -> PredictionView:
         domain="" if plan is None else plan.domain,
         nodes={} if plan is None else dict(sorted(Counter(plan.nodes.values()).items())),
         reason="" if found.verdict is None else found.verdict.reason.value,
-        message=_describe(found),
+        message=_describe(found, store),
         preemption=view_preemption(found.preemption),
     )
 
 
-def _describe(found: Prediction) -> str:
+def _describe(found: Prediction, store: Store) -> str:
     if found.verdict is not None:
         evicted = found.preemption.victims if isinstance(found.preemption, Preemption) else ()
         count = sum(len(unit.pods) for unit in evicted)
         return render(found.verdict) + (f"; it fits once {count} pods of lower priority have ended" if count else "")
     assert found.plan is not None  # noqa: S101 - narrows for the type checker: one of the two is there
     place = f" into {found.plan.domain}" if found.plan.domain else ""
-    return f"{len(found.plan.nodes)} of {found.members} members fit{place}"
+    said = f"{len(found.plan.nodes)} of {found.members} members fit{place}"
+    members = found.newcomer.members or store.members.classify(found.newcomer.group.key).waiting
+    return "; ".join([said, *describe_uncounted(members, store)])

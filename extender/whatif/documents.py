@@ -1,6 +1,7 @@
 """Manifests as people write them: YAML or JSON, one document or several. Read in steps, for YAML takes its time."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -10,6 +11,9 @@ from serried.plan.steps import Work
 
 _EVENTS_PER_STEP = 50
 _MAX_DEPTH = 64
+
+_MAX_REPEATED = 1 << 16
+"""How many values aliases may stand for, in all documents."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The parser in C where there is one."""
@@ -56,44 +60,102 @@ def _list_below(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
+@dataclass(slots=True)
+class _Part:
+    """A value that is read, with all that is in it."""
+
+    value: Any
+
+    anchor: str | None = None
+    """The name by which it can be repeated."""
+
+    size: int = 1
+    """How many values it is, repeated ones included."""
+
+    depth: int = 0
+    """How many levels are below it."""
+
+    key: str | None = None
+    """The key whose value is next; of a map that has not ended."""
+
+    merges: bool = False
+    """Whether that key is the one that adds another map."""
+
+
 class _Builder:
-    """Makes values of the parser's events. Aliases are refused: a few lines of them can mean millions of values."""
+    """Makes values of the parser's events. What aliases repeat is counted: a few lines can mean millions of values."""
 
     def __init__(self) -> None:
         self.documents: list[Any] = []
-        self._open: list[tuple[Any, str | None]] = []
-        """Maps and lists that have not ended, each map with the key whose value is next."""
+        self._repeated = 0
+        self._open: list[_Part] = []
+        """Maps and lists that have not ended."""
+
+        self._anchored: dict[str, _Part] = {}
+        """What can be repeated in this document."""
 
     def take(self, event: Any) -> None:
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise ValueError(f"line {_find_line(event)}: anchors and aliases are not read; write it out")
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._anchored.clear()
+        elif isinstance(event, yaml.AliasEvent):
+            self._put(self._repeat(event), event)
+        elif isinstance(event, yaml.ScalarEvent):
             self._put_scalar(event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            if len(self._open) >= _MAX_DEPTH:
-                raise ValueError(f"line {_find_line(event)}: more than {_MAX_DEPTH} levels are not read")
-            self._open.append(({} if isinstance(event, yaml.MappingStartEvent) else [], None))
+            self._check_depth(len(self._open), event)
+            self._open.append(_Part({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._put(self._open.pop()[0])
+            self._put(self._open.pop(), event)
+
+    def _check_depth(self, levels: int, event: Any) -> None:
+        if levels >= _MAX_DEPTH:
+            raise ValueError(f"line {_find_line(event)}: more than {_MAX_DEPTH} levels are not read")
+
+    def _repeat(self, event: Any) -> _Part:
+        found = self._anchored.get(event.anchor)
+        if found is None:
+            raise ValueError(f"line {_find_line(event)}: nothing that has ended before it is called {event.anchor}")
+        self._check_depth(len(self._open) + found.depth, event)
+        self._repeated += found.size
+        if self._repeated > _MAX_REPEATED:
+            raise ValueError(f"line {_find_line(event)}: aliases repeat more than {_MAX_REPEATED} values; write less")
+        return replace(found, anchor=None)
 
     def _put_scalar(self, event: Any) -> None:
-        if self._open and isinstance(self._open[-1][0], dict) and self._open[-1][1] is None:
-            self._open[-1] = (self._open[-1][0], str(event.value))
+        within = self._open[-1] if self._open else None
+        if within is not None and isinstance(within.value, dict) and within.key is None:
+            within.key = str(event.value)
+            within.merges = event.value == "<<" and event.implicit[0]
         else:
-            self._put(_read_scalar(event))
+            self._put(_Part(_read_scalar(event), event.anchor), event)
 
-    def _put(self, value: Any) -> None:
+    def _put(self, part: _Part, event: Any) -> None:
+        if part.anchor is not None:
+            self._anchored[part.anchor] = part
         if not self._open:
-            self.documents.append(value)
+            self.documents.append(part.value)
             return
-        into, key = self._open[-1]
-        if isinstance(into, list):
-            into.append(value)
-        elif key is None:
+        within = self._open[-1]
+        within.size += part.size
+        within.depth = max(within.depth, part.depth + 1)
+        if isinstance(within.value, list):
+            within.value.append(part.value)
+        elif within.key is None:
             raise ValueError("a key of a map is no text")
+        elif within.merges:
+            _merge(within.value, part.value, event)
         else:
-            into[key] = value
-            self._open[-1] = (into, None)
+            within.value[within.key] = part.value
+        within.key = None
+
+
+def _merge(into: dict[str, Any], value: Any, event: Any) -> None:
+    """Add what a map, or each of a list of maps, says and nothing before it."""
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, dict):
+            raise ValueError(f"line {_find_line(event)}: << takes maps only")  # noqa: TRY004 - what people have sent
+        for key, said in each.items():
+            into.setdefault(key, said)
 
 
 def _find_line(event: Any) -> int:

@@ -1,24 +1,32 @@
 """What a set of manifests says: groups, their pods, and the owners of which a controller would make both."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from extender.whatif.admission import make_pod, usable
 from serried.cluster.store import Store
 from serried.decode.compatible import decode_compatible_group
+from serried.decode.fields import read_map
 from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
+from serried.decode.identity import GANG_POLICY
 from serried.decode.jobs import decode_job
 from serried.decode.malformed import Malformed
 from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.model.composite import Composite
-from serried.model.group import GroupKey, PodGroup, Workload
-from serried.model.parent import Owner
+from serried.model.group import COMPATIBLE_API, GroupKey, PodGroup, Workload, composite_api_version
+from serried.model.level import ApiLevel
+from serried.model.parent import PARENT_APIS, Owner, Parent
 from serried.model.pod import Pod
 
 MOST_PODS = 10_000
 
-READ = "Job, JobSet, LeaderWorkerSet, PodGroup, CompositePodGroup, Workload, Pod, and Lists of them"
+_READ_KINDS = ("Job", "JobSet", "LeaderWorkerSet", "PodGroup", "CompositePodGroup", "Workload", "Pod")
+
+READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
+
+_UNREAD = f"this kind is not read; send the pods that it makes, or their Job. What is read: {READ}"
 
 _UID = "whatif:"
 """Before the UID of what does not exist; no true one has a colon."""
@@ -28,6 +36,13 @@ _OWNERS: Mapping[str, Callable[[object], Owner | Malformed]] = {
     "JobSet": decode_job_set,
     "LeaderWorkerSet": decode_leader_worker_set,
 }
+
+_APIS: Mapping[str, frozenset[str]] = {
+    "Pod": frozenset({"v1"}),
+    "Job": frozenset({"batch/v1"}),
+    **{kind.value: frozenset({api.api_version}) for kind, api in PARENT_APIS.items()},
+}
+"""The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
 
 
 class Asked(NamedTuple):
@@ -61,6 +76,24 @@ class Manifests:
     sources: set[tuple[str, str]] = field(default_factory=set)
     """What each object was made from: its apiVersion, then kind, namespace and name."""
 
+    refused: list[str] = field(default_factory=list)
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is read in here is refused, and no more, if it is wrong (ValueError)."""
+        try:
+            yield
+        except ValueError as problem:
+            self.refused.append(str(problem))
+
+    def add(self, more: "Manifests") -> None:
+        """Add the groups and members of others."""
+        for key, group in more.groups.items():
+            self.groups.setdefault(key, group)
+        for group_key, pods in more.members.items():
+            self.members.setdefault(group_key, []).extend(pods)
+
     def count(self, more: int) -> None:
         """There are so many more pods. Raises ValueError if they are too many."""
         self.pods += more
@@ -76,12 +109,10 @@ class Manifests:
         if (origin := (str(obj.get("apiVersion", "")), source)) in self.sources:
             raise ValueError(f"{place}: there is another one of this name; send it once, or under a name of its own")
         self.sources.add(origin)
+        _check_api(place, obj, store)
         match kind:
             case "Job" | "JobSet" | "LeaderWorkerSet":
-                owner = _OWNERS[kind](obj)
-                if isinstance(owner, Malformed) or owner.problem:
-                    raise ValueError(f"{place}: {owner.problem}")
-                self.owners.append(Asked(place, obj, owner))
+                self._read_owner(place, obj)
             case "Pod":
                 self._read_pod(place, obj, store)
             case "PodGroup":
@@ -92,10 +123,17 @@ class Manifests:
                 self.composites.append(usable(place, decode_composite(obj)))
             case "Workload":
                 self.workloads.append((place, usable(place, decode_workload(obj))))
-            case _:
-                raise ValueError(
-                    f"{place}: this kind is not read; send the pods that it makes, or their Job. What is read: {READ}"
-                )
+
+    def _read_owner(self, place: str, obj: dict[str, Any]) -> None:
+        owner = _OWNERS[obj["kind"]](obj)
+        if isinstance(owner, Malformed) or owner.problem:
+            raise ValueError(f"{place}: {owner.problem}")
+        if isinstance(owner, Parent) and "scheduling" in read_map(obj, "spec"):
+            raise ValueError(
+                f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
+                f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
+            )
+        self.owners.append(Asked(place, obj, owner))
 
     def _read_pod(self, place: str, obj: dict[str, Any], store: Store) -> None:
         self.count(1)
@@ -104,6 +142,26 @@ class Manifests:
             self.single.append(pod)
         else:
             self.members.setdefault(pod.group, []).append(pod)
+
+
+def _check_api(place: str, obj: Mapping[str, Any], store: Store) -> None:
+    """Raise ValueError for an object of a kind or of a version that is not read. Others have a Job, too."""
+    kind, api = obj["kind"], obj.get("apiVersion")
+    if kind not in _READ_KINDS:
+        raise ValueError(f"{place}: {_UNREAD}")
+    if not api:
+        return
+    read = _APIS.get(kind) or _list_group_apis(kind, store.level)
+    if not isinstance(api, str) or api.rpartition("/")[0] not in {each.rpartition("/")[0] for each in read}:
+        raise ValueError(f"{place}, of {api}: {_UNREAD}")
+    if api not in read:
+        raise ValueError(f"{place}: {api} is not read here; this kind is read as {', '.join(sorted(read))}")
+
+
+def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
+    if kind == "CompositePodGroup":
+        return level.read | {level.composite_api_version, composite_api_version(level.api_version)}
+    return level.read | ({COMPATIBLE_API} if kind == "PodGroup" else frozenset())
 
 
 def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:

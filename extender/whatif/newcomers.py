@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from extender.whatif.manifests import READ, Manifests
 from extender.whatif.owners import add_owners
@@ -33,20 +33,30 @@ class Newcomer:
     """Those that come, each with the PodGroup that it names; members that wait already are not among them."""
 
 
-def gather(objects: Iterable[tuple[str, Any]], store: Store, namespace: str) -> Work[list[Newcomer]]:
-    """The gangs of some objects, each with where it stands. Raises ValueError: what, where, and what to do."""
+class Gathered(NamedTuple):
+    """What some manifests are."""
+
+    newcomers: list[Newcomer]
+
+    refused: list[str]
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+
+def gather(objects: Iterable[tuple[str, Any]], store: Store, namespace: str) -> Work[Gathered]:
+    """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many."""
     manifests = Manifests()
     for place, raw in objects:
-        manifests.read(place, raw, namespace, store)
+        with manifests.judging():
+            manifests.read(place, raw, namespace, store)
         yield
     _add_inline_groups(manifests)
     yield from add_owners(manifests, store)
     found = [*_list_groups(manifests, store), *(_make_single(pod) for pod in manifests.single)]
-    if not found:
+    if not found and not manifests.refused:
         raise ValueError(f"there is no object in the body; what is read: {READ}")
     if len(found) > MOST_GANGS:
         raise ValueError(f"there are {len(found)} gangs; ask for at most {MOST_GANGS} at a time")
-    return found
+    return Gathered(found, manifests.refused)
 
 
 def find_existing(store: Store, key: GroupKey) -> Newcomer:
@@ -74,7 +84,8 @@ def _list_groups(manifests: Manifests, store: Store) -> Iterator[Newcomer]:
     for composite in manifests.composites:
         members.setdefault(forest.lift_composite(composite.key), [])
     for key, pods in members.items():
-        yield _make_newcomer(key, tuple(pods), manifests, store, forest)
+        with manifests.judging():
+            yield _make_newcomer(key, tuple(pods), manifests, store, forest)
 
 
 def _plant(manifests: Manifests) -> Forest:

@@ -62,16 +62,24 @@ class _Origin(NamedTuple):
 
 
 def add_owners(manifests: Manifests, store: Store) -> Work[None]:
-    """Add the gangs and pods of all owners that were read. Raises ValueError: what, where, and what to do."""
+    """Add the gangs and pods of all owners that were read: each owner whole, or it is refused."""
     workloads = _assign(manifests)
     for asked in manifests.owners:
-        origin = _Origin(asked, workloads.get(id(asked)), store, manifests)
-        if isinstance(asked.owner, Job):
-            yield from _add_single_job(origin, asked.owner)
-        elif asked.owner.kind is ParentKind.JOB_SET:
-            yield from _add_job_set(origin, asked.owner)
-        else:
-            yield from _add_leader_worker_set(origin, asked.owner)
+        with manifests.judging():
+            more = Manifests(pods=manifests.pods)
+            yield from _add_owner(_Origin(asked, workloads.get(id(asked)), store, more))
+            manifests.add(more)
+            manifests.pods = more.pods
+
+
+def _add_owner(origin: _Origin) -> Work[None]:
+    owner = origin.asked.owner
+    if isinstance(owner, Job):
+        yield from _add_single_job(origin, owner)
+    elif owner.kind is ParentKind.JOB_SET:
+        yield from _add_job_set(origin, owner)
+    else:
+        yield from _add_leader_worker_set(origin, owner)
 
 
 def _assign(manifests: Manifests) -> dict[int, Workload]:
@@ -80,13 +88,14 @@ def _assign(manifests: Manifests) -> dict[int, Workload]:
     made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
     for place, workload in manifests.workloads:
         owners = [asked for asked in manifests.owners if owner_key_of(asked.owner) == owner_key_in(workload)]
-        if not owners and workload.key not in made_from:
-            kind = workload.parent[0] if workload.parent is not None else "Job"
-            raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
-        for asked in owners:
-            if id(asked) in found:
-                raise ValueError(f"{place}: {asked.owner.key} has another Workload, too; send one")
-            found[id(asked)] = workload
+        with manifests.judging():
+            if not owners and workload.key not in made_from:
+                kind = workload.parent[0] if workload.parent is not None else "Job"
+                raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
+            for asked in owners:
+                if id(asked) in found:
+                    raise ValueError(f"{place}: {asked.owner.key} has another Workload, too; send one")
+                found[id(asked)] = workload
     return found
 
 

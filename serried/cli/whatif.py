@@ -126,6 +126,8 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
         victims = each["preemption"]["victims"] if each["preemption"] else []
         if victims:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
+    for refused in answer.get("refused", ()):
+        yield f"Not answered for: {refused}."
     if skipped := answer.get("skipped"):  # an older extender refuses them
         yield f"Left out, because they make no pods: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:

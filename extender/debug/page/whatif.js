@@ -120,12 +120,12 @@ export class WhatIf {
       victims.length ? h("p", { class: "facts" }, `Would be evicted: ${victims.slice(0, 10).join(", ")}${victims.length > 10 ? ` and ${count(victims.length - 10)} more` : ""}`) : null);
   }
 
-  describeChanges({ changes, skipped, workSeconds }) {
+  describeChanges({ changes, skipped, refused, workSeconds }) {
     const parts = [];
     if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another place)`);
     if (changes.added.length) parts.push(`with ${changes.added.join(", ")}`);
     if (changes.removed.length) parts.push(`without gang ${changes.removed.join(", ")}`);
-    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because they make no pods: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
+    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${refused.length ? `Not answered for: ${refused.join("; ")}. ` : ""}${skipped.length ? `Left out, because they make no pods: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
   }
 }
 

@@ -83,6 +83,14 @@ def test_what_makes_no_pods_is_named_as_left_out(proxy: PodProxy, run: Run, job:
     assert "Left out, because they make no pods: Service web, ConfigMap a." in run("whatif", job).out
 
 
+def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, run: Run, job: str) -> None:
+    document = answer(proxy, "whatif", prediction("Fits"))
+    document |= {"fits": False, "refused": ["document 2, Deployment default/web: this kind is not read"]}
+    ended = run("whatif", job)
+    assert (ended.code, "4 of 4 members fit" in ended.out) == (1, True)
+    assert "Not answered for: document 2, Deployment default/web: this kind is not read." in ended.out
+
+
 def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> None:
     answer(proxy, "whatif", prediction("Fits"), displaced=3)
     ended = run("whatif", job, "--drain", "n1", "--drain", "n2", "--add", "4*n3", "--remove", "team/other")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, MutableMapping
 from copy import deepcopy
 from typing import Any
@@ -13,15 +14,20 @@ from fastapi import FastAPI
 
 from extender.debug.slices import Slices
 from extender.debug.whatif import whatif_routes
+from extender.whatif.documents import read_documents
+from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
 from tests.support.composites import composite
+from tests.support.devices import device_class
 from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
 from tests.support.memory import read_memory
 from tests.support.parents import job_set
 from tests.support.priorities import priority_class
 
 Raw = dict[str, Any]
+
+JOB_SETS = "jobset.x-k8s.io/v1alpha2"
 
 
 class Asking:
@@ -352,9 +358,119 @@ async def test_room_that_is_kept_for_the_first_gang_is_kept_from_others(world: H
     assert (await asking.one(training(2)))["reason"] == "BehindHead"
 
 
-# --- what cannot be asked --------------------------------------------------------------------------------------------
+# --- as the API server would have it ---------------------------------------------------------------------------------
 
-ANCHORED = "a: &a [1]\nb: *a\n"
+GPU = "example.com/gpu"
+ONE = {"cpu": "1"}
+TEMPLATES = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+
+def container(**resources: Any) -> Raw:
+    return {"name": "main", "image": "train:1", "resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("spec", "room"),
+    [
+        pytest.param({"containers": [container(requests=ONE)]}, 4, id="requests alone"),
+        pytest.param({"containers": [container(limits=ONE)]}, 4, id="limits stand for requests"),
+        pytest.param({"containers": [container(limits={"cpu": "2"}, requests=ONE)]}, 4, id="what is requested counts"),
+        pytest.param(
+            {"containers": [container(limits={"cpu": "2", "memory": "1Ki"}, requests={"memory": "1Ki"})]},
+            2,
+            id="each resource for itself",
+        ),
+        pytest.param(
+            {"containers": [container()], "initContainers": [container(limits={"cpu": "2"})]},
+            2,
+            id="init containers, too",
+        ),
+        pytest.param({"containers": [container()], "resources": {"limits": ONE}}, 4, id="limits of the whole pod"),
+        pytest.param(
+            {"containers": [container(requests=ONE)], "resources": {"limits": {"cpu": "2"}}},
+            4,
+            id="limits of the pod, where its containers have requests",
+        ),
+        pytest.param({"containers": [container()]}, 5, id="nothing"),
+    ],
+)
+async def test_requests_are_those_that_an_api_server_would_default(
+    world: Harness, asking: Asking, spec: Raw, room: int
+) -> None:
+    world.add(*[node(f"n{at}").cpu(2).memory("1Gi").pods(5) for at in (1, 2)])
+    assert (await asking.one(training(room, **spec)))["outcome"] == "Fits"
+    if room < 5:
+        assert (await asking.one(training(room + 1, **spec)))["outcome"] == "DoesNotFit"
+
+
+async def test_a_resource_that_nothing_brings_does_not_fit(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    wish = training(2, containers=[container(limits={"cpu": "1", GPU: "1"})])
+    found = await asking.one(wish)
+    assert (found["outcome"], found["reason"]) == ("DoesNotFit", "NoCapacity")
+    assert f"asks for {GPU}, which no node has and no DeviceClass provides" in found["message"]
+    world.add(device_class("gpu").providing(GPU))
+    found = await asking.one(wish)
+    assert (found["outcome"], found["message"]) == (
+        "Fits",
+        f"2 of 2 members fit; 2 members ask for {GPU}, which only the scheduler can count",
+    )
+
+
+async def test_claims_that_are_made_from_a_template_are_there_by_then(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    found = await asking.one(training(2, resourceClaims=TEMPLATES))
+    assert (found["outcome"], found["message"]) == (
+        "Fits",
+        "2 of 2 members fit; 2 members claim devices, which only the scheduler can count",
+    )
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        pytest.param("a: &a {x: 1}\nb: *a", {"a": {"x": 1}, "b": {"x": 1}}, id="a value twice"),
+        pytest.param("a: &a {x: 1}\nb: {<<: *a, y: 2}", {"a": {"x": 1}, "b": {"x": 1, "y": 2}}, id="a map in another"),
+        pytest.param("a: &a {x: 1}\nb: {x: 3, <<: *a}", {"a": {"x": 1}, "b": {"x": 3}}, id="its own keys count"),
+        pytest.param(
+            "a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc: {<<: [*a, *b]}",
+            {"a": {"x": 1}, "b": {"x": 2, "y": 2}, "c": {"x": 1, "y": 2}},
+            id="of several maps the first counts",
+        ),
+        pytest.param("'<<': &a 1\nb: *a", {"<<": 1, "b": 1}, id="a quoted key is a key like any"),
+    ],
+)
+def test_anchors_are_read_as_by_kubernetes(text: str, fits: Raw) -> None:
+    assert finish(read_documents(text)) == [fits]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("a: &a [*a]", "line 1: nothing that has ended before it is called a", id="of itself"),
+        pytest.param("a: &a 1\n---\nb: *a", "line 3: nothing that has ended before it is called a", id="of another"),
+        pytest.param("a: &a 1\nb: {<<: *a}", "line 2: << takes maps only", id="no map"),
+        pytest.param(
+            "\n".join(["a0: &a0 [1, 1]", *(f"a{at + 1}: &a{at + 1} [*a{at}, *a{at}]" for at in range(40))]),
+            "aliases repeat more than 65536 values",
+            id="few lines that mean billions",
+        ),
+        pytest.param(
+            "\n".join(["a0: &a0 [1]", *(f"a{at + 1}: &a{at + 1} [*a{at}]" for at in range(70))]),
+            "more than 64 levels are not read",
+            id="ever deeper",
+        ),
+    ],
+)
+def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        finish(read_documents(text))
+
+
+# --- what cannot be asked --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -362,79 +478,14 @@ ANCHORED = "a: &a [1]\nb: *a\n"
     [
         pytest.param("", "", "there is no object in the body; what is read: Job, JobSet", id="nothing"),
         pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
-        pytest.param(ANCHORED, "", "line 1: anchors and aliases are not read; write it out", id="aliases"),
         pytest.param("[" * 100, "", "more than 64 levels are not read", id="too deep"),
-        pytest.param("kind: Job\nmetadata: {name: j}", "", "spec is missing", id="a Job without a spec"),
         pytest.param("[" * 1020 + "]" * 1020, "", "more than 64 levels are not read", id="too deep, as JSON"),
-        pytest.param("just text", "", "document 1 is no manifest: it has no kind", id="a text"),
-        pytest.param("kind: Job", "", "document 1, Job: metadata.name is missing", id="no name"),
-        pytest.param(
-            yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}),
-            "",
-            "document 1, Deployment default/web: this kind is not read; send the pods that it makes",
-            id="another kind",
-        ),
-        pytest.param(
-            yaml.safe_dump(named("Service", "serving.knative.dev/v1")),
-            "",
-            "document 1, Service default/x: this kind is not read; send the pods that it makes",
-            id="a kind that makes pods though its namesake makes none",
-        ),
-        pytest.param(
-            yaml.safe_dump_all([named("StatefulSet", "apps/v1"), training(2)]),
-            "",
-            "document 1, StatefulSet default/x: this kind is not read",
-            id="a kind that makes pods, beside others",
-        ),
         pytest.param(
             yaml.safe_dump(named("Service", "v1")),
             "",
             "no object in the body makes pods; what is read: Job, JobSet",
             id="nothing that makes pods",
         ),
-        pytest.param(
-            yaml.safe_dump(training(2) | {"spec": {"parallelism": "two"}}),
-            "",
-            "document 1, Job default/train: parallelism is not an integer",
-            id="a field of the wrong type",
-        ),
-        pytest.param(
-            yaml.safe_dump_all([training(2), training(2)]),
-            "",
-            "document 2, Job default/train: there is another one of this name; send it once",
-            id="the same twice",
-        ),
-        pytest.param(
-            yaml.safe_dump(training(2, schedulerName="default-scheduler")),
-            "",
-            "schedulerName is default-scheduler, which Serried does not serve; it has to be serried",
-            id="another scheduler",
-        ),
-        pytest.param(
-            yaml.safe_dump(training(2, priorityClassName="none")),
-            "",
-            "PriorityClass none does not exist; create it, or name another one",
-            id="an unknown class",
-        ),
-        pytest.param(
-            yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup")),
-            "",
-            "PodGroup default/g has no pods here, and none exist; send its pods",
-            id="a group without pods",
-        ),
-        pytest.param(
-            yaml.safe_dump(raw(members(1)[0], "Pod", "v1")),
-            "",
-            "pod m0 names PodGroup default/g, which does not exist; send it, too",
-            id="pods without their group",
-        ),
-        pytest.param(
-            yaml.safe_dump(raw(workload("w").for_job("j").gang_template("t", 2), "Workload")),
-            "",
-            "Workload default/w: nothing says which pods it has; send its Job with it",
-            id="a Workload alone",
-        ),
-        pytest.param(yaml.safe_dump(training(20_000)), "", "there are more than 10000 pods", id="too many pods"),
         pytest.param(
             yaml.safe_dump_all([training(1, name=f"j{at}") for at in range(60)]),
             "",
@@ -456,6 +507,108 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
     answer = await asking.post(body, query)
     assert answer.status_code == 400, answer.text
     assert said in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param("kind: Job\nmetadata: {name: j}", "spec is missing", id="a Job without a spec"),
+        pytest.param("just text", "document 1 is no manifest: it has no kind", id="a text"),
+        pytest.param("kind: Job", "document 1, Job: metadata.name is missing", id="no name"),
+        pytest.param(
+            yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}),
+            "document 1, Deployment default/web: this kind is not read; send the pods that it makes",
+            id="another kind",
+        ),
+        pytest.param(
+            yaml.safe_dump(named("Service", "serving.knative.dev/v1")),
+            "document 1, Service default/x: this kind is not read; send the pods that it makes",
+            id="a kind that makes pods though its namesake makes none",
+        ),
+        pytest.param(
+            yaml.safe_dump_all([named("StatefulSet", "apps/v1"), training(2)]),
+            "document 1, StatefulSet default/x: this kind is not read",
+            id="a kind that makes pods, beside others",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2) | {"spec": {"parallelism": "two"}}),
+            "document 1, Job default/train: parallelism is not an integer",
+            id="a field of the wrong type",
+        ),
+        pytest.param(
+            yaml.safe_dump_all([training(2), training(2)]),
+            "document 2, Job default/train: there is another one of this name; send it once",
+            id="the same twice",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2, schedulerName="default-scheduler")),
+            "schedulerName is default-scheduler, which Serried does not serve; it has to be serried",
+            id="another scheduler",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2, priorityClassName="none")),
+            "PriorityClass none does not exist; create it, or name another one",
+            id="an unknown class",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup")),
+            "PodGroup default/g has no pods here, and none exist; send its pods",
+            id="a group without pods",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(members(1)[0], "Pod", "v1")),
+            "pod m0 names PodGroup default/g, which does not exist; send it, too",
+            id="pods without their group",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(workload("w").for_job("j").gang_template("t", 2), "Workload")),
+            "Workload default/w: nothing says which pods it has; send its Job with it",
+            id="a Workload alone",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2) | {"apiVersion": "batch.volcano.sh/v1alpha1"}),
+            "Job default/train, of batch.volcano.sh/v1alpha1: this kind is not read",
+            id="a Job of Volcano",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup", "scheduling.volcano.sh/v1beta1")),
+            "PodGroup default/g, of scheduling.volcano.sh/v1beta1: this kind is not read",
+            id="a PodGroup of Volcano",
+        ),
+        pytest.param(
+            yaml.safe_dump(named("Workload", "kueue.x-k8s.io/v1beta1")),
+            "Workload default/x, of kueue.x-k8s.io/v1beta1: this kind is not read",
+            id="a Workload of Kueue",
+        ),
+        pytest.param(
+            yaml.safe_dump(training(2) | {"apiVersion": "batch/v2"}),
+            "Job default/train: batch/v2 is not read here; this kind is read as batch/v1",
+            id="another version",
+        ),
+        pytest.param(
+            yaml.safe_dump(raw(pod_group("g").gang(2), "PodGroup", "scheduling.k8s.io/v1alpha2")),
+            "scheduling.k8s.io/v1alpha2 is not read here; this kind is read as scheduling.k8s.io/v1, ",
+            id="a version that this cluster has not",
+        ),
+        pytest.param(
+            yaml.safe_dump(
+                raw(job_set("s").asking().replicated("w").having({}, "spec", "scheduling"), "JobSet", JOB_SETS)
+            ),
+            "of spec.scheduling its own controller makes a Workload and PodGroups",
+            id="a JobSet that says it in its own words",
+        ),
+        pytest.param(yaml.safe_dump(training(20_000)), "there are more than 10000 pods", id="too many pods"),
+    ],
+)
+async def test_what_is_refused_is_told_with_what_to_do_and_the_others_are_answered(
+    world: Harness, asking: Asking, body: str, said: str
+) -> None:
+    world.add(*small_nodes(4))
+    alone = (await asking.post(body)).json()
+    answer = (await asking.post(f"{body}\n---\n{yaml.safe_dump(training(3, name='beside'))}")).json()
+    assert said in alone["refused"][0]
+    assert (alone["fits"], answer["fits"], answer["refused"]) == (False, False, alone["refused"])
+    assert {"source": "Job default/beside", "outcome": "Fits"}.items() <= answer["groups"][-1].items()
 
 
 async def test_a_body_may_not_be_larger_than_it_need_be(asking: Asking) -> None:

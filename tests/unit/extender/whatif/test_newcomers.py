@@ -27,8 +27,11 @@ Raw = dict[str, Any]
 
 
 def gather_all(*manifests: Raw) -> list[Newcomer]:
-    """The gangs of some manifests, in an empty cluster."""
-    return finish(gather([("document 1", raw) for raw in manifests], Store([SCHEDULER]), "default"))
+    """The gangs of some manifests, in an empty cluster. Raises ValueError for one that is refused."""
+    found = finish(gather([("document 1", raw) for raw in manifests], Store([SCHEDULER]), "default"))
+    if found.refused:
+        raise ValueError("; ".join(found.refused))
+    return found.newcomers
 
 
 def raw(kind: str, builder: Builder) -> Raw:
