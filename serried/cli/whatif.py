@@ -1,7 +1,7 @@
 """``serried whatif``: would these gangs fit, where, and who would have to go; nothing is created, nothing changes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 import typer
 from rich.console import RenderableType
 
+from extender.whatif.documents import flatten
 from serried.cli import options
-from serried.cli.access import HOME, Target, ask
+from serried.cli.access import HOME, DebugApi, Target, ask
+from serried.cli.admission import Admitted, admit
 from serried.cli.exits import CommandError, ExitCode
 from serried.cli.manifests import read_manifests
 from serried.cli.output import OutputFormat, make_table, write
@@ -89,14 +91,40 @@ def ask_whatif(
     if not manifests and not group:
         raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
     asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
-    query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
-    answer = ask(
-        Target(server, kubeconfig, context, home, token_file=token_file, authority=authority),
-        lambda debug: debug.post(f"whatif?{query}", manifests),
-    )
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
+    answer = ask(target, lambda debug: _ask(debug, target, manifests, asked))
     write(answer, output, lambda: draw_whatif(answer))
     if not answer["fits"]:
         raise typer.Exit(ExitCode.NO.number)
+
+
+async def _ask(
+    debug: DebugApi, target: Target, manifests: list[Any], asked: Mapping[str, list[str] | None]
+) -> dict[str, Any]:
+    """The extender's answer about what the API server lets in, and what it does not."""
+    admitted = Admitted()
+    if manifests:
+        objects = [each for _, each in flatten(manifests)]
+        admitted = await admit(target, objects, str((asked["namespace"] or [""])[0]))
+    query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
+    answer: dict[str, Any] = _NOTHING
+    if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
+        answer = await debug.post(f"whatif?{query}", admitted.objects)
+    return {
+        **answer,
+        "fits": answer["fits"] and not admitted.refused,
+        "refused": [*admitted.refused, *answer.get("refused", ())],
+        "unchecked": admitted.unchecked,
+    }
+
+
+_NOTHING = {
+    "fits": True,
+    "groups": [],
+    "skipped": [],
+    "changes": {"drained": [], "displaced": 0, "added": [], "removed": []},
+}
+"""The answer about nothing."""
 
 
 def _read(path: Path) -> list[Any]:
@@ -126,8 +154,10 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
         victims = each["preemption"]["victims"] if each["preemption"] else []
         if victims:
             yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
-    for refused in answer.get("refused", ()):
+    for refused in answer["refused"]:
         yield f"Not answered for: {refused}."
+    for unchecked in answer["unchecked"]:
+        yield f"Not checked: {unchecked}."
     if skipped := answer.get("skipped"):  # an older extender refuses them
         yield f"Left out, because they make no pods: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:

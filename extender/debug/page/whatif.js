@@ -101,11 +101,11 @@ export class WhatIf {
 
   refuse(text) {
     this.map.spotlight(null);
-    this.answer.replaceChildren(h("div", { class: "reason broken" }, h("p", {}, text.charAt(0).toUpperCase() + text.slice(1))));
+    this.answer.replaceChildren(objection(text));
   }
 
   show(found) {
-    this.answer.replaceChildren(...found.groups.map((group) => this.showGroup(group)), this.describeChanges(found));
+    this.answer.replaceChildren(...found.refused.map(objection), ...found.groups.map((group) => this.showGroup(group)), this.describeChanges(found));
     this.map.spotlight(new Set(found.groups.flatMap((group) => Object.keys(group.nodes))));
   }
 
@@ -120,13 +120,17 @@ export class WhatIf {
       victims.length ? h("p", { class: "facts" }, `Would be evicted: ${victims.slice(0, 10).join(", ")}${victims.length > 10 ? ` and ${count(victims.length - 10)} more` : ""}`) : null);
   }
 
-  describeChanges({ changes, skipped, refused, workSeconds }) {
+  describeChanges({ changes, skipped, workSeconds }) {
     const parts = [];
     if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another place)`);
     if (changes.added.length) parts.push(`with ${changes.added.join(", ")}`);
     if (changes.removed.length) parts.push(`without gang ${changes.removed.join(", ")}`);
-    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${refused.length ? `Not answered for: ${refused.join("; ")}. ` : ""}${skipped.length ? `Left out, because they make no pods: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
+    return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because they make no pods: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
   }
+}
+
+function objection(text) {
+  return h("div", { class: "reason broken" }, h("p", {}, text.charAt(0).toUpperCase() + text.slice(1)));
 }
 
 function field(name, label, value, placeholder = "", list = undefined) {

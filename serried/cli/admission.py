@@ -1,0 +1,283 @@
+"""What an API server would make of the pods of manifests, and whether it would let them in: a dry run, nothing else.
+
+It knows the defaults of LimitRanges, the overhead of RuntimeClasses, quotas and everybody's webhooks. The caller's own
+credentials ask: the extender may not create pods.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from serried.cli.access import Target, find_credentials
+from serried.cli.exits import CommandError
+from serried.cli.quotas import Quotas, Wanted
+from serried.decode.fields import read_int, read_map, read_text
+from serried.decode.jobs import decode_job
+from serried.decode.malformed import Malformed
+from serried.decode.parents import decode_job_set, decode_leader_worker_set
+from serried.kube.client import ONCE, ApiClient
+from serried.kube.errors import ApiError, Forbidden, Invalid
+from serried.kube.wire import EVERYTHING, PODS, Resource
+from serried.model.parent import PARENT_APIS, ParentKind
+
+Decoded = TypeVar("Decoded")
+
+_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+_QUOTAS = Resource("", "v1", "resourcequotas")
+
+_COMES_FIRST = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
+"""What a manifest may bring that its pods need: a dry run does not find it."""
+
+_ALL_REST = "defaults, LimitRanges, RuntimeClasses, quotas and admission"
+
+
+@dataclass(slots=True)
+class Admitted:
+    """Some objects as an API server would have them."""
+
+    objects: list[Any] = field(default_factory=list)
+    """In their order, with the pods' specs as they were admitted; None for one whose pods are refused."""
+
+    refused: list[str] = field(default_factory=list)
+    """Whose pods are refused, and why, a sentence each."""
+
+    unchecked: list[str] = field(default_factory=list)
+    """What could not be checked, and why, a sentence each."""
+
+
+async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admitted:
+    """Try all pods of these objects, which are in ``namespace`` if they name none; nothing is created."""
+    try:
+        credentials = find_credentials(replace(target, server=""))
+    except CommandError as error:
+        return Admitted(list(objects), unchecked=[f"{_ALL_REST}: {error}"])
+    async with ApiClient(credentials, component="cli", retry=ONCE) as client:
+        trial = _Trial(client, namespace, objects)
+        for each in objects:
+            await trial.take(each)
+    return trial.admitted
+
+
+class _RefusedError(Exception):
+    """The pods of an object would not be let in."""
+
+
+class _UncheckedError(Exception):
+    """Whether they would be let in cannot be found out."""
+
+
+class _Template(NamedTuple):
+    """A pod template in an object, and how many pods come of it."""
+
+    path: tuple[str | int, ...]
+    pods: int
+
+    enough: int
+    """How many of them a gang needs."""
+
+
+class _Home(NamedTuple):
+    """What is known of a namespace."""
+
+    obstacle: str
+    """Why nothing can be tried there; "" for nothing."""
+
+    quotas: Quotas
+
+
+class _Trial:
+    """Tries one object after the other."""
+
+    def __init__(self, client: ApiClient, namespace: str, objects: Sequence[Any]) -> None:
+        self.admitted = Admitted()
+        self._client = client
+        self._namespace = namespace
+        self._homes: dict[str, _Home] = {}
+        self._coming = [name for name in map(_find_coming, objects) if name]
+        """The names of what the objects themselves bring."""
+
+    async def take(self, obj: Any) -> None:
+        templates = list(_list_templates(obj)) if isinstance(obj, dict) else []
+        if not templates:
+            self.admitted.objects.append(obj)
+            return
+        metadata = read_map(obj, "metadata")
+        home = read_text(metadata, "namespace") or self._namespace
+        source = f"{obj['kind']} {home}/{metadata.get('name') or metadata.get('generateName')}"
+        try:
+            obj = await self._try(obj, home, templates)
+        except _RefusedError as problem:
+            self.admitted.refused.append(f"{source}: {problem}")
+            obj = None
+        except _UncheckedError as problem:
+            self._note(str(problem))
+        self.admitted.objects.append(obj)
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.admitted.unchecked:
+            self.admitted.unchecked.append(sentence)
+
+    async def _try(self, obj: Any, namespace: str, templates: Sequence[_Template]) -> Any:
+        home = await self._look_at(namespace)
+        if home.obstacle:
+            raise _UncheckedError(home.obstacle)
+        pods = []
+        for template in templates:
+            pod = await self._create(namespace, _find(obj, template.path))
+            obj = _put(obj, template.path, _take_over(_find(obj, template.path), pod))
+            pods.append(pod)
+        self._charge(home.quotas, templates, pods)
+        return obj
+
+    def _charge(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
+        """Take the room that quotas have for all pods, else for those that a gang needs."""
+        pairs = list(zip(pods, templates, strict=True))
+        problem = quotas.take(Wanted(pod, template.pods) for pod, template in pairs)
+        if problem and quotas.take(Wanted(pod, template.enough) for pod, template in pairs):
+            raise _RefusedError(problem)
+        if problem:
+            self._note(f"whether all pods are made: {problem}; it has room for those that the gang needs")
+
+    async def _create(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
+        """The pod that would be created."""
+        metadata = {key: value for key, value in read_map(template, "metadata").items() if key in _KEPT}
+        spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "generateName": "whatif-"}, "spec": spec}
+        try:
+            how = {"params": {"dryRun": "All"}, "body": orjson.dumps(pod), "retry": ONCE}
+            return await self._client.ask_object("POST", PODS.path(namespace), **how)
+        except (Forbidden, Invalid) as error:
+            brought = next((name for name in self._coming if f'"{name}"' in error.message), "")
+            if "dry run" in error.message:
+                raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error.message}") from error
+            if brought:
+                said = f"{error.message}; {brought} comes with these manifests"
+                raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {said}") from error
+            raise _RefusedError(f"the API server would refuse its pods: {error.message}") from error
+        except ApiError as error:
+            raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error}") from error
+
+    async def _look_at(self, namespace: str) -> _Home:
+        if namespace not in self._homes:
+            obstacle = await self._find_obstacle(namespace)
+            self._homes[namespace] = _Home(obstacle, Quotas([] if obstacle else await self._list_quotas(namespace)))
+        return self._homes[namespace]
+
+    async def _find_obstacle(self, namespace: str) -> str:
+        asked = {"namespace": namespace, "verb": "create", "resource": "pods"}
+        review = {
+            "apiVersion": _REVIEWS.api_version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        try:
+            answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(review), retry=ONCE)
+        except ApiError as error:
+            return f"{_ALL_REST} in namespace {namespace}: {error}"
+        if read_map(answer, "status").get("allowed"):
+            return ""
+        return f"{_ALL_REST} in namespace {namespace}: that takes the right to create pods there"
+
+    async def _list_quotas(self, namespace: str) -> list[Any]:
+        try:
+            return [each async for each in self._client.items(_QUOTAS, replace(EVERYTHING, namespace=namespace))]
+        except ApiError as error:
+            self._note(f"quotas in namespace {namespace} for more than one pod: {error.message or error}")
+            return []
+
+
+_KEPT = ("labels", "annotations")
+
+
+def _find_coming(obj: Any) -> str:
+    if not isinstance(obj, dict) or obj.get("kind") not in _COMES_FIRST:
+        return ""
+    metadata = obj.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+def _find(obj: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        obj = obj[step]
+    return obj
+
+
+def _put(obj: Any, path: Sequence[str | int], value: Any) -> Any:
+    """The object with another value there; it is not changed itself."""
+    if not path:
+        return value
+    first, *rest = path
+    copy = list(obj) if isinstance(obj, list) else dict(obj)
+    copy[first] = _put(obj[first], rest, value)  # type: ignore[index]
+    return copy
+
+
+def _take_over(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A template as admission has left its pod."""
+    admitted = read_map(pod, "metadata")
+    metadata = {**read_map(template, "metadata"), **{key: admitted[key] for key in _KEPT if key in admitted}}
+    return {**template, "metadata": metadata, "spec": pod.get("spec")}
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+def _list_templates(obj: Mapping[str, Any]) -> Iterator[_Template]:
+    """Where pods come from in an object that the extender reads; none in one that it refuses."""
+    lister = _LISTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    if lister is None:
+        return
+    metadata = obj.get("metadata")
+    name = {"name": "whatif", **metadata} if isinstance(metadata, dict) else {}
+    try:
+        found = list(lister({**obj, "metadata": {**name, "uid": "whatif"}}))
+        specs = [read_map(read_map({"": _find(obj, each.path)}, ""), "spec") for each in found]
+    except (ValueError, LookupError, TypeError):
+        return
+    if all(specs):
+        yield from found
+
+
+def _list_pod(_: Mapping[str, Any]) -> Iterator[_Template]:
+    yield _Template((), 1, 1)
+
+
+def _list_job(obj: Mapping[str, Any]) -> Iterator[_Template]:
+    job = _read(decode_job(obj))
+    yield _Template(("spec", "template"), job.at_once, min(job.min_count or job.at_once, job.at_once))
+
+
+def _list_job_set(obj: Mapping[str, Any]) -> Iterator[_Template]:
+    for index, stage in enumerate(_read(decode_job_set(obj)).stages):
+        path = ("spec", "replicatedJobs", index, "template", "spec", "template")
+        yield _Template(path, stage.size, stage.size)
+
+
+def _list_leader_worker_set(obj: Mapping[str, Any]) -> Iterator[_Template]:
+    sizes = [stage.size for stage in _read(decode_leader_worker_set(obj)).stages]
+    spec = read_map(obj, "spec")
+    replicas = max(0, read_int(spec, "replicas", 1))
+    names = ["leaderTemplate", "workerTemplate"]
+    if read_map(spec, "leaderWorkerTemplate").get("leaderTemplate") is None:
+        names, sizes = names[1:], [sum(sizes)]
+    for name, size in zip(names, sizes, strict=True):
+        yield _Template(("spec", "leaderWorkerTemplate", name), replicas * size, replicas * size)
+
+
+def _read(found: Decoded | Malformed) -> Decoded:
+    if isinstance(found, Malformed):
+        raise ValueError(found.problem)  # noqa: TRY004 - what people have sent
+    return found
+
+
+_LISTERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Template]]] = {
+    ("v1", "Pod"): _list_pod,
+    ("batch/v1", "Job"): _list_job,
+    (PARENT_APIS[ParentKind.JOB_SET].api_version, ParentKind.JOB_SET.value): _list_job_set,
+    (
+        PARENT_APIS[ParentKind.LEADER_WORKER_SET].api_version,
+        ParentKind.LEADER_WORKER_SET.value,
+    ): _list_leader_worker_set,
+}
