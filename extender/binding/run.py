@@ -14,7 +14,7 @@ Each await is a place where the world can change, or where this process can die.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.earlier import EarlierBindings
@@ -335,13 +335,22 @@ class CycleRunner:
         committed = cycle.reservation.committed
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
-        while not cycle.over and committed & cycle.reservation.slots.keys() - cycle.bound:
+        while not cycle.over and (left := self._list_left(cycle)):
             first = _First(cycle, self._refuse_commit)
-            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in committed))
+            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in left))
             if not cycle.binding_sent:
                 await self._look_again(cycle)
         if committed and not cycle.over:
             self._metrics.burst(self._clock() - start, len(committed))
+
+    def _list_left(self, cycle: BindingCycle) -> list[str]:
+        """The members of the commit that are still to be bound, but those in whose place others are."""
+        left = cycle.reservation.committed & cycle.reservation.slots.keys() - cycle.bound
+        return [uid for uid in left if not self._is_replaced(cycle, uid)]
+
+    def _is_replaced(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether a member's Binding is refused, and the quorum is bound without it: then it is one beyond it."""
+        return bool(cycle.member(uid).failure) and self._permit.stands_without(cycle, uid)
 
     async def _look_again(self, cycle: BindingCycle) -> None:
         """The newest cache once more before the first Binding: the commit took its time, or is an earlier term's.
@@ -367,7 +376,8 @@ class CycleRunner:
     async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _First) -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back.
 
-        Before that it is left as soon as it is refused: then the whole commit is looked at again.
+        Before that it is left as soon as it is refused: then the whole commit is looked at again. After it, once the
+        quorum is bound without it.
         """
         attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
@@ -381,8 +391,24 @@ class CycleRunner:
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
             self._tending.note_failure(cycle, uid, sent.error)
+            self._send_spares(cycle, uid)
             await attempts.rest()
+            if self._is_replaced(cycle, uid):
+                cycle.close_call(uid, f"serried: {sent.error}")
+                return
             self._mend(cycle, uid)
+
+    def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
+        """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""
+        spares = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
+        if spares and cycle.binding_sent and self._permit.stands_without(cycle, uid, spares):
+            self._send_alone(cycle, cycle.calling & spares)
+
+    def _send_alone(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+        """Send the Bindings of members that call and need no quorum, each with a task of its own."""
+        for uid in list(uids):
+            cycle.start_sending(uid)
+            self._effects.spawn(self.bind_surplus(cycle, uid))
 
     def _mend(self, cycle: BindingCycle, uid: str) -> None:
         # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
@@ -441,10 +467,7 @@ class CycleRunner:
                 self._endings.finish(cycle)
                 self.carry_out()
                 return
-            for uid in list(cycle.calling):
-                if uid in cycle.reservation.slots:
-                    cycle.start_sending(uid)
-                    self._effects.spawn(self.bind_surplus(cycle, uid))
+            self._send_alone(cycle, cycle.calling & cycle.reservation.slots.keys())
             await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, cycle.progressed + self._idle))
 
     def _is_pending(self, uid: str) -> bool:

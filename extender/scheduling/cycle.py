@@ -66,7 +66,7 @@ class BindingCycle:
     started: float
 
     progressed: float
-    """When a bind call came, or a Binding stood, last."""
+    """When a bind call came (no more while binding), or a Binding stood, last."""
 
     stage: CycleStage = CycleStage.RECORDING
 
@@ -283,7 +283,8 @@ class BindingCycle:
         if member.stage is MemberStage.AT_BIND:
             self._calling.add(uid)
         self._note_reached(now)
-        self._advance(now)
+        if self.stage is not CycleStage.BINDING:
+            self._advance(now)  # there a call is none: its Binding may be refused again and again
         self.changed.set()
         return call
 

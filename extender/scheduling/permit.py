@@ -112,12 +112,23 @@ class Permit:
 
         Also counted is what the PodGroups of these members lack.
         """
+        return self._count_missing(group, self._iterate_coming(uids, cycle.reservation.committed, cycle.bound), uids)
+
+    def stands_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
+        """Whether the quorum stands without a member that is not bound: with those that are, and with these ``spares``.
+
+        So it does only if the member's own PodGroup does, too.
+        """
+        group = self.find_group(cycle)
+        coming = self._iterate_coming(spares, cycle.bound)
+        return group is not None and not self._count_missing(group, coming, [uid])
+
+    def _count_missing(self, group: PodGroup, coming: Iterator[str], uids: Collection[str]) -> float:
         if not group.policy.is_gang:
             return 0
         members = self._store.members
         placed = Counter(members.count_placed(group.key))
         short = {leaf.name: lacks for leaf in list_leaves(group.tree) if (lacks := count_missing(leaf, placed))}
-        coming = self._iterate_coming(cycle, uids)
         # Thousands may come, one by one, and each asks: they are counted until nothing is short any more.
         while short and (uid := next(coming, None)) is not None:
             part = members.leaf_of(uid)
@@ -130,10 +141,10 @@ class Permit:
         own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 
-    def _iterate_coming(self, cycle: BindingCycle, uids: Collection[str]) -> Iterator[str]:
-        """Those that are not placed yet: these members, the cycle's commit, and whom it has bound; each once."""
+    def _iterate_coming(self, *coming: Iterable[str]) -> Iterator[str]:
+        """Those of these members that are not placed yet, each once."""
         seen: set[str] = set()
-        for uid in chain(uids, cycle.reservation.committed, cycle.bound):
+        for uid in chain(*coming):
             pod = self._store.pods.get(uid)
             if pod is not None and pod.pending and uid not in seen:
                 seen.add(uid)

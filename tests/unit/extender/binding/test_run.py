@@ -400,6 +400,46 @@ class TestAfterTheCommit:
         await world.go()
         assert world.heard.verdicts[-1][1].detail == ""
 
+    @pytest.mark.parametrize("early", [["m2", "m3"], ["m2"], []], ids=["at bind by then", "one later", "later"])
+    async def test_spares_take_the_place_of_one_whose_binding_is_refused_for_good(
+        self, world: Harness, early: list[str]
+    ) -> None:
+        await plan(world, count=4, min_count=2)
+        world.api.refuse("bind", world.pod_key("m1"), error(403))
+        world.api.hold("replace")
+        calls = await bind_all(world, 2)
+        spares = [world.bind(name) for name in early]
+        await world.settle()
+        world.api.let_go("replace")
+        await world.go()
+        spares += [world.bind(name) for name in ("m2", "m3") if name not in early]
+        for _ in range(3):
+            await world.go()
+        assert [world.node_of(f"m{index}") != "" for index in range(4)] == [True, False, True, True]
+        assert [bool(call.error) for call in [*calls, *spares]] == [False, True, False, False]
+
+    async def test_spares_too_few_for_the_quorum_wait_while_those_it_needs_are_refused(self, world: Harness) -> None:
+        await plan(world, count=3, min_count=2)
+        for name in ("m0", "m1"):
+            world.api.refuse("bind", world.pod_key(name), error(403))
+        await bind_all(world, 2)
+        spare = world.bind("m2")
+        for _ in range(3):
+            await world.go()
+        assert spare.waiting
+        assert not any(world.node_of(f"m{index}") for index in range(3))
+
+    async def test_one_that_is_refused_again_and_again_does_not_keep_its_cycle(self, world: Harness) -> None:
+        await plan(world, count=3, min_count=2)
+        world.api.refuse("bind", world.pod_key("m2"), error(403))
+        await bind_all(world, 2)
+        cycle = world.cycle()
+        for _ in range(5):
+            if not cycle.over:
+                world.bind("m2")
+            await world.pass_time(20.0)
+        assert cycle.over
+
     async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: Harness) -> None:
         await plan(world)
         world.api.lose("bind")
