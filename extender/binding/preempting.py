@@ -274,21 +274,32 @@ class Preempting:
         return not late and self._permit.find_group(cycle) is not None
 
     def _judge_plan(self, course: "_Course") -> Verdict | None:
-        """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it."""
-        refusal = self._judge(course.cycle)
-        if refusal is not None or course.cycle.over:
+        """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it.
+
+        Of members beyond the quorum all slots have to do: each victim goes for one of them. No gang breaks for these.
+        """
+        cycle = course.cycle
+        refusal = self._judge(cycle)
+        if refusal is not None or cycle.over:
             return refusal
-        if self._is_full(course.cycle):
+        if self._is_full(cycle):
             return _FULL
+        if not cycle.reservation.need:
+            if cycle.reservation.slots.keys() != course.recorded:
+                return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
+            if self._preemptions.breaks(cycle.reservation):
+                return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
         if self._have_joined(course.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
         contest = self._preemptions.find_contest({self._find_home(victim) for victim in course.victims})
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
     def _is_full(self, cycle: BindingCycle) -> bool:
-        """Whether too few slots for the quorum would do, if all victims had ended."""
+        """Whether too few slots for the quorum would do, if all victims had ended; beyond it, not all of them."""
         reservation = cycle.reservation
         fit = {uid for uid in reservation.slots if self._permit.find_misfit(cycle, uid) is None}
+        if not reservation.need:
+            return len(fit) < len(reservation.slots)
         return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
 
     def _have_joined(self, victims: Iterable[Victim]) -> bool:

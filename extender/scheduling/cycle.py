@@ -222,7 +222,9 @@ class BindingCycle:
         return not self.reservation.lacks(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
-        """Whether too few slots are left for the quorum."""
+        """Whether too few slots are left for the quorum, or none at all."""
+        if not (self.reservation.slots or self._bound):
+            return True
         return self.reservation.short and self.reservation.lacks(self.reservation.slots.keys() | self._bound)
 
     def may_move(self, uid: str) -> bool:

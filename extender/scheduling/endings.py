@@ -96,10 +96,14 @@ class CycleEndings:
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
-        """End a cycle whose members are bound, as far as they still exist."""
+        """End a cycle whose members are bound, as far as they still exist; beyond the quorum, as far as they came."""
+        gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_refused(cycle)
+        in_vain = cycle.eviction_sent and not (cycle.bound and cycle.bound >= cycle.reservation.slots.keys())
         self._close(cycle, "serried: the binding cycle is over")
-        gang = self._groups.states[cycle.reservation.group]
-        gang.failed_preemptions = 0
+        if in_vain and not cycle.reservation.need:
+            self._pause(gang, cycle, refused)
+        else:
+            gang.failed_preemptions = 0
         gang.preemption = None
         gang.taken.clear()
         gang.attempts = 0 if cycle.bound else gang.attempts + 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.group_state import GroupState
 from extender.scheduling.kept_slots import KeptSlots
-from extender.scheduling.protections import keep_budgets, spare_young
+from extender.scheduling.protections import keep_budgets, keep_gangs, spare_young
 from extender.scheduling.refusals import REFUSAL_SECONDS, Refusals
 from extender.scheduling.studies import Studies, Unfinished
 from extender.scheduling.study import Make
@@ -246,8 +246,8 @@ class Preemptions:
         """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
         if search.refusal.reason not in _FOR_ROOM:
             return "it does not wait for room that others could leave"
-        if not search.ask.need:
-            return "nobody is evicted for members beyond the quorum"
+        if search.ask.own_slots:
+            return "it waits for the slots that are kept for it"
         if search.waiting.rejected:
             return "nobody is evicted for it: kube-scheduler refuses a member for a reason that room does not mend"
         if search.opens_at < math.inf:
@@ -298,6 +298,8 @@ class Preemptions:
             running = yield from self._units.list_running(search.waiting.group, gone)
             if self._method is Method.EVICTION:
                 running = yield from keep_budgets(running)
+            if not search.ask.need:
+                running = yield from keep_gangs(running)
             gentle = (yield from spare_young(running, spared, latest)) if self._spare_seconds else running
             found = yield from self._solve(snapshot, search, gentle, capacity)
             if isinstance(found, NoVictims) and gentle is not running:
@@ -391,6 +393,10 @@ class Preemptions:
     def find_contest(self, nodes: Iterable[str]) -> str:
         """Why those who run on these nodes must not go now that they may have been chosen, a phrase; "" if they may."""
         return self._units.find_contest(nodes)
+
+    def breaks(self, reservation: Reservation) -> bool:
+        """Whether a gang has too few members by now without those that are to end for this reservation."""
+        return self._units.breaks(reservation.victims)
 
     # --- failures ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.scheduling.units import Running
-from serried.model.group import Key
-from serried.model.victim import TOO_MANY, Unit
+from serried.model.group import GroupKey
+from serried.model.victim import BREAKS, TOO_MANY, Budget, Spare, Unit
 from serried.plan.steps import Work
 
 _UNITS_PER_STEP = 200
@@ -31,6 +31,29 @@ def keep_budgets(running: Running) -> Work[Running]:
     return Running(kept.units, replace(kept.allowances, limits=allowed))
 
 
+def keep_gangs(running: Running) -> Work[Running]:
+    """As if no gang could lose more members than it has to spare: none goes whole, and none that is planned gives way.
+
+    One that has fewer than it needs is left alone, too: it is being mended.
+    """
+    gangs = running.allowances.gangs
+    kept = yield from _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
+    units: list[Unit] = []
+    for number, unit in enumerate(kept.units, 1):
+        gang = unit.gang
+        units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
+        if not number % _UNITS_PER_STEP:
+            yield
+    limits: dict[Budget, int] = dict(running.allowances.limits)
+    limits.update((gang, spare.count) for gang, spare in gangs.items())
+    return Running(tuple(units), replace(kept.allowances, limits=limits))
+
+
+def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
+    spare = gangs.get(unit.gang) if unit.gang is not None else None
+    return spare is not None and len(unit.pods) <= spare.count
+
+
 def spare_young(running: Running, priority: int, latest: float) -> Work[Running]:
     """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
     return (yield from _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest))
@@ -45,7 +68,7 @@ def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Wo
     return Running(tuple(units), running.allowances)
 
 
-def _violates(unit: Unit, allowed: Mapping[Key, int]) -> bool:
+def _violates(unit: Unit, allowed: Mapping[Budget, int]) -> bool:
     if not unit.budgets:
         return unit.doubly_guarded
     return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())

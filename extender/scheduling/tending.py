@@ -213,7 +213,7 @@ class CycleTending:
             return
         self._offers.refuse_domain(cycle, pod, names)
         self._moves.drop(cycle, uid, f"the scheduler refused {node}")
-        if cycle.reservation.committed:
+        if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
         if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"

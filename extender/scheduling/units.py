@@ -17,7 +17,7 @@ from serried.model.group import GroupKey, GroupKind, Key, PodGroup
 from serried.model.node import Node
 from serried.model.pod import Pod, Shape
 from serried.model.tree import Branch, Leaf, Tree, find_whole
-from serried.model.victim import STAYING_OWNERS, Allowances, Spare, Unit
+from serried.model.victim import STAYING_OWNERS, Allowances, Budget, Spare, Unit
 from serried.plan.fit import slots
 from serried.plan.steps import Work
 
@@ -198,7 +198,7 @@ class Units:
         return self._groups.get(key) if key is not None else None
 
     def _name_gang(self, group: PodGroup | None, pod: Pod, company: Company | None) -> GroupKey | None:
-        if group is None:
+        if group is None or not group.policy.is_gang:
             return None
         part = self._members.leaf_of(pod.uid)
         whole = find_whole(group.tree, part) if company is not None else None
@@ -251,6 +251,16 @@ class Units:
                 found.update(self._list_spares(group, self._yields.uids))
         return found
 
+    def breaks(self, victims: Iterable[str]) -> bool:
+        """Whether a gang has too few members without these, of which it is known that they are to end; UIDs."""
+        for uid in victims:
+            group = self._groups.get(key) if (key := self._members.group_of(uid)) is not None else None
+            if group is not None and group.policy.is_gang:
+                spares = dict(self._list_spares(group, self._yields.uids))
+                if group.key.leaf(self._members.leaf_of(uid)) not in spares:
+                    return True
+        return False
+
     def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, Spare]]:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
             placed = self._members.count_placed(group.key, away)
@@ -300,7 +310,7 @@ class _Listing:
         self.companies: set[Company] = set()
         """Those whose unit is there."""
 
-        self.allowed = {budget.key: budget.allowed for budget in budgets}
+        self.allowed: dict[Budget, int] = {budget.key: budget.allowed for budget in budgets}
         self._budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in budgets:
             self._budgets.setdefault(budget.key.namespace, []).append(budget)

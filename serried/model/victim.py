@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from serried.model.group import GroupKey, Key
 from serried.model.plan import Plan
@@ -12,6 +12,9 @@ from serried.model.verdict import Verdict
 
 STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
 """Whose pods are never evicted, by the kind of their owner, and why, a phrase."""
+
+Budget: TypeAlias = Key | GroupKey
+"""A PodDisruptionBudget, or a gang that must not lose more than it has to spare: of each only so many pods go."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +33,8 @@ class Unit:
     gang: GroupKey | None = None
     """The gang that has these members fewer without the unit; None for pods that are no members of a gang."""
 
-    budgets: tuple[Key, ...] = ()
-    """The PodDisruptionBudgets that count these pods, one entry for each pod and budget."""
+    budgets: tuple[Budget, ...] = ()
+    """What counts these pods, one entry for each pod and budget; its gang is one where that must not break."""
 
     doubly_guarded: bool = False
     """Whether two PodDisruptionBudgets are asked of one of its pods: the API server evicts none such."""
@@ -75,15 +78,26 @@ class Allowances:
     gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
     """The gangs that run. A group that is not among them cannot be broken."""
 
-    budgets: Mapping[Key, int] = field(default_factory=dict)
+    budgets: Mapping[Budget, int] = field(default_factory=dict)
     """``disruptionsAllowed`` of each PodDisruptionBudget. One that is not among them allows everything."""
 
-    limits: Mapping[Key, int] = field(default_factory=dict)
-    """The same where it binds: victims of which more are under a budget are no choice, whatever they cost."""
+    limits: Mapping[Budget, int] = field(default_factory=dict)
+    """The same where it binds: victims of which more are under a budget are no choice, whatever they cost.
+
+    And what gangs have to spare, where none may break.
+    """
 
 
 TOO_MANY = "their PodDisruptionBudgets do not allow it"
 """Why units may not go that are more than a budget allows, a phrase."""
+
+BREAKS = "their gangs would break, and nobody's does for members beyond minCount"
+"""Why units may not go that a gang cannot spare, a phrase."""
+
+
+def describe_limit(budget: Budget) -> str:
+    """Why no more units may go than this allows, a phrase."""
+    return BREAKS if isinstance(budget, GroupKey) else TOO_MANY
 
 
 class Damage(NamedTuple):

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from serried.model.group import Key
-from serried.model.victim import Unit
+from serried.model.victim import Budget, Unit
 from serried.plan.clearing import SlotClearing
 from serried.plan.reprieve import measure
 from serried.plan.steps import Work, sort_in_steps
@@ -47,7 +46,7 @@ class Allotment:
     """
 
     def __init__(
-        self, clearing: SlotClearing, units: Sequence[Unit], limits: Mapping[Key, int], patience: Patience
+        self, clearing: SlotClearing, units: Sequence[Unit], limits: Mapping[Budget, int], patience: Patience
     ) -> None:
         self._clearing = clearing
         self._units = units
@@ -56,7 +55,7 @@ class Allotment:
         self._moves = _MAX_MOVES
         self._plans = _MAX_PLANS
 
-        self._left: dict[Key, int] = {}
+        self._left: dict[Budget, int] = {}
         """What the budgets still allow that do not let all of these units go; less than 0 if too many are gone."""
 
         self._scarce: list[Unit] = []
@@ -65,7 +64,7 @@ class Allotment:
         self._gone: dict[Unit, None] = {}
         """Those of them that are gone."""
 
-        self._by_budget: dict[Key, list[Unit]] = {}
+        self._by_budget: dict[Budget, list[Unit]] = {}
         """Those of them that may come back under each budget, in this order."""
 
         self._settled: set[Unit] = set()
@@ -88,7 +87,7 @@ class Allotment:
 
     def _sort(self) -> Work[list[Unit]]:
         """The units that may go whatever else goes; the others are noted."""
-        wanted: dict[Key, int] = {}
+        wanted: dict[Budget, int] = {}
         for place, unit in enumerate(self._units, 1):
             for budget in unit.budgets:
                 wanted[budget] = wanted.get(budget, 0) + 1
@@ -238,12 +237,12 @@ class Allotment:
                 self._left[budget] = left - 1
         return True
 
-    def _charge(self, budgets: Iterable[Key]) -> None:
+    def _charge(self, budgets: Iterable[Budget]) -> None:
         for budget in budgets:
             if budget in self._left:
                 self._left[budget] -= 1
 
-    def _refund(self, budgets: Iterable[Key]) -> None:
+    def _refund(self, budgets: Iterable[Budget]) -> None:
         for budget in budgets:
             if budget in self._left:
                 self._left[budget] += 1

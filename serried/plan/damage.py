@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from serried.model.group import GroupKey, Key
-from serried.model.victim import Allowances, Cost, Damage, Unit
+from serried.model.group import GroupKey
+from serried.model.victim import Allowances, Budget, Cost, Damage, Unit
 from serried.plan.steps import Work
 
 _UNITS_PER_STEP = 500
@@ -16,7 +16,7 @@ class Losses:
     def __init__(self, allowances: Allowances) -> None:
         self._allowances = allowances
         self._members: Counter[GroupKey] = Counter()
-        self._disruptions: Counter[Key] = Counter()
+        self._disruptions: Counter[Budget] = Counter()
 
     def add(self, unit: Unit) -> None:
         """One more victim."""
@@ -30,7 +30,7 @@ class Losses:
             self._members[unit.gang] -= len(unit.pods)
         self._disruptions.subtract(unit.budgets)
 
-    def excess(self, budget: Key) -> int:
+    def excess(self, budget: Budget) -> int:
         """How many disruptions are more than a budget allows, if positive."""
         allowed = self._allowances.budgets.get(budget)
         return 0 if allowed is None else self._disruptions[budget] - allowed
@@ -73,7 +73,7 @@ class Losses:
             count = 1
 
 
-def exceeds(victims: Iterable[Unit], limits: Mapping[Key, int]) -> bool:
+def exceeds(victims: Iterable[Unit], limits: Mapping[Budget, int]) -> bool:
     """Whether more of the victims are under a budget than its limit."""
     taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
     return any(count > limits[budget] for budget, count in taken.items())

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from serried.model.group import Key
 from serried.model.node import Node
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.pod import Pod
 from serried.model.verdict import Reason, Verdict
-from serried.model.victim import Allowances, Unit
+from serried.model.victim import Allowances, Budget, Unit, describe_limit
 from serried.plan.allotment import Allotment, Patience
 from serried.plan.capacity import Capacity, Domain, Fork, Table
 from serried.plan.classes import Census, MemberClass, find_least, group_classes
@@ -86,11 +85,11 @@ class _Plot:
     planned: bool = False
     """Whether a plan would hold if budgets did not bind."""
 
-    taken: dict[Key, int] = field(default_factory=dict)
+    taken: dict[Budget, int] = field(default_factory=dict)
     """How many pods have gone of each budget."""
 
-    exceeded: bool = False
-    """Whether these are more than a budget allows that binds: then not all of it can be a set of victims."""
+    exceeded: set[str] = field(default_factory=set)
+    """Why not all of it can be a set of victims, phrases: more have gone than budgets allow that bind."""
 
     shortages: list[Shortage] = field(default_factory=list)
     """The lowest priority first."""
@@ -278,7 +277,8 @@ class Survey:
             for budget in unit.budgets:
                 plot.taken[budget] = count = plot.taken.get(budget, 0) + 1
                 violated = violated or count > self._allowances.budgets.get(budget, count)
-                plot.exceeded = plot.exceeded or count > self._allowances.limits.get(budget, count)
+                if count > self._allowances.limits.get(budget, count):
+                    plot.exceeded.add(describe_limit(budget))
         return violated
 
     def _breaks(self, unit: Unit) -> bool:
@@ -328,7 +328,7 @@ class Survey:
         found: list[Prospect] = []
         worked = 0
         for prospect in prospects:
-            if not self.exceeds(prospect.placement):
+            if not self.list_exceeded(prospect.placement):
                 found.append(prospect)
             elif worked < (1 if self._haste.made else _MAX_ALLOTTED):
                 clearing = self.clear(prospect.placement, 0)  # nobody comes back there for a plan's sake
@@ -340,9 +340,14 @@ class Survey:
                     worked += 1
         return found
 
-    def exceeds(self, placement: Placement) -> bool:
-        """Whether more has gone from a domain than budgets allow that bind."""
+    def list_exceeded(self, placement: Placement) -> Collection[str]:
+        """Why not all may go that has gone from a domain, phrases: that is more than budgets allow that bind."""
         return self._plots[placement.domain].exceeded
+
+    @property
+    def most(self) -> int:
+        """For how many members there is room by now in one domain, at the most."""
+        return max((plot.room for plot in self._plots.values() if not plot.holders), default=0)
 
     def is_counted(self, placement: Placement) -> bool:
         """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""

@@ -12,7 +12,6 @@ from itertools import islice
 from serried.model.plan import Plan, PlanRequest, Snapshot
 from serried.model.verdict import Reason
 from serried.model.victim import (
-    TOO_MANY,
     Allowances,
     Alternative,
     Blocker,
@@ -65,7 +64,8 @@ def plan_victims(
     priority and protection; each pod is in one of them at the most. Deterministic: the order of units and nodes does
     not matter. ``capacity`` are the snapshot's slots as far as they are counted already.
 
-    For members of one shape each victim is needed. For others that holds as far as the planner has been asked.
+    For members of one shape each victim is needed. For others that holds as far as the planner has been asked. Where
+    the quorum stands (``ask.need`` is 0), as many members get room as can be had so, or nearly: of a tree all, or some.
     """
     return finish(solve_victims(snapshot, ask, priority, units, allowances, capacity))
 
@@ -92,10 +92,32 @@ def solve_victims(
         return Preemption(answer, (), Cost())
     if answer.reason in _HOPELESS:
         return NoVictims(answer, Blocker.ROOM)
-    search = _Search(Survey(snapshot, ask, allowances, capacity, haste), ask, allowances, haste)
-    yield from search.sort(units, priority)
-    prospects = yield from search.look_around()
-    return (yield from search.choose(prospects)) if prospects else (yield from search.explain())
+    running = tuple(units)
+
+    def look(wish: PlanRequest) -> Work[tuple[_Search, list[Prospect]]]:
+        search = _Search(Survey(snapshot, wish, allowances, capacity, haste), wish, allowances, haste)
+        yield from search.sort(running, priority)
+        return search, (yield from search.look_around())
+
+    search, prospects = yield from look(ask)
+    if not prospects:
+        return (yield from search.explain())
+    count = 1 if ask.need else len(ask.members)
+    while count > 1 and not haste.made:
+        larger, found = yield from look(_demand(ask, count))
+        if found:
+            return (yield from larger.choose(found))
+        count = 1 if ask.parts else larger.find_fewer(count)
+    return (yield from search.choose(prospects))
+
+
+def _demand(ask: PlanRequest, count: int) -> PlanRequest:
+    """The same as if so many members were the quorum; of a tree all of them."""
+    if not ask.parts:
+        return replace(ask, need=min(count, len(ask.members)))
+    parts = tuple(_demand(part, count) for part in ask.parts)
+    needs = [part.need for part in parts if part.need]
+    return replace(ask, parts=parts, need=sum(needs), wanted=len(needs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +194,11 @@ class _Search:
                 break
         return found
 
+    def find_fewer(self, count: int) -> int:
+        """How many members to try next where so many do not fit when all has gone that may."""
+        most = self._survey.most
+        return most if 0 < most < count else count // 2
+
     def _count_wanted(self) -> int:
         return 1 if self._haste.made else min(2, len(self._survey.domains))
 
@@ -222,13 +249,12 @@ class _Search:
         if self._allowances.limits:
             found = yield from self._survey.find_exceeding(self._survey.domains, 0)
             if found is not None:
-                return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=(TOO_MANY,))
+                why = tuple(sorted(self._survey.list_exceeded(found)))
+                return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=why)
         found = yield from self._remove_more(0, self._protected)
         if found is not None:
             here = [unit for unit in self._protected if found.domain in self._survey.find_homes(unit)]
-            phrases = {unit.protection for unit in here}
-            if self._survey.exceeds(found):
-                phrases.add(TOO_MANY)
+            phrases = {unit.protection for unit in here} | set(self._survey.list_exceeded(found))
             count = count_pods(here)
             return NoVictims(
                 verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)), protected=count

@@ -81,6 +81,25 @@ def test_a_gang_of_one_shape_gets_victims_exactly_when_victims_help(source: Rand
 
 
 @given(source=RANDOMS, features=ONE_SHAPE)
+def test_of_members_beyond_the_quorum_as_many_get_room_as_can_be_had_and_half_of_them_where_budgets_bind(
+    source: Random, features: Features
+) -> None:
+    field, ask = draw_case(source, features)
+    late = replace(ask, need=0)
+    found = field.plan(late)
+    counts = range(len(ask.members), 0, -1)
+    most = next((each for each in counts if can_have(field, replace(ask, need=each))), 0)
+    event(f"{most} of {len(ask.members)}")
+    if isinstance(found, NoVictims):
+        assert not most
+    elif found.victims:
+        placed = len(found.plan.nodes)
+        assert placed * 2 >= most if field.binding else placed == most
+        for spared in found.victims:
+            assert not fits_without(field, set(found.victims) - {spared}, replace(ask, need=placed))
+
+
+@given(source=RANDOMS, features=ONE_SHAPE)
 def test_a_gang_of_one_shape_has_no_victim_too_many(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
     found = field.plan(ask)
@@ -171,6 +190,13 @@ def test_nothing_is_touched(source: Random, features: Features) -> None:
     before = {name: dict(amounts) for name, amounts in snapshot.used.items()}
     plan_victims(snapshot, ask, HIGH, field.units, field.allowances)
     assert snapshot.used == before
+
+
+def can_have(field: Occupied, ask: PlanRequest) -> bool:
+    """Whether any victims help."""
+    if field.binding:
+        return find_least(field, ask) is not None
+    return fits_without(field, [unit for unit in field.units if unit.priority < HIGH and not unit.protection], ask)
 
 
 def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:

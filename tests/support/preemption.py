@@ -7,7 +7,7 @@ from itertools import combinations
 from serried.model.group import GroupKey, Key
 from serried.model.node import Node
 from serried.model.plan import PlanRequest, Snapshot
-from serried.model.victim import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.model.victim import Allowances, Budget, NoVictims, Preemption, Spare, Unit
 from serried.plan.victims import plan_victims
 from tests.support.builders import NodeBuilder, PodBuilder
 from tests.support.oracle import count_most, find_domains
@@ -23,7 +23,7 @@ class Occupied:
     nodes: Mapping[str, Node]
     units: tuple[Unit, ...] = ()
     gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
-    budgets: Mapping[Key, int] = field(default_factory=dict)
+    budgets: Mapping[Budget, int] = field(default_factory=dict)
     binding: bool = False
 
     def running(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":

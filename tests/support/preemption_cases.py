@@ -7,7 +7,7 @@ from serried.model.group import GroupKey, Key
 from serried.model.node import Node
 from serried.model.plan import PlanRequest
 from serried.model.pod import Pod, Shape
-from serried.model.victim import Spare, Unit
+from serried.model.victim import Budget, Spare, Unit
 from tests.support.builders import RACK
 from tests.support.preemption import HIGH, Occupied
 
@@ -60,7 +60,9 @@ def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest
     nodes = {name: _draw_node(source, name) for name in [f"n{place}" for place in range(source.randint(1, 4))]}
     gangs = {GroupKey("default", f"g{place}"): Spare(source.randint(0, 2)) for place in range(features.gangs)}
     priorities = {gang: _draw_priority(source, features) for gang in gangs}
-    budgets = {Key("default", f"b{place}"): source.randint(0, 1) for place in range(features.budgets)}
+    budgets: dict[Budget, int] = {
+        Key("default", f"b{place}"): source.randint(0, 1) for place in range(features.budgets)
+    }
     left = {name: dict(node.allocatable) for name, node in nodes.items()}
     units: list[Unit] = []
     for place in range(30):

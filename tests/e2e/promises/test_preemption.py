@@ -125,6 +125,18 @@ def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: Cluste
     assert len(stage.pods("low")) == 8
 
 
+@at_one_level("native", BESIDE)
+def test_members_beyond_min_count_and_late_ones_get_room_after_their_gang(stage: ClusterStage, high: str) -> None:
+    run_low(stage, 12)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "priorityClassName": high}
+    stage.create_scheduling("PodGroup", "ring", spec)
+    first, late = names("ring", 5)[:4], names("ring", 5)[4:]
+    for count, members in ((4, first), (5, late)):
+        stage.create_pods(members, "ring", cpu=WHOLE_NODE, priorityClassName=high)
+        stage.await_bound("ring", count)
+        assert len(stage.pods("low")) == 12 - count
+
+
 def test_a_budget_keeps_its_pods_and_others_go(stage: ClusterStage, high: str) -> None:
     run_low(stage, 10)
     stage.create_pods(names("kept", 2), cpu=WHOLE_NODE, labels={"kept": "yes"})

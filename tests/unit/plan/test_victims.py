@@ -242,9 +242,32 @@ class TestGangsThatAreNotSimple:
         assert {name[0] for name in found.plan.nodes.values()} == {found.victims[0].pods[0].node[0]}
         assert preempted(field, replace(narrow, spills=True)).victims == ()
 
-    def test_late_members_get_room_for_one_of_them(self) -> None:
-        field = PAIR.running(one("p", "n1"), one("q", "n2"))
-        assert len(preempted(field, PlanRequest(gang(2), 0)).victims) == 1
+    @pytest.mark.parametrize(
+        ("waiting", "allowed", "placed"),
+        [
+            pytest.param(2, 3, 2, id="all"),
+            pytest.param(5, 3, 3, id="as many as there is room for"),
+            pytest.param(3, 1, 1, id="as many as a budget allows"),
+        ],
+    )
+    def test_of_late_members_as_many_get_room_as_can_be_had(self, waiting: int, allowed: int, placed: int) -> None:
+        field = occupied(*map(host, ("n1", "n2", "n3"))).with_budget("b", allowed).with_binding_budgets()
+        field = field.running(*(one(f"p{name}", name) for name in ("n1", "n2", "n3")), budget="b")
+        found = preempted(field, PlanRequest(gang(waiting), 0))
+        assert (len(found.victims), len(found.plan.nodes)) == (placed, placed)
+
+    @pytest.mark.parametrize(("free", "placed"), [pytest.param("b2", 4, id="all"), pytest.param("b3", 1, id="or some")])
+    def test_so_do_late_members_of_a_tree_each_where_its_group_is(self, free: str, placed: int) -> None:
+        field = occupied(*(host(name, name[0]) for name in ("a1", "a2", "b1", free)))
+        field = field.running(one("a1", "a1"), one("a2", "a2"), one("b1", "b1"))
+        field = field.running(one("b2", free), priority=HIGH if free == "b3" else 0)
+        parts = tuple(
+            PlanRequest(gang(2, prefix=rack), 0, RACK, frozenset({rack}), name=rack, homes=frozenset({f"{rack}1"}))
+            for rack in "ab"
+        )
+        ask = PlanRequest([member for part in parts for member in part.members], 0, name="root", parts=parts)
+        found = preempted(field, ask)
+        assert len(found.victims) == len(found.plan.nodes) == placed
 
 
 def test_the_runner_up_is_a_domain_and_what_it_would_cost() -> None:
