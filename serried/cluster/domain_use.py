@@ -128,12 +128,13 @@ class _Domain:
 
 
 def _count(sums: dict[str, int], before: Resources, after: Resources) -> None:
+    """The sums with ``after`` in the place of ``before``; of a resource of which there is nothing they say nothing."""
     for name, amount in after.items():
         sums[name] = sums.get(name, 0) + amount
     for name, amount in before.items():
-        sums[name] -= amount
-        if not sums[name]:
-            del sums[name]
+        sums[name] = sums.get(name, 0) - amount
+    for name in [name for name in (*after, *before) if not sums.get(name, 1)]:
+        sums.pop(name, None)
 
 
 class _Level:

@@ -220,3 +220,12 @@ def test_no_answer_and_no_change_looks_at_the_whole_cluster() -> None:
     table.note_group(None, pod_group("h").gang(2).topology().value())
     assert table.score(["a1", "b1", "c1"]) == [0, 5, 10]
     assert nodes.passes == 1
+
+
+def test_nodes_that_have_none_of_a_resource_come_and_go() -> None:
+    none = [each.allocatable("example.com/gpu", 0) for each in ABC]
+    store = world(*none, IN_RACKS, pod("p").cpu(1).request("example.com/gpu", 1).on("b1"))
+    assert score(store, "a1", "b2") == [0, 10]
+    for each in none:
+        store.drop_node(each.value().name)
+    assert score(store, "a1", "b2") == [0, 0]
