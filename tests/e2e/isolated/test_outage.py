@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from tests.e2e.promises.test_volumes import await_a_volume
 from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
@@ -77,22 +78,12 @@ def test_no_plain_pod_is_asked_about_and_a_gang_beside_them_is(stage: ClusterSta
     eventually("two bind calls", lambda: calls(stage).get("bind", 0) == before.get("bind", 0) + 2)
 
 
-NOWHERE = {
-    "podAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "nowhere"}}}
-        ]
-    }
-}
-"""What the scheduler refuses on every node, and no plan knows of."""
-
-
 def test_a_plain_pod_that_preempts_a_member_at_bind_starts_no_half_of_its_gang(stage: ClusterStage, high: str) -> None:
     first, second = (on_node(stage, number) for number in range(2))
     stage.create_group("ring", 3)
     stage.create_pods(["ring-0"], "ring", cpu="30", nodeSelector=first)
     stage.create_pods(["ring-1"], "ring", cpu="30", nodeSelector=second)
-    stage.create_pods(["ring-2"], "ring", affinity=NOWHERE)
+    stage.create_pods(["ring-2"], "ring", volumes=await_a_volume(stage))
     eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
 
     stage.create_pods(["plain-0"], cpu="30", nodeSelector=first, priorityClassName=high)
@@ -106,7 +97,7 @@ def test_a_plain_pod_that_preempts_two_members_at_bind_has_their_node(stage: Clu
     node = on_node(stage, 0)
     stage.create_group("ring", 3)
     stage.create_pods(["ring-0", "ring-1"], "ring", cpu="15", nodeSelector=node)
-    stage.create_pods(["ring-2"], "ring", affinity=NOWHERE)
+    stage.create_pods(["ring-2"], "ring", volumes=await_a_volume(stage))
     eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
 
     stage.create_pods(["plain-0"], cpu="30", nodeSelector=node, priorityClassName=high)

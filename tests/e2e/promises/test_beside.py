@@ -5,12 +5,19 @@ The stories that are the same there are told there by their own files.
 
 import pytest
 
-from tests.e2e.isolated.test_outage import NOWHERE
 from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.parametrize("cluster", ["beside"], indirect=True)]
 
 WHOLE_NODE = "30"
+NOWHERE = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "nowhere"}}}
+        ]
+    }
+}
+"""What the scheduler refuses on every node, and no plan knows of."""
 
 
 def test_the_selfcheck_says_that_the_scheduler_schedules_gangs_itself(stage: ClusterStage) -> None:

@@ -129,7 +129,7 @@ def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(
         "ring",
         "NoCapacity",
         f"only the scheduler can count {devices.resource}; the scheduler refuses ring-",
-        "on every node: 12 cannot allocate all claims",
+        "on every node while others of its gang have theirs: 12 cannot allocate all claims",
     )
     assert not stage.bound()
     eventually("nothing reserved", lambda: not stage.reservations() and not devices.allocated())

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.e2e.isolated.test_outage import NOWHERE
 from tests.e2e.promises.test_disruption import said_of
 from tests.e2e.promises.test_preemption import (
     POLITE,
@@ -14,6 +13,7 @@ from tests.e2e.promises.test_preemption import (
     submit,
 )
 from tests.e2e.promises.test_repair import told
+from tests.e2e.promises.test_volumes import await_a_volume
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
 from tests.support.clusters import BESIDE, at_one_level
 
@@ -38,12 +38,12 @@ def run_gang(stage: ClusterStage, name: str, need: int, size: int, **fields: obj
 
 
 def hold_two(stage: ClusterStage) -> None:
-    """Two members of a gang of three wait at their bind call for one that the scheduler takes to no node."""
+    """Two members of a gang of three wait at their bind call for one that waits for its volume."""
     if stage.beside_native:
         pytest.skip("kube-scheduler takes nobody to bind before it has nodes for the quorum: see test_beside.py")
     stage.create_group("held", 3)
     stage.create_pods(names("held", 2), "held", cpu=WHOLE_NODE)
-    stage.create_pods(["held-2"], "held", affinity=NOWHERE)
+    stage.create_pods(["held-2"], "held", volumes=await_a_volume(stage))
     eventually("two members at bind", lambda: any(view["atBind"] == 2 for view in stage.held_in_ledger()))
 
 

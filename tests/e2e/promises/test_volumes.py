@@ -11,6 +11,8 @@ pytestmark = pytest.mark.e2e
 
 VOLUMES, CLASSES = "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"
 SIZE = {"storage": "1Gi"}
+NOBODY = "example.com/nobody"
+"""A provisioner that makes no volume: kube-scheduler has nodes for such a pod, and waits for the volume in PreBind."""
 
 
 class Disks:
@@ -67,6 +69,12 @@ def mounting(claim: str) -> list[dict[str, Any]]:
     return [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
 
 
+def await_a_volume(stage: ClusterStage) -> list[dict[str, Any]]:
+    """A volume that is never made: the scheduler takes the pod to a node, and it never comes to its bind call."""
+    Disks(stage, NOBODY).create_claim("later")
+    return mounting("later")
+
+
 def test_members_go_where_their_volume_is_or_wait_whole(stage: ClusterStage, disks: Disks) -> None:
     first, second, *_ = sorted(node["metadata"]["name"] for node in stage.cluster.api.get("/api/v1/nodes")["items"])
     disks.create_volume("data", [first, second])
@@ -84,9 +92,8 @@ def test_members_go_where_their_volume_is_or_wait_whole(stage: ClusterStage, dis
     assert set(stage.bound("two").values()) == {first, second}
 
 
-def test_claims_without_a_volume_are_said_with_the_plan(stage: ClusterStage, disks: Disks) -> None:
-    disks.create_claim("later")
+def test_claims_without_a_volume_are_said_with_the_plan(stage: ClusterStage) -> None:
     stage.create_group("ring", 2)
-    stage.create_pods(names("ring", 2), "ring", volumes=mounting("later"))
+    stage.create_pods(names("ring", 2), "ring", volumes=await_a_volume(stage))
     stage.await_reason("ring", "Planned", "; 2 members mount volume claims that are not bound yet")
     assert not stage.bound()
