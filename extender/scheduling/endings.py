@@ -102,15 +102,14 @@ class CycleEndings:
         self._close(cycle, "serried: the binding cycle is over")
         if in_vain and not cycle.reservation.need:
             self._pause(gang, cycle, refused)
-        elif cycle.eviction_sent or cycle.reservation.committed:
-            # Of members that have joined a running gang in free room nothing is learnt.
+        else:
             gang.failed_preemptions = 0
-            gang.taken.clear()
         gang.preemption = None
+        gang.taken.clear()
         gang.attempts = 0 if cycle.bound else gang.attempts + 1
         gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
-            gang.rejection = None
+            gang.forget_rejection()
         self._groups.look_again(cycle.reservation.group)
 
     def leave(self, cycle: BindingCycle) -> None:
@@ -146,22 +145,20 @@ class CycleEndings:
             gang.note_taken(node, uids, self._store.nodes)
 
     def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
-        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
+        """By node, the pods of other schedulers that run where victims of a cycle have ended, and its slots do not fit.
 
-        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
-        ran there then has taken nothing.
+        They are the slots that were planned when the first one was told to end; they have been given back by now.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
         wanted: dict[str, Resources] = {}
         for uid, slot in cycle.cleared.items():
-            member = pods.get(uid)
-            if member is not None and member.pending and slot.node not in ending:
-                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
+            if uid in pods and slot.node not in ending:
+                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(pods[uid].shape.requests))
         full = {name for name, request in wanted.items() if not self._has_room(name, request)}
         found: dict[str, set[str]] = {}
-        for pod in self._store.list_foreign(full):
-            if pod.uid not in cycle.foreign:
+        for pod in pods.values() if full else ():
+            if pod.node in full and pod.bound and pod.scheduler not in self._store.profiles:
                 found.setdefault(pod.node, set()).add(pod.uid)
         return {name: frozenset(uids) for name, uids in found.items()}
 

@@ -30,6 +30,7 @@ from extender.scheduling.term import Term
 from serried.cluster.store import Store
 from serried.model.group import GroupKey, GroupKind, PodGroup
 from serried.model.pod import Pod
+from serried.model.tree import Leaf
 from serried.model.verdict import Reason, Verdict
 from serried.plan.order import Turn, Waiting
 from serried.plan.quorum import GroupMembers, date_quorum
@@ -283,11 +284,20 @@ class GroupScheduler:
         repair = self._repairs.settle(state, group, group_members)
         return self._repairs.judge(state, group, group_members, self._advance(state, group, group_members, repair))
 
+    def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
+        """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""
+        found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock())
+        if state.rejection is not None and isinstance(group.tree, Leaf):
+            others = sum(pod.uid != state.rejection.uid for pod in group_members.waiting)
+            if group_members.need(group.tree.need) <= others:
+                state.rejection = None  # the nodes stay refused: else the same would be tried again first
+        return found if state.rejection is not None else ""
+
     def _advance(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> Verdict | None:
         shortage = find_shortage(group, group_members, self._store, repair)
-        rejection = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock())
+        rejection = self._find_rejection(state, group, group_members)
         if shortage is not None and shortage.reason is Reason.NO_CAPACITY and rejection:
             shortage = replace(shortage, detail=rejection)
         if shortage is not None or not group_members.waiting:

@@ -155,12 +155,20 @@ class GroupState:
         self.disrupted.clear()
         self.leaving.clear()
 
-    def refuse(self, shape: Shape, node: str, nodes: Mapping[str, Node], until: float = math.inf) -> None:
+    def refuse(
+        self,
+        shape: Shape,
+        node: str,
+        nodes: Mapping[str, Node],
+        until: float = math.inf,
+        mates: Collection[str] = (),
+    ) -> None:
         """The scheduler, or the node's kubelet, has refused this node for this class.
 
-        Without an end it counts until no other node is left to be tried (`end_round`).
+        Without an end it counts until no other node is left to be tried (`end_round`). ``mates`` are the nodes that
+        others of the gang had then.
         """
-        self.refusals[shape, node] = Refusal(until, nodes.get(node))
+        self.refusals[shape, node] = Refusal(until, nodes.get(node), beside=bool(mates))
 
     def prolong_refusals(self, until: float) -> None:
         """What is refused stays so until then at least, also what was when the last try began and is not any more."""
@@ -184,10 +192,17 @@ class GroupState:
     def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
         """Why those that wait cannot run, whatever room there is, a phrase; "" if nothing (more) is known of that."""
         found = self.rejection
-        if found is not None and (now >= found.until or all(pod.uid != found.uid for pod in waiting)):
-            found = self.rejection = None
-            self.refusals = {key: each for key, each in self.refusals.items() if not each.beside}
-        return "" if found is None else found.text
+        if found is None:
+            return ""
+        if now >= found.until or all(pod.uid != found.uid for pod in waiting):
+            self.forget_rejection()
+            return ""
+        return found.text
+
+    def forget_rejection(self) -> None:
+        """Nothing (more) is known of members that have no node beside their mates."""
+        self.rejection = None
+        self.refusals = {key: each for key, each in self.refusals.items() if not each.beside}
 
     def find_exclusions(self, pods: Collection[Pod], now: float, nodes: Mapping[str, Node]) -> Exclusions:
         """What is out for these members for now; drops what is void."""

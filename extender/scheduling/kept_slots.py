@@ -45,7 +45,7 @@ class KeptSlots:
         domains = set(ask.pinned)
         for pod, vacancy in replacements:
             node = self._store.nodes.get(vacancy.pod.node)
-            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded:
+            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded or node.name in ask.closed:
                 continue
             if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
                 continue

@@ -199,7 +199,8 @@ class Moves:
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store.nodes)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
-        request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
+        if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
+            request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
         answer = self._planning.plan_at_once(request)
         if isinstance(answer, Verdict):
             return False

@@ -119,6 +119,7 @@ class SchedulingCycle:
             state.retry_at = now + min(opens_in, forgotten)
             state.end_round(now + forgotten)
             if state.rejection is not None:
+                state.retry_at = min(state.retry_at, state.rejection.until)  # from then on others may go for it
                 answer = replace(answer, detail=state.rejection.text)
             self._planning.rest(state, group.key, answer)
             if spent is not None and not request.pinned:

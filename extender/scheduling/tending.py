@@ -204,8 +204,7 @@ class CycleTending:
             return
         if cycle.reservation.slots[uid].node != node:
             return
-        self._groups.states[cycle.reservation.group].refuse(pod.shape, node, self._store.nodes)
-        self._offers.note(uid, names)
+        self._offers.note_refusal(cycle, pod, names)
         self._offers.note_vain(cycle, pod)
         self._offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")

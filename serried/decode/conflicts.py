@@ -32,6 +32,14 @@ def read_conflicts(pod: Raw) -> dict[str, int]:
     return asked
 
 
+def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
+    """The selectors of the pod's required affinity to pods; empty for most pods."""
+    affinity = read_map(spec, "affinity")
+    terms = read_objects(read_map(affinity, "podAffinity"), _TERMS) if affinity else ()
+    found = (read_label_selector(term, "labelSelector") for term in terms)
+    return tuple([each for each in found if each is not None])
+
+
 def _read_ports(spec: Raw) -> dict[str, int]:
     """All shares of a port that is taken on every address; else one of its shares, and all shares on that address."""
     asked: dict[str, int] = {}

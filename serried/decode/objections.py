@@ -25,6 +25,9 @@ _FOR_ROOM = re.compile(
 )
 """Those, and what is counted of a pod that asks for nothing that the scheduler alone can count."""
 
+_BESIDE = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
+"""What may be otherwise once mates of the pod have their nodes."""
+
 _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
 """What is counted of a pod whose anti-affinity by host name is an amount (`decode.conflicts`)."""
 
@@ -42,13 +45,24 @@ def read_objection(status: Raw) -> str:
 
 
 def is_for_room(objection: str, shape: Shape) -> bool:
-    """Whether room on some nodes could be all that a pod lacks there, by the scheduler's reasons.
+    """Whether room on some nodes, or mates beside it, could be all that a pod lacks, by the scheduler's reasons.
 
     ``shape`` is the pod's. What it asks for that the scheduler alone can count is taken for counted.
     """
     apart = any(name.startswith(APART) for name, _ in shape.requests)
     reasons = objection.split(", ") if objection else ()
-    return any(_FOR_ROOM.fullmatch(reason) or (apart and _APART.fullmatch(reason)) for reason in reasons)
+    mended = (_FOR_ROOM, _BESIDE, _APART) if apart else (_FOR_ROOM, _BESIDE)
+    return any(pattern.fullmatch(reason) for reason in reasons for pattern in mended)
+
+
+def lacks_neighbours(objection: str) -> bool:
+    """Whether some nodes were refused because nobody is there beside whom the pod must be."""
+    return any(_BESIDE.fullmatch(reason) for reason in objection.split(", "))
+
+
+def is_by_node(objection: str) -> bool:
+    """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
+    return _COUNT.match(objection) is not None
 
 
 def was_offered(status: Raw) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from functools import lru_cache, partial
 
+from serried.decode.conflicts import read_affinity
 from serried.decode.devices import read_device_claims, read_unclaimed
 from serried.decode.fields import Raw, read_index, read_int, read_labels, read_map, read_name, read_objects, read_text
 from serried.decode.identity import (
@@ -111,6 +112,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         device_claims=read_device_claims(spec),
         unclaimed=read_unclaimed(spec, status),
         objection=objection,
+        affinity=read_affinity(spec),
         wants_room=bool(objection) and is_for_room(objection, shape),
         offered=was_offered(status),
         version=read_version(obj),

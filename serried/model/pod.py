@@ -6,7 +6,7 @@ from enum import StrEnum
 from serried.model.group import GroupKey
 from serried.model.parent import JOB, Place
 from serried.model.priority import PreemptionPolicy
-from serried.model.selectors import Labels, NodeSelectorTerm, Toleration
+from serried.model.selectors import Labels, NodeSelectorTerm, Requirement, Toleration
 
 HELD_GATE = "scheduling.serried.dev/held"
 """Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
@@ -193,7 +193,10 @@ class Pod:
     """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
 
     wants_room: bool = False
-    """Whether, as far as that says, some nodes may lack nothing but room, which a plan counts and others may leave."""
+    """Whether, as far as that says, some nodes may lack nothing but room, which others may leave, or mates."""
+
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    """The labels of those beside whom the pod must be: the selectors of its required affinity to pods."""
 
     unclaimed: str = ""
     """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""

@@ -84,6 +84,14 @@ def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest
             id="nor is what a plan knows of nodes",
         ),
         pytest.param(offer("11 cannot allocate all claims"), "", id="a node that we held it back from would do"),
+        pytest.param(
+            "0/96 nodes are available: 88 node(s) had a tale.", "", id="of some nodes nothing was said: they would do"
+        ),
+        pytest.param(
+            objection('persistentvolumeclaim "data" not found'),
+            'persistentvolumeclaim "data" not found',
+            id="what is said of the pod has no number of nodes",
+        ),
         pytest.param("", "", id="nothing was said"),
     ],
 )
@@ -99,3 +107,30 @@ def test_a_pod_that_is_held_by_a_gate_was_not_tried() -> None:
 
 def test_what_filter_says_is_found_again_in_the_condition() -> None:
     assert HELD in offer()
+
+
+APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "ring"}}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "wants_room"),
+    [
+        pytest.param("12 cannot allocate all claims", False, id="devices are no room"),
+        pytest.param("12 node(s) didn't match pod topology spread constraints", False, id="nor is spread"),
+        pytest.param("12 node(s) didn't match pod anti-affinity rules", False, id="nor who else is there"),
+        pytest.param("1 Insufficient cpu, 11 node(s) had a tale", True, id="some nodes lack only room"),
+        pytest.param("12 Insufficient example.com/gpu", True, id="what nodes show is room"),
+        pytest.param("12 node(s) didn't have free ports for the requested pod ports", True, id="so are host ports"),
+        pytest.param("12 node(s) didn't match pod affinity rules", True, id="mates may come that it must be beside"),
+    ],
+)
+def test_room_is_what_a_pod_may_lack_on_some_nodes(reason: str, wants_room: bool) -> None:  # noqa: FBT001
+    found = pod("p").tried(message=objection(reason)).value()
+    assert (found.wants_room, found.refused) == (wants_room, not wants_room)
+
+
+def test_anti_affinity_by_host_name_is_counted_so_it_is_room() -> None:
+    terms = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}
+    apart = pod("p").label("app", "ring").having(terms, "spec", "affinity")
+    message = objection("12 node(s) didn't match pod anti-affinity rules")
+    assert apart.tried(message=message).value().wants_room

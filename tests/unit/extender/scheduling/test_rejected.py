@@ -7,7 +7,7 @@ every node, it does not even call filter: it says so in the pod's condition.
 from extender.answers import Hold
 from serried.model.group import GroupKey
 from serried.model.verdict import Reason, Verdict, render
-from tests.support.builders import NodeBuilder, node, pod, pod_group
+from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.devices import objection, offer
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
@@ -234,3 +234,116 @@ async def test_a_gang_that_rests_keeps_nobodys_place(world: Harness) -> None:
     other = GroupKey("default", "h")
     await world.add(pod_group("h").gang(2), *[each.in_group("h") for each in members(2, first=5)]).go()
     assert {slot.name for slot in world.cycle(other).reservation.slots.values()} == {"m5", "m6"}
+
+
+class TestAMemberThatMustBeBesideAMate:
+    """Before the mate has its node the scheduler refuses it everywhere."""
+
+    NOBODY_THERE = objection("12 node(s) didn't match pod affinity rules")
+
+    def led(self) -> list[PodBuilder]:
+        leader, follower = members(2)
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"role": "leader"}}}
+        required = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return [leader.label("role", "leader"), follower.having(required, "spec", "affinity")]
+
+    async def test_that_keeps_its_gang_from_no_plan(self, world: Harness) -> None:
+        leader, follower = self.led()
+        await world.add(*small_nodes(2), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).go()
+        assert world.reasons()[-1] is Reason.PLANNED
+
+    async def test_nor_does_it_end_the_plan_before_the_scheduler_tries_it_again(self, world: Harness) -> None:
+        await world.add(*small_nodes(2), gang(2), *self.led()).go()
+        calls = [world.bind("m0")]
+        await world.settle()
+        await refuse(world, "m1", message=self.NOBODY_THERE)
+        await world.pass_time(10)
+        calls.append(world.bind("m1"))
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
+    async def test_one_whose_neighbour_is_no_mate_is_refused_at_once(self, world: Harness) -> None:
+        leader, follower = self.led()
+        await world.add(*small_nodes(2), gang(2), leader.label("role", "other"), follower).go()
+        world.bind("m0")
+        await world.settle()
+        await refuse(world, "m1", message=self.NOBODY_THERE)
+        await world.pass_time(0.6)
+        assert world.nothing_reserved
+
+
+class TestTheEndOfARejection:
+    async def test_others_go_for_the_gang_again_though_nothing_has_changed(self, world: Harness) -> None:
+        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        await try_beside_a_mate(world)
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await offer_all(world)
+        await world.pass_time(1700)
+        assert world.api.ended() == []
+        for _ in range(30):
+            await world.pass_time(10)
+        assert len(world.api.ended()) == 2
+
+    async def test_what_was_said_of_the_pod_itself_ends_when_the_scheduler_has_a_node(self, world: Harness) -> None:
+        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        world.bind("m0")
+        await world.settle()
+        await refuse(world, "m1", message=NO_CLAIM)
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await offer_all(world)
+        for _ in range(3):
+            await world.pass_time(10)
+        assert len(world.api.ended()) == 2
+
+    async def test_it_says_nothing_of_a_gang_that_can_run_without_the_member(self, world: Harness) -> None:
+        await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).go()
+        await try_beside_a_mate(world)
+        await offer_all(world)
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await world.add(*members(1, first=2)).go()
+        await world.pass_time(60)
+        assert "the scheduler refuses" not in render(verdict_of(world))
+
+    async def test_with_the_gang_bound_the_nodes_are_open_again(self, world: Harness) -> None:
+        await world.add(*racks(2), gang(2).topology(), *members(2)).go()
+        first = world.cycle().reservation.domain
+        await try_beside_a_mate(world)
+        await offer_all(world)
+        await world.pass_time(60)
+        calls = [world.bind("m0"), world.bind("m1")]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+        waiting = world.store.members.of_group(GANG)
+        out = world.groups.states[GANG].find_exclusions(waiting, world.clock(), world.store.nodes)
+        assert not any(name.endswith(first[1:]) for name in out.nodes)
+
+
+async def test_a_domain_that_was_refused_beside_mates_is_not_open_again_by_what_is_offered_in_the_next(
+    world: Harness,
+) -> None:
+    """DoNotSchedule over racks: beside a mate in one rack, the scheduler offers the nodes of all other racks."""
+    world.nominate()
+    await world.add(*racks(3), gang(2).topology(), *[each.tried() for each in members(2)]).go()
+    tried = []
+    for _ in range(3):
+        domain = world.cycle().reservation.domain
+        tried.append(domain)
+        slots = world.cycle().reservation.slots
+        world.filter("m0", slots["pod-m0"].node)
+        world.bind("m0")
+        await world.settle()
+        others = [name for name, each in world.store.nodes.items() if domain not in each.labels.values()]
+        world.filter("m1", *others)
+        await world.go()
+        await world.pass_time(60)
+    assert sorted(tried) == ["r0", "r1", "r2"]
+
+
+async def test_a_sample_of_nodes_has_a_gang_planned_only_after_a_refusal(world: Harness) -> None:
+    await world.add(*[node(f"n{index}").cpu(1) for index in range(150)], gang(3), *members(2)).go()
+    world.groups.states[GANG].refuse(world.pod("m0").shape, "n0", world.store.nodes)
+    plans = len(world.heard.plans)
+    for index in range(10):
+        world.filter("m0", *[f"n{each}" for each in range(index, index + 120)])
+        await world.go()
+    assert len(world.heard.plans) == plans

@@ -281,6 +281,21 @@ class TestTheSlotOfADeadMember:
         assert world.heard.repairs == [("SameNode", 5.0)]
 
 
+class TestASlotThatTheSchedulerRefuses:
+    async def test_the_replacement_is_planned_elsewhere_at_once(self, world: Harness) -> None:
+        """Its volume, or an affinity, keeps it from the node that is kept for it."""
+        world.nominate()
+        await run_gang(world)
+        await world.add(node("n3").cpu(1)).go()
+        world.delete("m0")
+        await world.add(*members(1, first=2)).go()
+        assert slot(world, "m2") == "n1"
+        for _ in range(2):
+            world.filter("m2", "n3")
+            await world.go()
+        assert slot(world, "m2") == "n3"
+
+
 class TestTheEndOfAVacancy:
     async def test_its_time_is_over(self, world: Harness) -> None:
         await run_gang(world)
