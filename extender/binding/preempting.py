@@ -151,7 +151,7 @@ class Preempting:
         await self._announce(course)
         refusal = None if begun else self._judge_plan(course)
         if refusal is None:
-            course.cycle.note_eviction_sent()
+            course.cycle.note_eviction_sent(self._store.list_foreign(course.cycle.reservation.nodes))
             # Whoever ends first leaves room at once: the scheduler is to keep others off it while the last ones go.
             self._effects.nominate(course.cycle)
         return refusal

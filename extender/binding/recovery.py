@@ -154,7 +154,7 @@ class Recovery:
             group, reservation, started=now, progressed=now, stage=stage, preempted=preempted, taken_up=True
         )
         if preempted and not preempts:
-            cycle.note_eviction_sent()
+            cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))
         if committed:
             self._earlier.note(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})

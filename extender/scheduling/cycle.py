@@ -85,6 +85,9 @@ class BindingCycle:
     cleared: dict[str, Slot] = field(default_factory=dict)
     """The slots for whose room the others end, as they were when the first one was told to, by the member's UID."""
 
+    foreign: frozenset[str] = frozenset()
+    """The UIDs of the pods of other schedulers that ran on their nodes then: these have not taken what was left."""
+
     freed_slots: list[Slot] = field(default_factory=list)
     """The slots of members that were deleted after the first eviction: whoever comes in their place gets them."""
 
@@ -407,10 +410,14 @@ class BindingCycle:
         for uid in bound:
             self._turn_bound(uid, "")
 
-    def note_eviction_sent(self) -> None:
-        """One of the others is told to end, or was by an earlier term: if the gang is given up now, it was in vain."""
+    def note_eviction_sent(self, foreign: Iterable[Pod]) -> None:
+        """One of the others is told to end, or was by an earlier term: if the gang is given up now, it was in vain.
+
+        ``foreign`` are the pods of other schedulers that run on the nodes of its slots.
+        """
         self.eviction_sent = True
         self.cleared = dict(self.reservation.slots)
+        self.foreign = frozenset(pod.uid for pod in foreign)
 
     def free_slot(self, slot: Slot, now: float) -> None:
         """A member is gone for which others have ended: its slot waits for another one."""

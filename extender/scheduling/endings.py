@@ -145,9 +145,10 @@ class CycleEndings:
             gang.note_taken(node, uids, self._store.nodes)
 
     def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
-        """By node, the pods of other schedulers that run where victims of a cycle have ended, and its slots do not fit.
+        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
 
-        They are the slots that were planned when the first one was told to end; they have been given back by now.
+        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
+        ran there then has taken nothing.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
@@ -157,8 +158,8 @@ class CycleEndings:
                 wanted[slot.node] = add(wanted.get(slot.node, {}), dict(pods[uid].shape.requests))
         full = {name for name, request in wanted.items() if not self._has_room(name, request)}
         found: dict[str, set[str]] = {}
-        for pod in pods.values() if full else ():
-            if pod.node in full and pod.bound and pod.scheduler not in self._store.profiles:
+        for pod in self._store.list_foreign(full):
+            if pod.uid not in cycle.foreign:
                 found.setdefault(pod.node, set()).add(pod.uid)
         return {name: frozenset(uids) for name, uids in found.items()}
 

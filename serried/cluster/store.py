@@ -275,6 +275,11 @@ class Store:
             if not self.rivals[old.shape]:
                 del self.rivals[old.shape]
 
+    def list_foreign(self, nodes: Collection[str]) -> list[Pod]:
+        """The bound pods on these nodes that other schedulers serve. O(pods of the cluster)."""
+        bound = (pod for pod in self.pods.values() if pod.node in nodes and pod.bound)
+        return [pod for pod in bound if pod.scheduler not in self.profiles] if nodes else []
+
     def _runs_elsewhere(self, pod: Pod | None) -> bool:
         if pod is None or not pod.bound or pod.scheduler in self.profiles:
             return False

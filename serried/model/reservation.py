@@ -90,6 +90,11 @@ class Reservation:
         return self._slots
 
     @property
+    def nodes(self) -> frozenset[str]:
+        """The names of the nodes that have slots. O(slots)."""
+        return frozenset(slot.node for slot in self._slots.values())
+
+    @property
     def committed(self) -> frozenset[str]:
         """The UIDs whose Bindings may have been sent; from then on they are only ever rolled forward."""
         return self._committed

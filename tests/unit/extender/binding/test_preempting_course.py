@@ -70,7 +70,7 @@ async def test_nobody_else_goes_when_a_node_that_was_freed_is_cordoned(world: Ha
 async def test_nobody_says_that_it_goes_after_the_stage_has_failed(
     world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("a defect of ours")
 
     world.api.hold("mark")

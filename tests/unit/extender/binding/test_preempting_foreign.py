@@ -198,6 +198,24 @@ async def test_the_gang_gets_it_when_they_have_gone_who_took_it(world: Harness) 
     assert sorted(ended(world)) == first
 
 
+async def test_a_pod_that_has_always_run_there_has_taken_nothing(world: Harness) -> None:
+    """Each node has a pod of another scheduler's DaemonSet. One of ours is faster than the gang, and ends soon."""
+    world.add(*small_nodes(2, cpus=3), *(running(f"low{i}", f"n{i}") for i in (1, 2)))
+    world.add(*(running(f"proxy{i}", f"n{i}", cpus=1).scheduler(OTHER) for i in (1, 2)))
+    await want_two_nodes(world)
+    assert sorted(ended(world)) == ["low1", "low2"]
+    for i in (1, 2):
+        world.delete(f"low{i}")
+        world.add(running(f"faster{i}", f"n{i}").priority(2 * HIGH))
+    await world.go()
+    await try_on(world, 2)
+    for i in (1, 2):
+        world.delete(f"faster{i}")
+        world.add(running(f"low-again{i}", f"n{i}"))
+    await try_on(world, 10)
+    assert sorted(ended(world)) == ["low-again1", "low-again2", "low1", "low2"]
+
+
 async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harness) -> None:
     """Each node has a pod of another scheduler, and one of ours that does not end in time."""
     world.api.graceful.update(Key("default", f"low{i}") for i in (1, 2))
