@@ -102,10 +102,11 @@ class CycleEndings:
         self._close(cycle, "serried: the binding cycle is over")
         if in_vain and not cycle.reservation.need:
             self._pause(gang, cycle, refused)
-        else:
+        elif cycle.eviction_sent or cycle.reservation.committed:
+            # Of members that have joined a running gang in free room nothing is learnt.
             gang.failed_preemptions = 0
+            gang.taken.clear()
         gang.preemption = None
-        gang.taken.clear()
         gang.attempts = 0 if cycle.bound else gang.attempts + 1
         gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
@@ -154,8 +155,9 @@ class CycleEndings:
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
         wanted: dict[str, Resources] = {}
         for uid, slot in cycle.cleared.items():
-            if uid in pods and slot.node not in ending:
-                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(pods[uid].shape.requests))
+            member = pods.get(uid)
+            if member is not None and member.pending and slot.node not in ending:
+                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
         full = {name for name, request in wanted.items() if not self._has_room(name, request)}
         found: dict[str, set[str]] = {}
         for pod in self._store.list_foreign(full):

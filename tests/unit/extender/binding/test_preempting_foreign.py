@@ -10,7 +10,7 @@ from serried.model.disruption import Disruption
 from serried.model.group import Key
 from serried.model.verdict import Reason
 from serried.model.victim import NoVictims
-from tests.support.builders import PodBuilder, pod, pod_group
+from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 HIGH = 100
@@ -214,6 +214,66 @@ async def test_a_pod_that_has_always_run_there_has_taken_nothing(world: Harness)
         world.add(running(f"low-again{i}", f"n{i}"))
     await try_on(world, 10)
     assert sorted(ended(world)) == ["low-again1", "low-again2", "low1", "low2"]
+
+
+async def want_more(world: Harness) -> Harness:
+    """A gang of one runs on n1; a member beyond its quorum wants room on n2, and pods of ours on n2 go for it."""
+    world.add(*small_nodes(1), node("n2").cpu(4), *(running(f"low{i}", "n2") for i in (1, 2)))
+    world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).on("n1"))
+    await world.add(members(1, first=1)[0].cpu(2).priority(HIGH)).go()
+    return world
+
+
+async def lose_to_another(world: Harness) -> list[str]:
+    """Another scheduler gives the room away as soon as it is free; who has gone."""
+    first = ended(world)
+    assert len(first) == 1
+    world.delete(first[0])
+    await world.go()
+    await world.add(running("thief", "n2").scheduler(OTHER)).go()
+    await world.pass_time(61)
+    return first
+
+
+async def test_room_is_made_once_for_members_beyond_the_quorum_too(world: Harness) -> None:
+    await want_more(world)
+    first = await lose_to_another(world)
+    for _ in range(40):
+        await world.pass_time(60)
+    assert ended(world) == first
+
+
+async def test_a_member_that_finds_free_room_tells_nothing_of_room_that_was_taken(world: Harness) -> None:
+    await want_more(world)
+    first = await lose_to_another(world)
+    await world.add(node("n3").cpu(1), members(1, first=2)[0].cpu(1).priority(HIGH)).go()
+    assert isinstance(world.filter("m2"), Steer)
+    world.bind("m2")
+    for _ in range(40):
+        await world.pass_time(60)
+    assert world.node_of("m2") == "n3"
+    assert world.groups.states[GANG].failed_preemptions == 1
+    assert ended(world) == first
+
+
+async def test_from_a_member_that_got_its_place_nobody_has_taken_it(world: Harness) -> None:
+    """Of two members beyond the quorum one is bound; beside it a pod of another scheduler finds what is left."""
+    world.add(
+        node("n1").cpu(2), *(node(f"n{i}").cpu(3) for i in (2, 3)), *(running(f"low{i}", f"n{i}") for i in (2, 3))
+    )
+    world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).on("n1"))
+    await world.add(*(each.cpu(2).priority(HIGH) for each in members(2, first=1))).go()
+    for name in ended(world):
+        world.delete(name)
+    await world.go()
+    place = world.cycle().reservation.slots["pod-m1"].node
+    assert isinstance(world.filter("m1"), Steer)
+    world.bind("m1")
+    await world.go()
+    await world.add(running("small", place, cpus=1).scheduler(OTHER)).go()
+    await world.pass_time(61)
+    assert world.groups.states[GANG].failed_preemptions == 1
+    assert not world.groups.states[GANG].find_taken(world.store.pods, world.store.nodes)
 
 
 async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harness) -> None:
