@@ -9,6 +9,8 @@ The record names the victims before anything is done to them. What holds at each
   its name;
 - a member that is deleted after it leaves its slot to the one that comes in its place. Until that one has come, and the
   record names it, nobody else is evicted. A restart before that finds no quorum, and lets off who is left;
+- of members beyond the quorum all have to be there for that; if nobody comes in the place of one, those that are not
+  evicted by then stay, and the others get what room there is;
 - whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
 
 Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
@@ -114,8 +116,7 @@ class Preempting:
         except Exception:
             await self._take_back(course.told, course.whole, course.find_going())
             raise
-        if refusal is not None or cycle.over:
-            await self._take_back(course.told, course.whole, course.find_going())
+        await self._take_back(course.told, course.whole, course.find_going())
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
@@ -162,7 +163,7 @@ class Preempting:
         running = len(course.victims)
         while not self._is_over(cycle):
             cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
-            left = self._list_left(course.victims)
+            left = self._list_left(course)
             if len(left) < running:
                 running = len(left)
                 self.rush.prolong()
@@ -196,7 +197,7 @@ class Preempting:
                     return _FULL
                 with self.rush:
                     await self._end_due(course, due)
-        elif not course.cycle.out_of_reach():
+        elif not (course.cycle.out_of_reach() or course.is_recorded()):
             await self._record(course)
         return None
 
@@ -223,8 +224,14 @@ class Preempting:
     def _is_over(self, cycle: BindingCycle) -> bool:
         return cycle.over or not self._term.leads()
 
-    def _list_left(self, victims: Iterable[Victim]) -> list[Victim]:
-        return [victim for victim in victims if is_running(self._store.pods.get(victim.uid))]
+    def _list_left(self, course: "_Course") -> list[Victim]:
+        """Those that have not ended; for lost members beyond the quorum, whom nobody replaces, nobody else is to."""
+        left = [victim for victim in course.victims if is_running(self._store.pods.get(victim.uid))]
+        cycle = course.cycle
+        if cycle.reservation.need or not cycle.list_lost() or not self._is_late(cycle):
+            return left
+        going = course.find_going()
+        return [victim for victim in left if victim.uid in going or self._find(victim) is None]
 
     def _find_home(self, victim: Victim) -> str:
         pod = self._store.pods.get(victim.uid)
@@ -270,8 +277,11 @@ class Preempting:
         """Whether the quorum lacks members that were deleted after the first eviction, and others may come for them."""
         if not cycle.freed_slots or not self._is_short(cycle):
             return False
-        late = self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
-        return not late and self._permit.find_group(cycle) is not None
+        return not self._is_late(cycle) and self._permit.find_group(cycle) is not None
+
+    def _is_late(self, cycle: BindingCycle) -> bool:
+        """Whether nobody is expected any more in the place of members that were deleted; of others nobody ever is."""
+        return self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
 
     def _judge_plan(self, course: "_Course") -> Verdict | None:
         """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it.
@@ -285,7 +295,7 @@ class Preempting:
         if self._is_full(cycle):
             return _FULL
         if not cycle.reservation.need:
-            if cycle.reservation.slots.keys() != course.recorded:
+            if cycle.reservation.slots.keys() != course.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
             if self._preemptions.breaks(cycle.reservation):
                 return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
@@ -452,8 +462,16 @@ class _Course:
     """When each is to be evicted once more, by UID, in loop seconds; infinite for one that ends."""
 
     def is_ready(self) -> bool:
-        """Whether as many members as the quorum needs are there, and all that have slots are in the record."""
-        return not self.cycle.out_of_reach() and self.cycle.reservation.slots.keys() <= self.recorded
+        """Whether as many members as the quorum needs are there, and all that have slots are in the record.
+
+        Beyond the quorum all have to be there: nobody can tell which victim goes for whom.
+        """
+        complete = self.cycle.reservation.need or not self.cycle.list_lost()
+        return bool(complete) and not self.cycle.out_of_reach() and self.is_recorded()
+
+    def is_recorded(self) -> bool:
+        """Whether all that have slots are in the record."""
+        return self.cycle.reservation.slots.keys() <= self.recorded
 
     def find_going(self) -> frozenset[str]:
         """The UIDs of those whose end the API server has taken."""

@@ -138,6 +138,8 @@ class Recovery:
             return False
         preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
         preempted = bool(reservation.victims)
+        bound = {pod.uid for pod in known if pod.bound}
+        cleared = {uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in bound}
         self._ledger.reserve(reservation, pods)
         if not committed and not preempts:
             self._ledger.forget_victims(reservation)
@@ -151,7 +153,14 @@ class Recovery:
         now = self._clock()
         stage = CycleStage.BINDING if committed else CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
         cycle = BindingCycle(
-            group, reservation, started=now, progressed=now, stage=stage, preempted=preempted, taken_up=True
+            group,
+            reservation,
+            started=now,
+            progressed=now,
+            stage=stage,
+            preempted=preempted,
+            cleared=cleared,  # also of those that are gone: nobody is to end for these
+            taken_up=True,
         )
         if preempted and not preempts:
             cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))

@@ -83,7 +83,10 @@ class BindingCycle:
     """Whether one of the others may have been told to end: what was said until then can be taken back."""
 
     cleared: dict[str, Slot] = field(default_factory=dict)
-    """The slots for whose room the others end, as they were when the first one was told to, by the member's UID."""
+    """The slots for whose room the others end, as they were when the first one was told to, by the member's UID.
+
+    Whoever has come in the place of a member is here in its place, too.
+    """
 
     foreign: frozenset[str] = frozenset()
     """The UIDs of the pods of other schedulers that ran on their nodes then: these have not taken what was left."""
@@ -229,6 +232,10 @@ class BindingCycle:
         if not (self.reservation.slots or self._bound):
             return True
         return self.reservation.short and self.reservation.lacks(self.reservation.slots.keys() | self._bound)
+
+    def list_lost(self) -> Set[str]:
+        """The members for whose room others end, and that have no slot any more, nor has another one theirs; UIDs."""
+        return self.cleared.keys() - self.reservation.slots.keys()
 
     def may_move(self, uid: str) -> bool:
         """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""
@@ -416,7 +423,7 @@ class BindingCycle:
         ``foreign`` are the pods of other schedulers that run on the nodes of its slots.
         """
         self.eviction_sent = True
-        self.cleared = dict(self.reservation.slots)
+        self.cleared |= self.reservation.slots
         self.foreign = frozenset(pod.uid for pod in foreign)
 
     def free_slot(self, slot: Slot, now: float) -> None:
@@ -424,9 +431,11 @@ class BindingCycle:
         self.freed_slots.append(slot)
         self.freed_at = now
 
-    def fill_freed(self, slot: Slot) -> None:
-        """Another member has that slot."""
+    def fill_freed(self, slot: Slot, by: Slot) -> None:
+        """Another member has that slot: ``by`` is how it has it."""
         self.freed_slots.remove(slot)
+        self.cleared.pop(slot.uid, None)
+        self.cleared[by.uid] = by
 
     def note_binding_sent(self) -> None:
         """A Binding of the commit leaves, or stands: there is no way back from here."""

@@ -107,7 +107,7 @@ class Moves:
             if self._permit.find_misfit(cycle, pod.uid) is not None:
                 self._ledger.drop(pod.uid)
                 continue
-            cycle.fill_freed(slot)
+            cycle.fill_freed(slot, cycle.reservation.slots[pod.uid])
             cycle.drop_late(pod.uid)
             filled.append(pod.uid)
             if self._held.needs_activation(pod):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.answers import Steer
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.preemption import Method
 from serried.model.disruption import Disruption
@@ -12,6 +13,7 @@ from serried.model.verdict import Reason
 from serried.model.victim import Blocker, NoVictims
 from tests.support.builders import RACK, Builder, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.fake_api import budget_refusal
 
 HIGH = 100
 
@@ -219,6 +221,81 @@ async def test_a_restart_goes_on_with_them(world: Harness) -> None:
     await come_to_bind(world)
     assert evicted(world) == ["low2", "low3"]
     assert sorted(world.node_of(name) for name in ("m1", "m2")) == ["n2", "n3"]
+
+
+async def lose_one(world: Harness) -> str:
+    """A budget keeps one of two victims. Then the member is deleted for which it was to go; the name of its mate."""
+    world.api.guard_all()
+    world.api.graceful.add(Key("default", "low2"))
+    world.api.refuse("evict", Key("default", "low3"), budget_refusal())
+    world.add(*small_nodes(3), running("low2", "n2"), running("low3", "n3"))
+    await stands(world, "n1", waiting=2).go()
+    assert world.cycle().eviction_sent
+    lost = next(slot.name for slot in world.cycle().reservation.slots.values() if slot.node == "n3")
+    world.delete(lost)
+    await world.go()
+    world.api.recover()
+    return "m1" if lost == "m2" else "m2"
+
+
+async def see_mate_bound_alone(world: Harness, mate: str) -> None:
+    """The victim that was told to end has ended; the other one is let off."""
+    world.delete("low2")
+    await world.go()
+    assert world.pod("low3").disruption == ""
+    assert isinstance(world.filter(mate), Steer)
+    world.bind(mate)
+    await world.go()
+    assert world.node_of(mate) == "n2"
+
+
+def asked(world: Harness, name: str) -> int:
+    return world.api.ended().count(name)
+
+
+async def test_nobody_goes_for_one_that_is_gone_after_the_first_eviction(world: Harness) -> None:
+    mate = await lose_one(world)
+    before = asked(world, "low3")
+    for _ in range(7):
+        await world.pass_time(5)
+    assert asked(world, "low3") == before
+    await see_mate_bound_alone(world, mate)
+    assert asked(world, "low3") == before
+
+
+async def test_somebody_goes_for_one_that_comes_in_its_place(world: Harness) -> None:
+    mate = await lose_one(world)
+    before = asked(world, "low3")
+    await world.pass_time(20)
+    await world.add(*urgent(1, 3)).go()
+    await world.pass_time(5)
+    assert asked(world, "low3") == before + 1
+    await come_to_bind(world)
+    assert (world.node_of("m3"), world.node_of(mate)) == ("n3", "n2")
+
+
+async def test_after_a_restart_nobody_goes_for_one_that_is_gone(world: Harness) -> None:
+    mate = await lose_one(world)
+    before = asked(world, "low3")
+    world.core.end_term()
+    world.term.active = True
+    await world.recovery.recover()
+    await world.go()
+    await see_mate_bound_alone(world, mate)
+    assert asked(world, "low3") == before
+
+
+async def test_after_a_restart_before_the_first_eviction_only_who_is_needed_goes(world: Harness) -> None:
+    world.api.hold("mark")
+    world.add(*small_nodes(3), running("low2", "n2"), running("low3", "n3"))
+    await stands(world, "n1", waiting=2).go()
+    world.delete("m2")
+    world.core.end_term()
+    world.api.let_go("mark")
+    world.term.active = True
+    await world.recovery.recover()
+    await world.go()
+    assert len(evicted(world)) == 1
 
 
 async def test_who_goes_in_vain_does_not_go_again_soon(world: Harness) -> None:
