@@ -93,7 +93,7 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
             SCHEDULER,
             1,
             "No eviction would help: in the cluster, protection is in the way"
-            " (their PodDisruptionBudgets do not allow it).",
+            " (2 pods: their PodDisruptionBudgets do not allow it).",
             id="a budget",
         ),
         pytest.param(
