@@ -180,7 +180,7 @@ class GroupState:
     def end_round(self, until: float) -> None:
         """No node is left that the scheduler has not refused: from then on all are tried again."""
         self.refusals = {
-            key: found._replace(until=min(found.until, until)) if found.until == math.inf else found
+            key: found._replace(until=until) if found.until == math.inf else found
             for key, found in self.refusals.items()
         }
 

@@ -5,6 +5,7 @@ Its text is that of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from serried.decode.conflicts import APART
@@ -32,15 +33,21 @@ _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy ex
 """What is counted of a pod whose anti-affinity by host name is an amount (`decode.conflicts`)."""
 
 
+def list_refusals(status: Raw) -> Iterator[Raw]:
+    """The conditions that say that the pod has no node yet: PodScheduled is False. There is at most one."""
+    for condition in read_objects(status, "conditions"):
+        if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
+            yield condition
+
+
 def read_objection(status: Raw) -> str:
     """kube-scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last tried.
 
     "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
     """
-    for condition in read_objects(status, "conditions"):
-        if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
-            unschedulable = read_text(condition, "reason") == "Unschedulable"
-            return _find_objection(read_text(condition, "message")) if unschedulable else ""
+    for condition in list_refusals(status):
+        unschedulable = read_text(condition, "reason") == "Unschedulable"
+        return _find_objection(read_text(condition, "message")) if unschedulable else ""
     return ""
 
 
@@ -67,12 +74,7 @@ def is_by_node(objection: str) -> bool:
 
 def was_offered(status: Raw) -> bool:
     """Whether kube-scheduler had a node for the pod when it tried it last, which we did not let it have."""
-    return any(
-        read_text(condition, "type") == "PodScheduled"
-        and read_text(condition, "status") == "False"
-        and HELD in read_text(condition, "message")
-        for condition in read_objects(status, "conditions")
-    )
+    return any(HELD in read_text(condition, "message") for condition in list_refusals(status))
 
 
 def is_partly_checked(objection: str) -> bool:

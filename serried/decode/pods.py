@@ -20,7 +20,7 @@ from serried.decode.identity import (
 )
 from serried.decode.lifetimes import read_end, read_grace, read_lifetime
 from serried.decode.malformed import Malformed, attempt
-from serried.decode.objections import is_for_room, read_objection, was_offered
+from serried.decode.objections import is_for_room, list_refusals, read_objection, was_offered
 from serried.decode.parents import WORKER_INDEX, read_place
 from serried.decode.priority import read_preemption
 from serried.decode.requests import is_marked
@@ -143,12 +143,7 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
 
 def _was_tried_in_vain(status: Raw) -> bool:
     """Whether the condition PodScheduled is False. Gated pods, which have it too, were never tried."""
-    return any(
-        read_text(condition, "type") == "PodScheduled"
-        and read_text(condition, "status") == "False"
-        and read_text(condition, "reason") != "SchedulingGated"
-        for condition in read_objects(status, "conditions")
-    )
+    return any(read_text(condition, "reason") != "SchedulingGated" for condition in list_refusals(status))
 
 
 def _is_ready(status: Raw) -> bool:

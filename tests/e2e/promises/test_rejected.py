@@ -20,6 +20,10 @@ SELECTED = {"labelSelector": {"matchLabels": APP}}
 EVERYWHERE = "kubernetes.io/arch"
 """A label that all nodes share, as a topology key."""
 
+_TERMS = [{"topologyKey": EVERYWHERE, **SELECTED}]
+APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _TERMS}}}
+"""Of pods with this and the label APP, one runs in the cluster."""
+
 
 @pytest.fixture
 def disks(stage: ClusterStage) -> Iterator[Disks]:
@@ -41,8 +45,7 @@ def share_a_volume_of_one_pod(disks: Disks) -> dict[str, Any]:
 
 
 def keep_each_other_off(_: Disks) -> dict[str, Any]:
-    terms = [{"topologyKey": EVERYWHERE, **SELECTED}]
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return APART
 
 
 def spread_over_more_than_there_is(_: Disks) -> dict[str, Any]:
@@ -114,12 +117,11 @@ def test_nobody_is_evicted_twice_for_a_gang_that_cannot_run(stage: ClusterStage,
 
 def test_a_member_beyond_the_quorum_that_can_never_pass_gives_its_slot_back(stage: ClusterStage) -> None:
     fill(stage, 9)
-    apart = keep_each_other_off(Disks.__new__(Disks))
     stage.create_group("ring", 2)
-    stage.create_pods(["ring-0"], "ring", cpu=WHOLE_NODE, labels=APP, **apart)
+    stage.create_pods(["ring-0"], "ring", cpu=WHOLE_NODE, labels=APP, **APART)
     stage.create_pods(["ring-1"], "ring", cpu=WHOLE_NODE)
     stage.await_bound("ring", 2)
-    stage.create_pods(["ring-2"], "ring", cpu=WHOLE_NODE, labels=APP, **apart)
+    stage.create_pods(["ring-2"], "ring", cpu=WHOLE_NODE, labels=APP, **APART)
     eventually("its refusal", lambda: stage.messages("ring-2", "FailedScheduling"))
     stage.create_pods(["plain"], cpu=WHOLE_NODE)
     stage.await_bound("plain", 1, seconds=15)
