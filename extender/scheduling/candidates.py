@@ -113,7 +113,7 @@ class Candidates:
 
     def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[Company, _Cost]) -> Loss | None:
         """None for a candidate that must not be; ``costs`` are those that were looked up for earlier ones."""
-        if any(self._find_way(uid) is not None for uid in candidate.victims):
+        if any(self._find_way(uid) is not None or self._is_turned_away(uid) for uid in candidate.victims):
             return None
         companies = {company for uid in candidate.victims if (company := self._companies.of_pod(uid)) is not None}
         for company in companies - costs.keys():
@@ -138,6 +138,15 @@ class Candidates:
         A member that says less than its group would be taken by whom its gang then evicts, again and again.
         """
         return max(pod.priority, self._priorities.of_pod(pod))
+
+    def _is_turned_away(self, uid: str) -> bool:
+        """Whether kube-scheduler has still to learn that a member's bind call has failed: it would end it in vain.
+
+        Once it knows, it gives the room away, and tries all again that lack room (pkg/scheduler/schedule_one.go:
+        handleBindingCycleError).
+        """
+        known = uid in self._pods and self._members.group_of(uid) is not None
+        return known and self._occupancy.node_of(uid) is None
 
     def _find_way(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
         """The cycle of a pod that waits at its bind call for the others of its gang, or is being bound with them."""

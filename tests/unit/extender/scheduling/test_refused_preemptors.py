@@ -40,6 +40,12 @@ async def test_it_is_woken_when_the_gang_has_given_up(refused: Harness) -> None:
     assert refused.is_requeued("p", "n1")
 
 
+async def test_it_does_not_end_the_member_that_was_turned_away_before_kube_scheduler_knows(refused: Harness) -> None:
+    uid = refused.pod("m0").uid
+    await refused.pass_time(400)
+    assert not refused.service.preempt(refused.pod("p"), [Candidate("n1", (uid,))])
+
+
 async def test_it_is_woken_though_only_kube_scheduler_has_seen_it_yet(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
     world.bind("m0")
