@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple
 
 from extender.scheduling.awaited_owner import AwaitedOwner
@@ -29,6 +30,18 @@ _OFFER_SECONDS = 30.0
 """How long it counts which nodes the scheduler has offered."""
 
 
+class Refuser(Enum):
+    """Who has refused a node."""
+
+    SCHEDULER = auto()
+
+    SCHEDULER_BESIDE_MATES = auto()
+    """When others of the gang had their nodes: alone, a member may be offered it all the same."""
+
+    KUBELET = auto()
+    """After the member was bound: the scheduler, which does not ask it, may offer it all the same."""
+
+
 class Refusal(NamedTuple):
     """A node that is not tried again for a class of members."""
 
@@ -38,8 +51,7 @@ class Refusal(NamedTuple):
     seen: Node | None
     """The node as it was; whatever changes of it may change the answer."""
 
-    beside: bool = False
-    """Whether mates had their nodes when it was refused: alone, a member may be offered it all the same."""
+    by: Refuser = Refuser.SCHEDULER
 
 
 class Exclusions(NamedTuple):
@@ -71,8 +83,8 @@ class GroupState:
 
     ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
-    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, the scheduler offers
-    it, or its time is over. ``offers`` are the nodes that the scheduler has offered last, by class.
+    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, its time is over, or
+    the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the nodes that the scheduler has offered last, by class.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
@@ -160,15 +172,18 @@ class GroupState:
         shape: Shape,
         node: str,
         nodes: Mapping[str, Node],
-        until: float = math.inf,
         mates: Collection[str] = (),
     ) -> None:
-        """The scheduler, or the node's kubelet, has refused this node for this class.
+        """The scheduler has refused this node for this class. ``mates`` are the nodes that others of the gang had then.
 
-        Without an end it counts until no other node is left to be tried (`end_round`). ``mates`` are the nodes that
-        others of the gang had then.
+        It counts until no other node is left to be tried (`end_round`).
         """
-        self.refusals[shape, node] = Refusal(until, nodes.get(node), beside=bool(mates))
+        by = Refuser.SCHEDULER_BESIDE_MATES if mates else Refuser.SCHEDULER
+        self.refusals[shape, node] = Refusal(math.inf, nodes.get(node), by)
+
+    def note_kubelet(self, pod: Pod, nodes: Mapping[str, Node], until: float) -> None:
+        """The kubelet of its node would not run a bound member."""
+        self.refusals[pod.shape, pod.node] = Refusal(until, nodes.get(pod.node), Refuser.KUBELET)
 
     def prolong_refusals(self, until: float) -> None:
         """What is refused stays so until then at least, also what was when the last try began and is not any more."""
@@ -186,7 +201,7 @@ class GroupState:
 
     def reject(self, pod: Pod, beside: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]) -> None:
         """The scheduler has no node for a member while mates have these, whatever room there is: others are tried."""
-        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), beside=True) for node in beside}
+        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), Refuser.SCHEDULER_BESIDE_MATES) for node in beside}
         self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid)
 
     def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
@@ -202,7 +217,8 @@ class GroupState:
     def forget_rejection(self) -> None:
         """Nothing (more) is known of members that have no node beside their mates."""
         self.rejection = None
-        self.refusals = {key: each for key, each in self.refusals.items() if not each.beside}
+        mates = Refuser.SCHEDULER_BESIDE_MATES
+        self.refusals = {key: each for key, each in self.refusals.items() if each.by is not mates}
 
     def find_exclusions(self, pods: Collection[Pod], now: float, nodes: Mapping[str, Node]) -> Exclusions:
         """What is out for these members for now; drops what is void."""
@@ -223,7 +239,7 @@ class GroupState:
         known, offered = self.offers.get(shape), frozenset(names)
         for name in offered:
             self.vain.pop((shape, name), None)
-            if (refused := self.refusals.get((shape, name))) is not None and not refused.beside:
+            if (refused := self.refusals.get((shape, name))) is not None and refused.by is Refuser.SCHEDULER:
                 del self.refusals[shape, name]
         self.offers[shape] = (now + _OFFER_SECONDS, offered)
         return known is not None and not offered <= known[1]

@@ -120,8 +120,7 @@ class Repairs:
             if vacancy.since is None:
                 vacancy.since = now
                 if vacancy.refusal:
-                    pod = vacancy.pod
-                    state.refuse(pod.shape, pod.node, self._store.nodes, now + KUBELET_EXCLUSION_SECONDS)
+                    state.note_kubelet(vacancy.pod, self._store.nodes, now + KUBELET_EXCLUSION_SECONDS)
             elif now - vacancy.since >= self._rules.seconds:
                 self._lose(vacancy)
 

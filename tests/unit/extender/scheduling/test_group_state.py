@@ -1,5 +1,3 @@
-import math
-
 from extender.scheduling.group_state import Exclusions, GroupState
 from serried.model.node import Node
 from tests.support.builders import node, pod
@@ -9,10 +7,10 @@ MEMBER = members(1)[0].value()
 NOTHING = Exclusions(frozenset(), frozenset())
 
 
-def refused(nodes: dict[str, Node], until: float = math.inf) -> GroupState:
+def refused(nodes: dict[str, Node]) -> GroupState:
     """A group of which a member was refused on n1."""
     remembered = GroupState(0.0)
-    remembered.refuse(MEMBER.shape, "n1", nodes, until)
+    remembered.refuse(MEMBER.shape, "n1", nodes)
     return remembered
 
 
@@ -38,8 +36,10 @@ class TestExclusions:
 
     def test_that_of_a_kubelet_holds_for_its_time_whatever_else_was_tried(self) -> None:
         nodes = {"n1": node("n1").value()}
-        remembered = refused(nodes, until=300.0)
+        remembered = GroupState(0.0)
+        remembered.note_kubelet(members(1)[0].on("n1").value(), nodes, 300.0)
         remembered.end_round(30.0)
+        remembered.learn_offer(MEMBER.shape, ["n1"], 31.0)
         assert remembered.find_exclusions([MEMBER], 299.0, nodes).nodes == {"n1"}
         assert remembered.find_exclusions([MEMBER], 300.0, nodes) == NOTHING
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.answers import Hold
 from extender.scheduling.cycle import CycleStage
 from extender.scheduling.preemption import Mode
 from extender.scheduling.repairs import Broken, Rules
@@ -573,6 +574,16 @@ class TestARefusalByTheKubelet:
         assert slot(world, "m2") == ""
         await world.pass_time(31.0)
         assert slot(world, "m2") == "n1"
+
+    async def test_the_node_is_out_though_kube_scheduler_which_does_not_ask_the_kubelet_offers_it_first(
+        self, world: Harness
+    ) -> None:
+        await run_gang(world)
+        await world.add(members(1)[0].on("n1").refused("OutOfcpu")).go()
+        world.add(*members(1, first=2))
+        assert isinstance(world.service.filter(world.pod("m2"), ["n1"]), Hold)
+        await world.go()
+        assert slot(world, "m2") == ""
 
     async def test_the_node_is_open_again_once_it_changes(self, world: Harness) -> None:
         await run_gang(world)
