@@ -201,7 +201,8 @@ class GroupState:
 
     def reject(self, pod: Pod, beside: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]) -> None:
         """The scheduler has no node for a member while mates have these, whatever room there is: others are tried."""
-        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), Refuser.SCHEDULER_BESIDE_MATES) for node in beside}
+        by = Refuser.SCHEDULER_BESIDE_MATES
+        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), by) for node in beside}
         self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid)
 
     def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
