@@ -84,7 +84,8 @@ class GroupState:
     ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
     changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
     scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, its time is over, or
-    the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the nodes that the scheduler has offered last, by class.
+    the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the nodes that the scheduler has
+    offered last, by class.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
