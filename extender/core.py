@@ -369,7 +369,7 @@ class Core:
             client,
             store,
             term,
-            effects,
+            self.nominator,
             records=records,
             permit=permit,
             moves=moves,

@@ -75,7 +75,7 @@ class Effects:
 
     def nominate(self, cycle: BindingCycle) -> None:
         """Send all members of a cycle to their slots."""
-        self._nominator.nominate(cycle, list(cycle.reservation.slots))
+        self._nominator.nominate_all(cycle)
 
     def spawn(self, work: Work) -> None:
         """Run work in the background, until the end of the term."""

@@ -107,6 +107,10 @@ class Nominator:
         self._queue.extend((cycle, uid) for uid in uids)
         self._wake.set()
 
+    def nominate_all(self, cycle: BindingCycle) -> None:
+        """Send all members of a cycle to their slots."""
+        self.nominate(cycle, list(cycle.reservation.slots))
+
     def arrived(self, uid: str) -> None:
         """A steered member has come to filter: its place in the window is free."""
         if self._open.pop(uid, None) is not None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from extender.binding.disrupting import describe_end, do_each, find_running, mark, unmark
-from extender.binding.effects import Effects
+from extender.binding.nominator import Nominator
 from extender.binding.rehearsal import Rehearsal
 from extender.binding.reservations import Records
 from extender.binding.rush import Rush
@@ -73,7 +73,7 @@ class Preempting:
         client: ApiClient,
         store: Store,
         term: Term,
-        effects: Effects,
+        nominator: Nominator,
         *,
         records: Records,
         permit: Permit,
@@ -92,7 +92,7 @@ class Preempting:
         self._client = client
         self._store = store
         self._term = term
-        self._effects = effects
+        self._nominator = nominator
         self._records = records
         self._permit = permit
         self._moves = moves
@@ -154,7 +154,7 @@ class Preempting:
         if refusal is None:
             course.cycle.note_eviction_sent(self._store.list_foreign(course.cycle.reservation.nodes))
             # Whoever ends first leaves room at once: the scheduler is to keep others off it while the last ones go.
-            self._effects.nominate(course.cycle)
+            self._nominator.nominate_all(course.cycle)
         return refusal
 
     async def _end_all(self, course: "_Course") -> Verdict | None:
@@ -182,7 +182,7 @@ class Preempting:
                 return refusal
             if not begun and not self._is_over(cycle):
                 # The scheduler has cleared the nominations of those that it tried while nobody ended on their nodes.
-                self._effects.nominate(cycle)
+                self._nominator.nominate_all(cycle)
             await self._wait(cycle)
         return None
 
