@@ -10,13 +10,13 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from serried.model.backoff import Backoff
 from serried.model.turns import Turns
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 
 
 _BACKOFF = Backoff(first=0.1, cap=60.0)

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 _LOOK_SECONDS = 1.0
+"""The pause between two looks for members that have not been told of."""
 
 _RETRY_SECONDS = 60.0
 """The pause before a switch is tried again that is not there, or not ours to set."""
