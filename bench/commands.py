@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from bench.generated import ROOT, offer_page
 from serried.cli.app import COMMANDS, run
-from serried.cli.exits import ExitCode
+from serried.cli.output import ExitCode
 
 PAGE = ROOT / "docs" / "cli.md"
 

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.machine import describe_machine, measure_noise
-from extender.scheduling.cycle import BindingCycle
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.reservation import Reservation, Slot
+from extender.scheduling.binding_cycle import BindingCycle
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey
+from serried.api.reservation import Reservation, Slot
 
 RESULTS = Path(__file__).parent / "results"
 _ROUNDS = 15

@@ -26,19 +26,19 @@ import uvloop
 
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
-from extender.binding.reservations import Records
+from extender.binding.records import Records
 from extender.core import Core, Options
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.term import Term
-from serried.cluster.store import EndedMembers, Store
+from extender.scheduling.group import GroupState, Term
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey
+from serried.api.pod import Pod, Shape
+from serried.api.reservation import Victim
+from serried.api.selectors import NodeSelectorTerm, Requirement
+from serried.api.verdict import Verdict
+from serried.cluster.cache import EndedMembers, Store
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
-from serried.metrics import ExtenderMetrics
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.pod import Pod, Shape
-from serried.model.reservation import Victim
-from serried.model.selectors import NodeSelectorTerm, Requirement
-from serried.model.verdict import Verdict
+from serried.ops.metrics import ExtenderMetrics
 from tests.support.builders import RACK, node
 from tests.support.composites import composite
 

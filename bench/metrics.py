@@ -1,4 +1,4 @@
-"""The tables of the page on metrics, `docs/metrics.md`, as the processes register them (`serried.observe.prometheus`).
+"""The tables of the page on metrics, `docs/metrics.md`, as the processes register them (`serried.ops.metrics`).
 
     python -m bench.metrics            prints it
     python -m bench.metrics --write    writes the page
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from bench.generated import ROOT, offer_page
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
+from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
 
 PAGE = ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"

@@ -32,16 +32,15 @@ from fastapi import FastAPI
 from bench.load.figures import percentile
 from bench.loop import BLOCK, RESULTS, Stage
 from bench.machine import describe_machine, measure_noise
-from extender.debug.broadcast import Broadcast
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.sketch import Sketch
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.group import GroupState
 from extender.status.reports import Said
-from serried.decode.times import write_time
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.pod import Pod, Shape
-from serried.model.verdict import DomainShortage, Reason, Verdict, render
-from serried.observe.ops import make_server
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey, write_time
+from serried.api.pod import Pod, Shape
+from serried.api.verdict import DomainShortage, Reason, Verdict, render
+from serried.ops.server import make_server
 from tests.support.browser import find_chromium, open_browser, open_page
 from tests.support.builders import RACK
 

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path as FilePath
 
 from bench.machine import describe_machine, measure_noise
-from serried.cluster.store import Store
-from serried.model.plan import Plan, PlanRequest
-from serried.model.pod import Pod, Shape
-from serried.plan.subdomains import MAX_STEPS, Path, share_out
+from serried.api.pod import Pod, Shape
+from serried.cluster.cache import Store
+from serried.plan.packing import MAX_STEPS, Path, share_out
+from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
 

@@ -30,17 +30,16 @@ from bench.lister import NODES, PODS, make_node, make_pod, serve_lists
 from bench.load.figures import percentile
 from bench.loop import RESULTS, Run, Stage, probe
 from bench.machine import describe_machine, measure_noise
-from extender.debug.cache import cache_routes
-from extender.debug.slices import Slices
-from extender.debug.snapshot import snapshot_routes
-from extender.debug.whatif import whatif_routes
-from serried.decode.nodes import decode_node
-from serried.decode.pods import decode_pod
+from extender.debug.routes import cache_routes
+from extender.debug.simulations import snapshot_routes, whatif_routes
+from serried.api.level import NATIVE
+from serried.api.node import decode_node
+from serried.api.pod import decode_pod
 from serried.drift import Comparison
 from serried.feed import Feed, Kind
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
-from serried.model.level import NATIVE
+from serried.ops.slices import Slices
 from tests.support.builders import RACK, usable
 from tests.support.priorities import priority_class
 

@@ -38,23 +38,22 @@ from bench.load.figures import percentile
 from bench.loop import RESULTS
 from bench.machine import describe_machine, measure_noise
 from bench.page import Run, Town, probe
-from extender.debug.gauges import Gauges
-from extender.debug.live import live_routes
-from extender.debug.routes import debug_routes
+from extender.debug.page import live_routes
+from extender.debug.routes import Gauges, debug_routes
 from extender.http.server import Listener, Reply, Routes, Security
-from extender.leader import Leadership
-from extender.scheduling.group_state import GroupState
+from extender.leadership import Leadership
+from extender.scheduling.group import GroupState
 from extender.status.reports import Reports
-from serried.callers.certificates import CertificateFiles, ReloadingContext, make_self_signed
-from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
-from serried.callers.reviews import Reviews
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.level import NATIVE
-from serried.model.pod import Pod, Shape
-from serried.model.verdict import Reason, Verdict
-from serried.observe.ops import make_server, ops_routes
-from serried.observe.pace import Pace, Paced
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.api.group import PodGroup, Policy
+from serried.api.level import NATIVE
+from serried.api.names import GroupKey
+from serried.api.pod import Pod, Shape
+from serried.api.verdict import Reason, Verdict
+from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.server import make_server, ops_routes
+from serried.ops.slices import Pace, Paced
+from serried.ops.tls import CertificateFiles, ReloadingContext, make_self_signed
 from tests.support.certificates import Authority
 from tests.support.court import Court
 
@@ -179,7 +178,7 @@ def make_app(town: Town) -> FastAPI:
 
 @asynccontextmanager
 async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
-    """The port of an app behind the guard, at the readers' pace (`serried.process`)."""
+    """The port of an app behind the guard, at the readers' pace (`serried.ops.process`)."""
     pace, court = Pace(), Court()
     court.users[_TOKEN] = _READER
     court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}

@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.machine import describe_machine, measure_noise
-from serried.model.group import GroupKey
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.model.victim import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.api.names import GroupKey
+from serried.api.pod import Pod, Shape
 from serried.plan.capacity import Capacity
+from serried.plan.eviction import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.plan.preemption import solve_victims
+from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import Haste
-from serried.plan.victims import solve_victims
 from tests.support.builders import RACK, node
 
 RESULTS = Path(__file__).parent / "results"

@@ -2,30 +2,257 @@
 
 The work itself is elsewhere: `reconciler` looks after owners, `protection` after PodGroups that are being deleted, and
 `priorities` after PodGroups without a priority.
+
+A keyed work queue with client-go's promises (util/workqueue), for one event loop.
+
+A key waits at most once; a key that is added while it is worked on comes again afterwards, so it is never worked on
+twice at a time and no change is missed; a key that fails comes again after an exponential delay of its own.
+
+Beyond client-go's: namespaces take turns, so the keys of one do not wait behind thousands of another.
+
+Tasks that the API server has refused: when each is tried again, so that the end of an outage is noticed soon.
+
+Each task has an exponential backoff of its own (`queue`). Besides, the task that has waited longest is tried every few
+seconds, out of turn; when it succeeds, all others are tried at once.
 """
 
 import asyncio
+import heapq
 import logging
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from controller.expectations import Expectations
-from controller.priorities import Priorities
-from controller.protection import Protection
-from controller.queue import WorkQueue
+from controller.protection import Priorities, Protection
 from controller.reconciler import Reconciler, Result
-from controller.retries import BLAMED_SECONDS, PROBE_SECONDS, Retries
-from serried.cluster.store import Store
+from controller.writes import Expectations
+from serried.api.group import Composite, PodGroup, Workload
+from serried.api.job import Job
+from serried.api.names import JOB, GroupKey, Key, ParentKind
+from serried.api.parent import OwnerKey, Parent, owner_key_of
+from serried.api.pod import Pod
+from serried.api.priority import PriorityClass
+from serried.cluster.cache import Store
 from serried.feed import Item
-from serried.kube.errors import ApiError
-from serried.metrics import ControllerMetrics
-from serried.model.composite import Composite
-from serried.model.group import GroupKey, Job, Key, PodGroup, Workload
-from serried.model.parent import JOB, OwnerKey, Parent, ParentKind, owner_key_of
-from serried.model.pod import Pod
-from serried.model.priority import PriorityClass
+from serried.kube.errors import ApiError, Invalid
+from serried.kube.retry import Backoff
+from serried.ops.metrics import ControllerMetrics
+from serried.ops.turns import Turns
+
+K = TypeVar("K", bound=Hashable)
+
+
+_BACKOFF = Backoff(first=0.1, cap=60.0)
+"""The delays of a key that fails again and again."""
+
+
+class WorkQueue(Generic[K]):
+    """The queue."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        namespace_of: Callable[[K], str],
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        self._clock = clock
+        """The monotonic time in seconds."""
+        self._random = random
+        """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
+        self._namespace_of = namespace_of
+        """Whose turn a key comes in."""
+        self._backoff = backoff
+        self._ready: Turns[K] = Turns()
+        """The keys that wait for a worker."""
+        self._waiting: set[K] = set()
+        """The same as a set."""
+        self._working: set[K] = set()
+        """The keys that workers have taken."""
+        self._again: set[K] = set()
+        """The keys that were added while they were worked on."""
+        self._later: list[tuple[float, int, K]] = []
+        """A heap of delayed keys: when they are due, a running number, the key. May have outdated entries."""
+        self._due: dict[K, float] = {}
+        """When each delayed key is due; it tells which entry of the heap counts."""
+        self._delayed = 0
+        """The running number of the heap's last entry."""
+        self._failures: dict[K, int] = {}
+        """How often each key has failed in a row."""
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """The workers that wait for a key."""
+        self._alarm: asyncio.TimerHandle | None = None
+        """Rings when the next delayed key is due, while a worker waits."""
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._again)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is worked on; keys with a delay do not count."""
+        return not self._ready and not self._working
+
+    def add(self, key: K) -> None:
+        """The key needs work."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.add(self._namespace_of(key), key)
+            self._call_worker()
+
+    def add_after(self, key: K, delay: float) -> None:
+        """The key needs work after ``delay`` seconds; of several delays the one that ends first counts."""
+        due = self._clock() + delay
+        if self._due.get(key, math.inf) <= due:
+            return
+        self._due[key] = due
+        self._delayed += 1
+        heapq.heappush(self._later, (due, self._delayed, key))
+        if self._idle:
+            self._set_alarm()
+
+    def retry(self, key: K) -> int:
+        """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        self.add_after(key, self._backoff.delay(failures) * (1 - self._random() / 2))
+        return failures
+
+    def failures(self, key: K) -> int:
+        """How often the key has failed in a row."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure is the first."""
+        self._failures.pop(key, None)
+
+    def take(self) -> K | None:
+        """The next key to work on, None if there is none now. Call ``done`` with it in any case."""
+        self._wake_due()
+        key = self._ready.take()
+        if key is None:
+            return None
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on a taken key has ended, well or not."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def next_delay(self) -> float | None:
+        """Seconds until a delayed key is due, None without one."""
+        return max(0.0, self._later[0][0] - self._clock()) if self._later else None
+
+    async def get(self) -> K:
+        """The next key to work on, when there is one."""
+        while (key := self.take()) is None:
+            called = asyncio.get_running_loop().create_future()
+            self._idle.append(called)
+            self._set_alarm()
+            try:
+                await called
+            except asyncio.CancelledError:
+                if called.done() and not called.cancelled():
+                    self._call_worker()  # another worker must take the key instead
+                raise
+        return key
+
+    def _call_worker(self) -> None:
+        """Wake one worker for one key: to wake them all would cost more than the work."""
+        while self._idle:
+            called = self._idle.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if (delay := self.next_delay()) is not None:
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake_due()
+        if self._idle:
+            self._set_alarm()
+
+    def _wake_due(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            due, _, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:  # else an earlier entry has done for this one
+                del self._due[key]
+                self.add(key)
+
+
+PROBE_SECONDS = 5.0
+"""The time between two tries out of turn. Objects are to be created within 10 s of the API server's return."""
+
+BLAMED_SECONDS = 300.0
+"""The time until a task is tried again whose own objects are to blame: what refuses them may be an admission policy."""
+
+
+class Retries(Generic[K]):
+    """The refused tasks of a queue, oldest try first."""
+
+    def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
+        self._queue = queue
+        self._clock = clock
+        """The monotonic time in seconds."""
+        self._refused: dict[K, float] = {}
+        """With the time of the last try."""
+        self._last_success = -math.inf
+        """When a write has last succeeded."""
+        self._last_fan_out = -math.inf
+        """When all refused tasks were last queued together."""
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def refuse(self, task: K, error: Exception) -> int | None:
+        """The task failed: it comes again after its backoff. Returns how often it has failed in a row.
+
+        Returns None if the task comes again when its objects change, or after BLAMED_SECONDS: the API server calls it
+        invalid while others succeed, so its objects are to blame.
+        """
+        before = self._refused.pop(task, None)
+        if isinstance(error, Invalid) and before is not None and before < self._last_success:
+            self._queue.forget(task)
+            self._queue.add_after(task, BLAMED_SECONDS)
+            return None
+        self._refused[task] = self._clock()
+        return self._queue.retry(task)
+
+    def accept(self, task: K, *, wrote: bool) -> None:
+        """The task succeeded. If it was refused before and has ``wrote`` something now, the API server is back.
+
+        Then all refused tasks are queued, at most once in PROBE_SECONDS: refusals of single tasks come and go.
+        """
+        self._queue.forget(task)
+        if wrote:
+            self._last_success = self._clock()
+        if self._refused.pop(task, None) is not None and wrote and self._clock() >= self._last_fan_out + PROBE_SECONDS:
+            self._last_fan_out = self._clock()
+            for other in self._refused:
+                self._queue.add(other)
+
+    def probe(self) -> None:
+        """Try the task that has waited longest, out of turn. To be called every PROBE_SECONDS."""
+        task = next(iter(self._refused), None)
+        if task is not None:
+            self._refused[task] = self._refused.pop(task)
+            self._queue.add(task)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,10 @@
-"""The controller process: builds the parts, feeds them, serves its operations listener, ends on a signal."""
+"""The controller process: builds the parts, feeds them, serves its operations listener, ends on a signal.
+
+Whether a controller works that holds the Lease. If it does not for long, another one is to hold it.
+
+It renews the Lease also when nothing reaches it, or none of its workers gets on: then no Job gets its objects, and the
+other controller waits. A look that the API server refuses is work all the same: the other one would be refused, too.
+"""
 
 import asyncio
 import logging
@@ -10,32 +16,79 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from controller.diff.duty import Elastic, GangSettings, Suspended, Track
-from controller.diff.owner import Follow
+from controller.diff.objects import resolve_class
+from controller.diff.owner import Elastic, Follow, GangSettings, Suspended, Track
 from controller.diff.sentences import tell_malformed
-from controller.diff.templates import resolve_class
-from controller.expectations import Expectations
-from controller.idleness import Idleness
-from controller.loop import Loop, Task
-from controller.priorities import Priorities
-from controller.protection import RELEASE_TIMING, Protection, ReleaseTiming
-from controller.queue import WorkQueue
-from controller.reads import JOB_PODS, LEADER_PODS, read_named_groups, read_pods_of, watched_kinds
+from controller.loop import Loop, Task, WorkQueue
+from controller.protection import RELEASE_TIMING, Priorities, Protection, ReleaseTiming
 from controller.reconciler import Reconciler
-from controller.writes import Writes
-from serried.callers.certificates import list_expiries
-from serried.cluster.store import Store
-from serried.decode.malformed import Malformed
+from controller.writes import (
+    JOB_PODS,
+    LEADER_PODS,
+    Expectations,
+    Writes,
+    read_named_groups,
+    read_pods_of,
+    watched_kinds,
+)
+from serried.api.job import GangJobs
+from serried.api.level import ApiLevel
+from serried.api.names import Malformed
+from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
-from serried.model.eligibility import GangJobs
-from serried.model.level import ApiLevel
-from serried.model.ration import Ration
-from serried.observe.prometheus import PrometheusControllerMetrics
-from serried.process import run_process
+from serried.kube.retry import Ration
+from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.process import run_process
+from serried.ops.tls import list_expiries
 from serried.settings import ControllerSettings, controller_settings
+
+BLIND_SECONDS = 60.0
+"""How long a kind may not be followed: a new list of a large cluster takes some tens of seconds."""
+
+STUCK_SECONDS = 180.0
+"""How long nothing may be finished while there is work. It is longer than any one write takes with all its attempts."""
+
+
+class IdleError(Exception):
+    """This controller holds the Lease and does no work."""
+
+
+class Idleness:
+    """Looked at every now and then while the Lease is held. All times are seconds of ``clock``.
+
+    ``blind_since`` is since when changes do not reach us, infinity while they do. ``has_work`` says whether there is
+    something that workers could do at this moment, or are at.
+
+    Unlike the extender's it needs no patience that grows. Whoever is idle ends, begins anew and asks for the Lease only
+    when its caches are filled, and its kubelet lets it wait longer each time.
+    """
+
+    def __init__(
+        self, blind_since: Callable[[], float], has_work: Callable[[], bool], clock: Callable[[], float]
+    ) -> None:
+        self._blind_since = blind_since
+        self._has_work = has_work
+        self._clock = clock
+        self._finished = clock()
+        """When something was last finished, or there was nothing to be done."""
+
+    def note_finished(self) -> None:
+        """A look has ended, or a write of one was answered, well or not: one look may have thousands of them."""
+        self._finished = self._clock()
+
+    def check(self) -> None:
+        """Raises IdleError if the Lease is to be given up."""
+        now = self._clock()
+        if not self._has_work():
+            self._finished = now
+        if now - self._blind_since() >= BLIND_SECONDS:
+            raise IdleError(f"the API server has shown no changes of what is watched for {BLIND_SECONDS:g} s")
+        if now - self._finished >= STUCK_SECONDS:
+            raise IdleError(f"there is work, and nothing was finished for {STUCK_SECONDS:g} s")
+
 
 log = logging.getLogger(__name__)
 

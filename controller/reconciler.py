@@ -2,11 +2,23 @@
 
 A look goes on until nothing is left to be done. A restart between two writes does no harm: the next process finds what
 is left.
+
+The objects that exist for an owner: in the Store, or created and not yet in it.
+
+Suspended Jobs whose objects are deleted and made anew, because their annotations changed before they had a pod.
+
+The events that owners have got, so that no owner gets the same one twice.
+
+Leaves Jobs to kube-controller-manager where its gate WorkloadWithJob is on: then it makes Workloads for Jobs, too.
+
+The API does not say that the gate is on; the first Workload that it makes does. From then on each Job that it manages
+is left to it for a while, so that two controllers do not race. If it makes nothing in that time the gate counts as off,
+and all Jobs are ours until its next Workload is seen.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -23,25 +35,196 @@ from controller.diff.changes import (
     Write,
     describe,
 )
-from controller.diff.complaints import find_complaints
-from controller.diff.duty import Duty, GangSettings, concerns_us, duty_of_job
-from controller.diff.ignored import find_ignored_changes
-from controller.diff.owner import Follow, diff, release
-from controller.diff.sentences import tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
-from controller.expectations import Expectations
-from controller.observation import observe
-from controller.renewals import Renewals
-from controller.reported import Reported
-from controller.upstream import Upstream, is_upstreams
-from controller.writes import Writes
-from serried.cluster.owners import counts_as_started
-from serried.cluster.store import Store
-from serried.kube.errors import ApiError
-from serried.metrics import ControllerMetrics
-from serried.model.group import GroupKey, Job, Key, Template
-from serried.model.level import ApiLevel
-from serried.model.parent import REPLICA, Owner, OwnerKey, Parent, owner_key_of
-from serried.model.pod import Pod
+from controller.diff.objects import is_upstream_template, workload_name
+from controller.diff.owner import (
+    Duty,
+    Follow,
+    GangSettings,
+    concerns_us,
+    diff,
+    duty_of_job,
+    find_complaints,
+    find_ignored_changes,
+    release,
+)
+from controller.diff.sentences import Sentence, tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
+from controller.writes import Expectations, Writes
+from serried.api.group import PodGroup, Template, Workload
+from serried.api.job import Job
+from serried.api.level import ApiLevel
+from serried.api.names import REPLICA, GroupKey, Key
+from serried.api.parent import Owner, OwnerKey, Parent, is_ours, owner_key_of
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.cluster.membership import counts_as_started, is_controlled_by, is_made_for, split_replaced
+from serried.kube.errors import AlreadyExists, ApiError
+from serried.ops.metrics import ControllerMetrics
+
+
+def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
+    """The objects of an owner, found by reference, with those that we have created a moment ago."""
+    referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
+    counting, replaced = split_replaced(referring, owner)
+    workloads = [workload for workload in counting if not workload.api] or counting  # as `Membership.workloads_of`
+    outdated: list[Workload | PodGroup] = [group for each in replaced for group in _known_groups_of(store, each, owner)]
+    outdated += replaced
+    if len(workloads) != 1:
+        return Observed(workloads, outdated=outdated)
+    expected = [each for each in expectations.groups_of(workloads[0]) if is_made_for(owner, each, workloads[0])]
+    groups = _known_groups_of(store, workloads[0], owner) + expected
+    return Observed(workloads, groups, outdated, _find_replicas(store, owner))
+
+
+def _known_groups_of(store: Store, workload: Workload, owner: Owner) -> list[PodGroup]:
+    """The Workload's PodGroups that are objects of their own; inline ones are a part of the Workload."""
+    return [] if workload.inline else store.membership.groups_of(workload, owner)
+
+
+def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
+    if isinstance(owner, Job) or owner.replicas is None:
+        return ()
+    places = (pod.place for pod in store.owners.pods_of(owner_key_of(owner)) if not pod.deleting)
+    return dict.fromkeys(place.replica for place in places if place is not None)
+
+
+class Renewals:
+    """Decides which Jobs' objects are made anew.
+
+    Once for each change of a Job: if the new objects differ from it as well, another client wants it so.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._renewed: dict[OwnerKey, tuple[object, frozenset[str]]] = {}
+        """What each Job asked for when its objects were last given up, and the UIDs of these objects."""
+
+    def begin(self, owner: Owner, observed: Observed, duty: Duty) -> bool:
+        """Whether the Job's objects may be deleted, to be made anew; no pod waits for them while it is suspended."""
+        if not isinstance(owner, Job) or not self._is_idle(owner, duty):
+            return False
+        owner_key = owner_key_of(owner)
+        wish = (owner.uid, owner.topology_key, owner.preference, owner.disruption)
+        there = frozenset({each.uid for each in observed.workloads} | {each.uid for each in observed.groups})
+        last_wish, leaving = self._renewed.get(owner_key, (None, frozenset[str]()))
+        if last_wish == wish and not there <= leaving:
+            return False
+        self._renewed[owner_key] = (wish, leaving if last_wish == wish else there)
+        return True
+
+    def forget(self, owner_key: OwnerKey) -> None:
+        """The owner has gone."""
+        self._renewed.pop(owner_key, None)
+
+    def _is_idle(self, job: Job, duty: Duty) -> bool:
+        pods = (pod for pod in self._store.owners.pods_of(owner_key_of(job)) if pod.owner and pod.owner.uid == job.uid)
+        return duty in {Duty.START, Duty.TRACK} and job.suspended and next(pods, None) is None
+
+
+_ALREADY_EXISTS_BEFORE_EVENT = 4
+"""How many looks in a row have to end with AlreadyExists before an event says so.
+
+The first ones only mean that our caches do not show yet what another client has created.
+"""
+
+
+_MOST_REMEMBERED = 16
+"""How many messages are remembered of an owner: its author may bring out any number of them, one after the other."""
+
+
+class Reported:
+    """The memory of events. An owner that is made anew under its name gets all of them again."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._messages: dict[OwnerKey, tuple[str, tuple[str, ...]]] = {}
+        """The UID of the owner that has got the events, and the latest of their messages, the newest last."""
+        self._failing: set[OwnerKey] = set()
+        """The owners whose last look failed and who have got an event about it."""
+
+    def report_once(self, owner: Owner, warning: Sentence) -> None:
+        """Write a Warning event, unless the same has been written for this owner before."""
+        owner_key = owner_key_of(owner)
+        uid, heard = self._messages.get(owner_key, ("", ()))
+        if uid != owner.uid:
+            heard = ()
+        if warning.message not in heard:
+            self._messages[owner_key] = owner.uid, (*heard[1 - _MOST_REMEMBERED :], warning.message)
+            self._writes.emit(owner, "Warning", warning)
+
+    def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
+        """Write an event of the first failure in a row of failed looks.
+
+        ``what`` is the kind of the object and the verb, ``failures`` is how many looks have failed before this one.
+        """
+        owner_key = owner_key_of(owner)
+        enough = _ALREADY_EXISTS_BEFORE_EVENT if isinstance(error, AlreadyExists) else 1
+        if failures + 1 >= enough and owner_key not in self._failing:
+            self._failing.add(owner_key)
+            self._writes.emit_failure(owner, what, error)
+
+    def succeed(self, owner_key: OwnerKey) -> None:
+        """A look at the owner has succeeded: the next failure gets an event again."""
+        self._failing.discard(owner_key)
+
+    def forget(self, owner_key: OwnerKey) -> None:
+        """The owner has gone."""
+        self._messages.pop(owner_key, None)
+
+
+PATIENCE_SECONDS = 10.0
+"""How long a Job is left to kube-controller-manager, which creates a Workload before the first pod."""
+
+
+def is_upstreams(workload: Workload, owner: Owner) -> bool:
+    """Whether kube-controller-manager made the Workload: its name and its owner, and not our label."""
+    # In this order, because only the last one costs a hash.
+    return (
+        isinstance(owner, Job)
+        and not is_ours(workload, owner)
+        and is_controlled_by(workload, owner)
+        and workload.key.name == workload_name(owner)
+    )
+
+
+class Upstream:
+    """What is known of kube-controller-manager."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.is_seen = False
+        """Whether a Workload that it made has been seen, so that its gate counts as on."""
+        self._clock = clock
+        """The monotonic time in seconds."""
+        self._left: dict[OwnerKey, tuple[str, float]] = {}
+        """The UID of each Job that is left to it, and the time since when."""
+
+    def learn(self, owner: Owner, workloads: Sequence[Workload]) -> None:
+        """Look whether it made one of these Workloads, which refer to the owner."""
+        self.is_seen = self.is_seen or any(is_upstreams(workload, owner) for workload in workloads)
+
+    def forget(self, owner_key: OwnerKey) -> None:
+        """The owner has gone."""
+        self._left.pop(owner_key, None)
+
+    def seconds_left(self, owner: Owner) -> float:
+        """How long the owner is still left to kube-controller-manager; 0 for one that is ours."""
+        if not self.looks_after(owner):
+            return 0.0
+        owner_key = owner_key_of(owner)
+        uid, since = self._left.get(owner_key, ("", 0.0))
+        if uid != owner.uid:
+            since = self._clock()
+            self._left[owner_key] = owner.uid, since
+        if (left := since + PATIENCE_SECONDS - self._clock()) > 0:
+            return left
+        self.is_seen = False  # it has stopped, or what was seen was another's
+        return 0.0
+
+    def looks_after(self, owner: Owner) -> bool:
+        """Whether it makes Workloads for such an owner: its own Job, that no controller owns, of a name it can use."""
+        if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
+            return False
+        return owner.owner is None and is_upstream_template(owner)
+
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +269,7 @@ class Reconciler:
         self._follow = follow
         """How minCount follows the size of an owner."""
         self._resolve_class = resolve_class
-        """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.templates.resolve_class`)."""
+        """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.objects.resolve_class`)."""
         self._read_pods = read_pods
         """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
         self._note_finished = note_finished

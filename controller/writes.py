@@ -1,24 +1,180 @@
-"""The controller's writes: creates, patches and deletes, each with an event about the owner."""
+"""The controller's writes: creates, patches and deletes, each with an event about the owner.
 
+Creates that the watch does not show yet (kube-controller-manager's ControllerExpectations, controller_utils.go).
+
+Without this memory, a second look at an owner would create everything twice.
+
+What the controller reads: the selections of its watches, and lists of pods that it does not watch.
+"""
+
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetMinCount, kind_of_item
-from controller.diff.finalizer import RemoveFinalizer
+from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, RemoveFinalizer, SetMinCount, kind_of_item
 from controller.diff.objects import pod_group_body, workload_body
 from controller.diff.sentences import Sentence, tell_created, tell_deleted, tell_failure, tell_min_count
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.malformed import Malformed
+from serried.api.group import Composite, PodGroup, Workload, decode_pod_group, decode_workload
+from serried.api.level import FALLBACK, ApiLevel
+from serried.api.names import GroupKey, Key, Malformed, ParentKind, read_group_field, read_group_label, read_map
+from serried.api.parent import (
+    JOB_SET_NAME,
+    SET_NAME,
+    WORKER_INDEX,
+    Owner,
+    Parent,
+    api_version_of,
+    kind_of,
+    owner_key_of,
+)
+from serried.api.pod import Pod, decode_pod
+from serried.cluster.cache import Store
+from serried.cluster.index import reindex
+from serried.cluster.membership import owner_key_in
+from serried.feed import Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.wire import Resource, composites, pod_groups, workloads
-from serried.model.composite import Composite
-from serried.model.group import PodGroup, Workload
-from serried.model.level import ApiLevel
-from serried.model.parent import Owner, api_version_of, kind_of
+from serried.kube.wire import JSON, PODS, Resource, Selection, composites, pod_groups, workloads
+
+TIMEOUT_SECONDS = 30.0
+"""An object that the watch has not shown by then counts as deleted before it was seen."""
 
 Created = TypeVar("Created", Workload, PodGroup)
+
+
+class Expectations:
+    """Created objects that the Store lacks."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        """The monotonic time in seconds."""
+        self._workloads: _Expected[Workload] = _Expected(_owner_of)
+        self._groups: _Expected[PodGroup] = _Expected(_workload_of)
+
+    def __len__(self) -> int:
+        return len(self._workloads) + len(self._groups)
+
+    def expect(self, created: Workload | PodGroup) -> None:
+        """The API server has created this; the watch may have shown it already."""
+        until = self._clock() + TIMEOUT_SECONDS
+        if isinstance(created, Workload):
+            if created.key not in self._store.workloads:
+                self._workloads.add(created, until)
+        elif created.key not in self._store.groups:
+            self._groups.add(created, until)
+
+    def settle(self, seen: Workload | PodGroup) -> None:
+        """The watch has shown the object, or its end."""
+        (self._workloads if isinstance(seen, Workload) else self._groups).drop(seen.key)
+
+    def workloads_of(self, owner: Owner) -> list[Workload]:
+        """The expected Workloads of this very owner."""
+        return self._workloads.of((owner_key_of(owner), owner.uid))
+
+    def groups_of(self, workload: Workload) -> list[PodGroup]:
+        """The expected PodGroups of a Workload."""
+        return self._groups.of((workload.key.namespace, workload.key.name))
+
+    def expire(self) -> list[Workload | PodGroup]:
+        """Forget the objects that the watch has not shown in time; returns them, because their owners need a look."""
+        return [*self._workloads.expire(self._clock()), *self._groups.expire(self._clock())]
+
+
+class _Expected(Generic[Created]):
+    """Expected objects of one kind, also by what they are looked up by: in a burst there are hundreds of them."""
+
+    def __init__(self, read_origin: Callable[[Created], Hashable]) -> None:
+        self._read_origin: Callable[[Created], Hashable] = read_origin
+        """What the object was made for: the key by which it is looked up."""
+        self._created: dict[Key | GroupKey, tuple[float, Created]] = {}
+        """With the monotonic time at which the expectation expires."""
+        self._by_origin: dict[Hashable, tuple[Key | GroupKey, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._created)
+
+    def add(self, created: Created, until: float) -> None:
+        self.drop(created.key)
+        self._created[created.key] = (until, created)
+        reindex(self._by_origin, None, self._read_origin(created), created.key)
+
+    def drop(self, key: Key | GroupKey) -> Created | None:
+        _, created = self._created.pop(key, (0.0, None))
+        if created is not None:
+            reindex(self._by_origin, self._read_origin(created), None, key)
+        return created
+
+    def of(self, origin: Hashable) -> list[Created]:
+        return [self._created[key][1] for key in self._by_origin.get(origin, ())]
+
+    def expire(self, now: float) -> list[Created]:
+        due = [key for key, (until, _) in self._created.items() if until <= now]
+        return [created for key in due if (created := self.drop(key)) is not None]
+
+
+def _owner_of(workload: Workload) -> Hashable:
+    controller = next((each.uid for each in workload.owners if each.controller), None)
+    return (owner_key_in(workload), controller)
+
+
+def _workload_of(group: PodGroup) -> Hashable:
+    return (group.key.namespace, group.workload)
+
+
+LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of the pods that have not ended. Pods that are being deleted are among them."""
+
+_KINDS = (
+    *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
+    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS, Kind.PRIORITY_CLASSES),
+)
+
+JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
+"""The pods of Jobs: only these can be a Job's gang.
+
+The API server puts the label into the pod template of each Job, except of those with ``manualSelector``, which are no
+gangs.
+"""
+
+LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
+"""The leaders of LeaderWorkerSets: each is the first pod of a replica."""
+
+
+def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
+    """The kinds that are watched. CompositePodGroups only where no admission plugin gives them their priority."""
+    composites = Kind.COMPOSITES if level == FALLBACK else Kind.COMPOSITES_BESIDE
+    return (*_KINDS, Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, composites)
+
+
+async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
+    """The PodGroups that live pods of the namespace name; raises ApiError.
+
+    Every pod that existed when the call began counts. So the list is not asked for with ``resourceVersion=0``, which
+    the API server may answer from a cache that lags behind. Without it the answer is the newest state; from 1.34 on it
+    comes from the cache as well, once that has caught up. All pages are of one state. If the server forgets it between
+    two pages (410), the call fails: half of a list is no list.
+    """
+    named: set[GroupKey] = set()
+    async for pod in client.items(PODS, Selection(namespace, fields=LIVE)):
+        named.update(_groups_of(pod, namespace))
+    return frozenset(named)
+
+
+async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
+    """The pods of a parent, from the newest state; raises ApiError. Workers of a LeaderWorkerSet are not watched."""
+    label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
+    selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
+    found = [decode_pod(pod, level.read) async for pod in client.items(PODS, selection)]
+    return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
+
+
+def _groups_of(pod: JSON, namespace: str) -> list[GroupKey]:
+    """The PodGroups that the pod names by field and by label; two if they differ."""
+    field = read_group_field(read_map(pod, "spec"), namespace)
+    label = read_group_label(read_map(pod, "metadata"), namespace)
+    return [group for group in (field, label) if group is not None]
 
 
 class Writes:

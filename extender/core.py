@@ -11,59 +11,40 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from extender.binding.binder import Binder, Window
-from extender.binding.earlier import EarlierBindings
-from extender.binding.effects import Effects
+from extender.binding.committed import EarlierBindings, UnseenMembers
+from extender.binding.effects import Effects, OwnerLookup, Tasks
 from extender.binding.evictions import Evictions
 from extender.binding.nominator import Nominator
-from extender.binding.owner_lookup import OwnerLookup
 from extender.binding.preempting import TIMEOUT_SECONDS, Preempting
-from extender.binding.recovery import Recovery
-from extender.binding.reservations import Records
+from extender.binding.records import Records
+from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
-from extender.binding.stray_nominations import StrayNominations
-from extender.binding.tasks import Tasks
-from extender.binding.unseen import UnseenMembers
 from extender.loop import SchedulingLoop
-from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.disruption import Disrupted, Disruptions
+from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode, PlainPods, PlainRule
+from extender.scheduling.backlog import Backlog
+from extender.scheduling.disruption import Candidates, Disrupted, Disruptions, OverlookedPreemptors, RefusedPreemptors
 from extender.scheduling.effects import Outbox
-from extender.scheduling.endings import CycleEndings
+from extender.scheduling.group import Groups, HeldPods, SchedulerActivity, Term
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.groups import Groups
-from extender.scheduling.held import HeldPods
-from extender.scheduling.kept_slots import KeptSlotPlanner, KeptSlots
-from extender.scheduling.moves import Moves
-from extender.scheduling.nomination import NominationPolicy
-from extender.scheduling.offers import Offers
-from extender.scheduling.order import QueueOrder
-from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
+from extender.scheduling.members import CycleTending, Moves, Offers
+from extender.scheduling.order import ExclusiveShares, QueueOrder, SlotShares
 from extender.scheduling.permit import Permit
-from extender.scheduling.plain_pods import PlainPods, PlainRule
 from extender.scheduling.planning import Planning
-from extender.scheduling.pod_ends import PodEnds
-from extender.scheduling.preemption import Method, Preemptions
+from extender.scheduling.preemption import Method, Preemptions, Refusals
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
-from extender.scheduling.refusals import Refusals
-from extender.scheduling.refused_preemptors import RefusedPreemptors
-from extender.scheduling.repairs import USUAL, Repairs, Rules
-from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.shares import ExclusiveShares, SlotShares
-from extender.scheduling.status_sink import StatusSink
+from extender.scheduling.repair import USUAL, KeptSlotPlanner, KeptSlots, Repairs, Rules
+from extender.scheduling.scheduling_cycle import CycleEndings, NominationPolicy, SchedulingCycle
 from extender.scheduling.studies import Studies
-from extender.scheduling.tending import CycleTending
-from extender.scheduling.term import Term
-from extender.scheduling.timeline import Chronicle, Timelines
 from extender.scheduling.units import Units
 from extender.service import ExtenderService
-from serried.cluster.backlog import Backlog
-from serried.cluster.companies import Companies
+from extender.status.timeline import Chronicle, StatusSink, Timelines
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.store import Store
+from serried.cluster.priorities import Companies
+from serried.cluster.run_times import PodEnds
 from serried.kube.client import ApiClient
-from serried.metrics import ExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from itertools import islice
 from typing import TypeVar
 
 from extender.binding.run import CycleRunner
+from extender.scheduling.group import Groups, Term
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.groups import Groups
 from extender.scheduling.planning import Planning
-from extender.scheduling.term import Term
-from serried.model.group import GroupKey
-from serried.observe.log import name_group
+from serried.api.names import GroupKey
+from serried.ops.log import name_group
 from serried.plan.steps import Work
 
 Result = TypeVar("Result")

@@ -1,7 +1,7 @@
 """Whether the scheduler beside this extender may go on: what the probes of both containers ask.
 
 kube-scheduler keeps its Lease as long as it renews it, whatever has become of its extender. So its liveness probe asks
-here. If either of them does not answer, or the extender cannot plan (`extender.idleness`), the kubelet restarts the
+here. If either of them does not answer, or the extender cannot plan (`extender.leadership`), the kubelet restarts the
 scheduler: it gives the Lease up, and the other pair takes over.
 """
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from serried.observe.ops import tell_checks
+from serried.ops.server import tell_checks
 from serried.settings import Address
 
 PATIENCE_SECONDS = 0.7

@@ -14,53 +14,45 @@ from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 
-from extender.binding.reservations import Records
-from extender.candidacy import Candidacy
+from extender.binding.records import Records
+from extender.by_service import Candidacy, EndpointSlice
 from extender.core import Core, Options
-from extender.debug.broadcast import Broadcast
-from extender.debug.gauges import Gauges
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.profile import profile_routes
-from extender.debug.routes import debug_routes, process_routes
-from extender.debug.selfcheck import SelfCheck
+from extender.debug.routes import Gauges, SelfCheck, debug_routes, process_routes
 from extender.debug.sketch import Sketch
-from extender.endpoint_slice import EndpointSlice
-from extender.gate_switch import HoldSwitch
-from extender.http.handlers import Reach, Verbs
+from extender.holding import HoldSwitch, Isolation
 from extender.http.server import Listener, Security
-from extender.idleness import Idleness
-from extender.isolation import Isolation
-from extender.leader import AlwaysActive, Leadership
+from extender.http.verbs import Reach, Verbs
+from extender.leadership import AlwaysActive, Idleness, Leadership, Takeover
 from extender.pair import Pair
-from extender.scheduling.backfill import Mode
+from extender.scheduling.backfill import Mode, PlainRule
 from extender.scheduling.disruption import Disrupted
-from extender.scheduling.nomination import NominationPolicy
-from extender.scheduling.plain_pods import PlainRule
+from extender.scheduling.group import Term
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
-from extender.scheduling.repairs import Broken, Rules
-from extender.scheduling.term import Term
-from extender.scheduling.timeline import Reached
+from extender.scheduling.repair import Broken, Rules
+from extender.scheduling.scheduling_cycle import NominationPolicy
 from extender.status.conditions import Conditions
 from extender.status.reports import Reports
-from extender.takeover import Takeover
+from extender.status.timeline import Reached
 from serried import __version__
-from serried.callers.certificates import CertificateError, CertificateFiles, ReloadingContext, list_names
-from serried.cluster.store import EndedMembers, Store
-from serried.cluster.vacancies import Vacancy
+from serried.api.job import GangJobs
+from serried.api.level import ApiLevel
+from serried.api.names import GroupKey
+from serried.api.pod import Pod
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.usage import Vacancy
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
-from serried.model.eligibility import GangJobs
-from serried.model.group import GroupKey
-from serried.model.level import ApiLevel
-from serried.model.pod import Pod
-from serried.observe.pace import Pace
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.observe.traces import MissingExtraError, Traces, make_traces
-from serried.process import run_process, settle_memory
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.process import run_process, settle_memory
+from serried.ops.slices import Pace
+from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, list_names
+from serried.ops.traces import MissingExtraError, Traces, make_traces
 from serried.settings import ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)

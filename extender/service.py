@@ -1,34 +1,59 @@
-"""What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster."""
+"""What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster.
+
+Calls of filter in which kube-scheduler only tries something out.
+
+With its gate TopologyAwareWorkloadScheduling it places a group that has ``schedulingConstraints`` in one domain after
+another, each with the nodes of that domain alone, and goes on with the best (upstream's
+pkg/scheduler/schedule_one_podgroup.go). That a member's node is missing there says nothing of the node. With its gate
+GenericWorkload it also tries where a gang would go if all pods of lower priority were gone (upstream's
+pkg/scheduler/framework/preemption/podgrouppreemption.go). That a node is there says nothing of who runs on it.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from extender.answers import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.binding.binder import Binder, BindOutcome
 from extender.binding.nominator import Nominator
 from extender.binding.run import CycleRunner
-from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.groups import Groups
-from extender.scheduling.held import HeldPods
-from extender.scheduling.moves import Moves
-from extender.scheduling.offers import Offers
-from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
-from extender.scheduling.plain_pods import PlainPods
-from extender.scheduling.simulations import find_domain, find_tried_domain, may_try_out
-from extender.scheduling.tending import CycleTending
-from extender.scheduling.timeline import Milestone, Timelines
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.decode.malformed import Malformed
-from serried.decode.pods import decode_pod
+from extender.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
+from extender.scheduling.backfill import PlainPods
+from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.disruption import Candidates, OverlookedPreemptors
+from extender.scheduling.group import Groups, HeldPods, SchedulerActivity
+from extender.scheduling.members import CycleTending, Moves, Offers
+from extender.status.timeline import Milestone, Timelines
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey, Malformed
+from serried.api.node import Node
+from serried.api.pod import Link, Pod, decode_pod
+from serried.cluster.cache import Store
+from serried.cluster.usage import ClaimKind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import PODS
-from serried.model.group import GroupKey, PodGroup
-from serried.model.pod import Pod
+
+
+def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
+    """Whether the scheduler schedules the pod's gang itself, so that any call may be about a cluster that is not."""
+    native = store.schedules_gangs or (group is not None and group.told_natively)
+    return native and pod.link is Link.FIELD
+
+
+def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
+    """The domain of all offered nodes, where the scheduler may be trying one after another; else None."""
+    if group is None or not group.constrained or not names or not may_try_out(group, pod, store):
+        return None
+    first = find_domain(group, names[0], store.nodes)
+    return first if all(find_domain(group, name, store.nodes) == first for name in names) else None
+
+
+def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) -> str | None:
+    """The domain of the group's key in which a node is."""
+    node = nodes.get(name)
+    key = None if group is None else group.topology_key
+    return None if node is None or key is None else node.labels.get(key)
+
 
 _LAG_SECONDS = 5.0
 """How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
@@ -83,7 +108,7 @@ class ExtenderService:
         Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
         Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
         before. Where that tries one domain after another, an answer about another domain than the planned one teaches
-        nothing (`scheduling.simulations`).
+        nothing (`extender.service`).
         """
         self._activity.note_call()
         key = self._find_key(pod)
@@ -169,7 +194,7 @@ class ExtenderService:
         """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
 
         None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, see
-        `scheduling.candidates`; those on nodes that filter would not leave it are out. The call is a question: nothing
+        `scheduling.disruption`; those on nodes that filter would not leave it are out. The call is a question: nothing
         may follow it.
         """
         if self._group_of(pod) is not None:

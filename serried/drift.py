@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from serried.decode.malformed import Malformed
+from serried.api.names import Key, Malformed
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.priority import PriorityClass
+from serried.api.storage import DeviceClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, identity, list_params
-from serried.model.device import DeviceClass
-from serried.model.group import Key
-from serried.model.node import Node
-from serried.model.pod import Pod
-from serried.model.priority import PriorityClass
-from serried.model.volume import Volume
 
 _OBJECTS_PER_PAGE = 25
 """Small pages: a page is decoded in one piece, and a node with its images has more than ten kilobytes."""

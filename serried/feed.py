@@ -14,22 +14,34 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from serried.cluster.layers import Layers
-from serried.cluster.store import Store
-from serried.decode.budgets import decode_budget
-from serried.decode.compatible import decode_compatible_group
-from serried.decode.devices import decode_device_class
-from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.decode.nodes import decode_node
-from serried.decode.parents import decode_job_set, decode_leader_worker_set
-from serried.decode.pods import decode_pod
-from serried.decode.priority import decode_priority_class
-from serried.decode.volumes import decode_volume, decode_volume_claim
-from serried.kube.changes import Deleted, Denied, Event, Listed, Relisted, Unserved, Upserted
+from serried.api.budget import DisruptionBudget, decode_budget
+from serried.api.group import (
+    Composite,
+    PodGroup,
+    Workload,
+    decode_compatible_group,
+    decode_composite,
+    decode_pod_group,
+    decode_workload,
+)
+from serried.api.job import Job, decode_job
+from serried.api.level import FALLBACK, ApiLevel
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
+from serried.api.node import Node, decode_node
+from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.pod import Pod, decode_pod
+from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.storage import (
+    DeviceClass,
+    Volume,
+    VolumeClaim,
+    decode_device_class,
+    decode_volume,
+    decode_volume_claim,
+)
+from serried.cluster.cache import Layers, Store
 from serried.kube.client import ApiClient
-from serried.kube.reflector import Reflector, WatchTiming
+from serried.kube.reflector import Deleted, Denied, Event, Listed, Reflector, Relisted, Unserved, Upserted, WatchTiming
 from serried.kube.wire import (
     BUDGETS,
     DEVICE_CLASSES,
@@ -49,16 +61,6 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
-from serried.model.budget import DisruptionBudget
-from serried.model.composite import Composite
-from serried.model.device import DeviceClass
-from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind, Job, Key, PodGroup, Workload
-from serried.model.level import FALLBACK, ApiLevel
-from serried.model.node import Node
-from serried.model.parent import OwnerKey, Parent, ParentKind
-from serried.model.pod import Pod
-from serried.model.priority import PriorityClass
-from serried.model.volume import Volume, VolumeClaim
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from serried import __version__
-from serried.model.group import Key
+from serried.api.names import Key
 
 Environ = Mapping[str, str]
 S = TypeVar("S", bound="CommonSettings")

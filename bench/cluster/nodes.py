@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.cluster.api import Api, ApiError
 from bench.cluster.spec import Spec
-from serried.decode.times import write_time
+from serried.api.names import write_time
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = "topology.serried.dev/block"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bench.load.objects import GANG, Gang
-from serried.kube.changes import Deleted, Event, Upserted
+from serried.kube.reflector import Deleted, Event, Upserted
 from serried.kube.wire import JSON
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.load.objects import Load, job_object, make_gangs
-from serried.decode.identity import GANG_POLICY
+from serried.api.names import GANG_POLICY
 from serried.kube.wire import JSON
 
 SCHEDULER = "serried"

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from bench.load.objects import NAMESPACE
-from serried.kube.changes import Event, Sink, Upserted
 from serried.kube.client import ApiClient
-from serried.kube.reflector import Reflector
+from serried.kube.reflector import Event, Reflector, Sink, Upserted
 from serried.kube.wire import JSON, Resource, Selection
 
 

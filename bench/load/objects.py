@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from serried.decode.identity import REQUIRED_TOPOLOGY
+from serried.api.names import REQUIRED_TOPOLOGY
 from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, PODS, Resource, pod_groups, workloads
 
 NAMESPACE = "default"

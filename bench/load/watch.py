@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bench.load.figures import Life
 from bench.load.objects import GANG
-from serried.kube.changes import Event, Upserted
+from serried.kube.reflector import Event, Upserted
 from serried.kube.wire import JSON
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bench.cluster.nodes import RACK
 from bench.placement.scenario import Gang, Scenario
-from serried.cluster.store import Store
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.model.resources import count_slots
+from serried.api.pod import Pod, Shape
+from serried.api.resources import count_slots
+from serried.cluster.cache import Store
+from serried.plan.request import PlanRequest, Snapshot
 
 _SCHEDULER = "bench"
 

@@ -13,11 +13,10 @@ from bench.load.objects import Gang as LoadedGang
 from bench.load.run import IN_FLIGHT, StuckError, run_load
 from bench.placement.ground import Ground
 from bench.placement.scenario import Filler, Gang
-from serried.decode.nodes import decode_node
+from serried.api.node import Node, decode_node
 from serried.kube.client import ApiClient
 from serried.kube.errors import NotFound
 from serried.kube.wire import JSON, NODES, PODS
-from serried.model.node import Node
 
 _PAUSE = 0.1
 _SETTLE = 2.0

@@ -4,10 +4,10 @@ import random
 from dataclasses import dataclass
 
 from bench.cluster.nodes import RACK
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.oracle import find_most
 
 _NODES, _MEMBERS, _RACKS, _CLASSES = 4, 5, 2, 2

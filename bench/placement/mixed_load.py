@@ -11,10 +11,9 @@ from bench.load.objects import NAMESPACE, POD_GROUPS, RUN, Gang, Load, member_ob
 from bench.load.run import StuckError
 from bench.placement.live import for_each
 from bench.placement.turns import GANG_TURNS, Course, GangWait, Turn
-from serried.kube.changes import Deleted, Event, Upserted
 from serried.kube.client import ApiClient
 from serried.kube.errors import NotFound
-from serried.kube.reflector import Reflector
+from serried.kube.reflector import Deleted, Event, Reflector, Upserted
 from serried.kube.wire import JSON, PODS, Selection
 
 _PAUSE = 0.05

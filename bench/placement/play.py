@@ -9,7 +9,7 @@ from bench.placement.ground import Ground, members_of
 from bench.placement.optimum import fewest_nodes, fewest_nodes_in_a_rack, fewest_racks
 from bench.placement.rules import Rule
 from bench.placement.scenario import Gang, Scenario
-from serried.model.plan import PlanRequest
+from serried.plan.request import PlanRequest
 
 PROBES = (1, 8)
 """CPUs of a member of the gangs whose largest possible size is asked after each wave."""

@@ -7,9 +7,9 @@ filled one after the other. Where no domain of a preferred level holds the gang,
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.resources import count_slots
+from serried.api.resources import count_slots
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest, Snapshot
 
 Rule = Callable[[Snapshot, PlanRequest], Mapping[str, str] | None]
 """Member uid to node name for all members, or None."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.cluster.nodes import RACK, node_name
-from serried.model.node import Node
+from serried.api.node import Node
 
 Wish = Literal["required", "preferred", "none"]
 """What a gang says about racks: it must be in one, it had better be, or nothing."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.load.objects import GANG, RUN
-from serried.kube.changes import Deleted, Event, Upserted
+from serried.kube.reflector import Deleted, Event, Upserted
 from serried.kube.wire import JSON
 
 

@@ -3,17 +3,113 @@
 Shapes are those of ``scheduling.k8s.io`` (1.35 to 1.37) and of the fallback group. What upstream's Job controller
 writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are ours, and
 are what tells our objects from others'.
+
+Names of the objects that the controller makes: byte for byte those of upstream's Job controller (1.36 on).
+
+Equal names are what keeps two reconcilers from making two Workloads for one Job: the second create fails with
+AlreadyExists (pkg/controller/job/job_scheduling_manager.go, pkg/util/hash, k8s.io/apimachinery/pkg/util/rand).
+
+The PodGroup templates that an owner's Workload should have, and the minCount in each.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload
-from serried.decode.identity import REPLACES, REQUIRED_TOPOLOGY
-from serried.decode.preferences import write_levels, write_preference
-from serried.decode.provenance import labels_for
-from serried.model.group import Claim, Job, Template, Workload
-from serried.model.level import V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
-from serried.model.parent import REPLICA, Owner, api_group_of, api_version_of, kind_of
+from serried.api.group import BASIC, Claim, Policy, Template, Workload
+from serried.api.job import Job
+from serried.api.level import FALLBACK, V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
+from serried.api.names import REPLACES, REPLICA, REQUIRED_TOPOLOGY
+from serried.api.parent import (
+    WHOLE,
+    Owner,
+    Parent,
+    Stage,
+    api_group_of,
+    api_version_of,
+    gangs_of,
+    kind_of,
+    labels_for,
+    stages_of,
+)
+from serried.api.preference import write_levels, write_preference
+from serried.api.priority import PreemptionPolicy, PriorityClass, find_class, resolve_priority
+from serried.cluster.membership import find_template
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # rand.SafeEncodeString: no vowels, no digits that look like them
+_FNV_OFFSET = 0x811C9DC5
+_FNV_PRIME = 0x01000193
+
+_MAX_NAME_LENGTH = 253
+"""In characters, of a DNS subdomain."""
+
+_MAX_LABEL_LENGTH = 63
+"""In characters, of a DNS label."""
+
+_TEMPLATE_SUFFIX = "-pgt-0"
+
+
+def hash_fnv32a(text: str) -> int:
+    """FNV-1a with 32 bits over the UTF-8 bytes."""
+    value = _FNV_OFFSET
+    for byte in text.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return value
+
+
+def encode_safe(number: int) -> str:
+    """``rand.SafeEncodeString`` of the decimal digits: letters that spell no words."""
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
+
+
+def workload_name(owner: Owner) -> str:
+    """The Workload's name: the owner's name and a hash of its UID, as spew prints the Go type."""
+    tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
+    return owner.key.name[: _MAX_NAME_LENGTH - len(tail)] + tail
+
+
+def successor_name(job: Job, count: int) -> str:
+    """The name of the Workload that replaces another when the Job comes to run ``count`` pods at a time."""
+    tail = f"-{count}"
+    return workload_name(job)[: _MAX_NAME_LENGTH - len(tail)] + tail
+
+
+def template_name(owner: Owner) -> str:
+    """The name of the Workload's one PodGroupTemplate, always a DNS label.
+
+    Upstream's ``<job>-pgt-0`` where that is a DNS label. A Job name with dots, or one too long, would make it an
+    invalid one there; here it is shortened with a hash of the whole name.
+    """
+    name = owner.key.name
+    if is_upstream_template(owner):
+        return f"{name}{_TEMPLATE_SUFFIX}"
+    tail = f"-{encode_safe(hash_fnv32a(name))}{_TEMPLATE_SUFFIX}"
+    return name.replace(".", "-")[: _MAX_LABEL_LENGTH - len(tail)].rstrip("-") + tail
+
+
+def is_upstream_template(owner: Owner) -> bool:
+    """Whether upstream can name the template of such a Job. Where it cannot, it makes neither Workload nor pods."""
+    return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
+
+
+def pod_group_name(workload: str, template: str) -> str:
+    """The PodGroup's name: Workload, template and a hash of both uncut, cut in fair halves if too long."""
+    tail = encode_safe(hash_fnv32a(workload + template))
+    room = _MAX_NAME_LENGTH - len(tail) - 2
+    if len(workload) + len(template) > room:
+        workload, template = _halve(workload, template, room)
+    return f"{workload}-{template}-{tail}"
+
+
+def _halve(workload: str, template: str, room: int) -> tuple[str, str]:
+    half = room // 2
+    if len(workload) <= half:
+        return workload, template[: room - len(workload)]
+    if len(template) <= half:
+        return workload[: room - len(template)], template
+    return workload[: room - half], template[:half]
+
 
 Body = dict[str, Any]
 
@@ -137,3 +233,81 @@ def _constraints(template: Template) -> Body:
 def _claim(claim: Claim) -> Body:
     names = {"resourceClaimName": claim.claim, "resourceClaimTemplateName": claim.template}
     return {"name": claim.name} | {field: name for field, name in names.items() if name}
+
+
+def desired_templates(owner: Owner) -> tuple[Template, ...]:
+    """A template for each gang of the owner; one for a Job."""
+    if isinstance(owner, Job):
+        return (job_template(owner, Policy(desired_count(owner))),)
+    return tuple(_parent_template(owner, gang) for gang in gangs_of(owner))
+
+
+def tracking_templates(job: Job) -> tuple[Template, ...]:
+    """The template of a Job that is no gang."""
+    return (job_template(job, BASIC),)
+
+
+def job_template(job: Job, policy: Policy) -> Template:
+    """The one template of a Job's Workload."""
+    return Template(
+        name=template_name(job),
+        policy=policy,
+        topology_key=job.topology_key,
+        disruption=job.disruption if policy.is_gang else None,
+        priority_class=job.priority_class,
+        claims=job.claims,
+    )
+
+
+def _parent_template(parent: Parent, gang: Stage) -> Template:
+    return Template(
+        name=_name_template(parent, gang),
+        policy=Policy(gang.size),
+        topology_key=parent.topology_key,
+        disruption=parent.disruption,
+        priority_class=parent.priority_class,
+    )
+
+
+def desired_count(job: Job) -> int:
+    """The minCount of a Job's gang; 0 for one that runs no pod now."""
+    return min(job.min_count or job.at_once, job.at_once)
+
+
+def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
+    """The minCount for each template of the owner's Workload; no entry for one that stays as it is.
+
+    A Job whose parallelism is 0 keeps its minCount. A stage that shrinks to one pod, or none, waits for one.
+    """
+    if isinstance(owner, Job):
+        count = desired_count(owner)
+        return {workload.templates[0].name: count} if count else {}
+    return {_name_template(owner, stage): max(1, stage.size) for stage in stages_of(owner)}
+
+
+def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
+    """The templates of the Workload that are used for a stage of the owner; a Job is an owner with one stage."""
+    names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
+    found = (find_template(workload, owner, name) for name in names)
+    return list(dict.fromkeys(template for template in found if template is not None))
+
+
+def resolve_class(template: Template, level: ApiLevel, classes: Mapping[str, PriorityClass]) -> Template:
+    """The template with what its PodGroup has to say of its class.
+
+    At the fallback level that is the priority, and no other: what a template says is written by whoever made the
+    Workload, and no admission plugin compares it with the class there. In 1.37 it is ``preemptionPolicy``: admission
+    refuses a PodGroup that leaves it out, and so has the default, where the class says Never (seen on 1.37.1). An API
+    server without the gate PodGroupPreemptionPolicy drops the field.
+    """
+    if level == FALLBACK:
+        return replace(template, priority=resolve_priority(template.priority_class, classes), preemption=None)
+    if not level.has_preemption or template.preemption is not None:
+        return template
+    found = find_class(template.priority_class, classes)
+    never = found is not None and found.preemption is PreemptionPolicy.NEVER
+    return replace(template, preemption=PreemptionPolicy.NEVER) if never else template
+
+
+def _name_template(parent: Parent, stage: Stage) -> str:
+    return stage.name or template_name(parent)

@@ -4,10 +4,17 @@ An owner has one Workload with a template for each of its gangs. It has a PodGro
 LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
 Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed;
 ours go once another's Workload matches, and of several of others, none is chosen.
+
+What the controller has to do for one owner, by the operator's settings and the owner's state.
+
+Which warnings an owner gets about its gangs.
+
+Changes of an owner's annotations that have no effect, because its objects were made before.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 
 from controller.diff.changes import (
     Change,
@@ -19,19 +26,197 @@ from controller.diff.changes import (
     ReportAmbiguous,
     SetMinCount,
 )
-from controller.diff.duty import Duty
-from controller.diff.names import pod_group_name, successor_name, workload_name
-from controller.diff.sentences import describe_groups, describe_templates, describe_workloads
-from controller.diff.templates import (
+from controller.diff.objects import (
     counting_templates,
     desired_count,
     desired_counts,
     desired_templates,
+    pod_group_name,
+    successor_name,
     tracking_templates,
+    workload_name,
 )
-from serried.decode.provenance import is_ours
-from serried.model.group import Job, PodGroup, Policy, Template, Workload
-from serried.model.parent import REPLICA, Owner
+from controller.diff.sentences import (
+    Sentence,
+    describe_groups,
+    describe_templates,
+    describe_workloads,
+    tell_contradiction,
+    tell_foreign_scheduler,
+    tell_jobs_ignored,
+    tell_many_stages,
+    tell_problem,
+    tell_stages,
+    tell_waiting_pods,
+)
+from serried.api.group import PodGroup, Policy, Template, Workload
+from serried.api.job import GangJobs, GangPolicy, Job, is_anothers, is_gang_job
+from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption
+from serried.api.parent import MOST_TEMPLATES, Owner, Parent, gangs_of, is_ours
+from serried.api.pod import Phase, Pod
+from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
+
+
+class Elastic(StrEnum):
+    """What happens to a gang's minCount when its Job's parallelism changes."""
+
+    FOLLOW = "follow"
+    """minCount follows."""
+    REFUSE = "refuse"
+    """minCount stays as it was."""
+
+
+class Suspended(StrEnum):
+    """What happens to the Workload and the PodGroup of a suspended Job."""
+
+    KEEP = "keep"
+    """They stay."""
+    DELETE = "delete"
+    """They are deleted, and created anew when the Job is resumed (KEP-5547, beta)."""
+
+
+class Track(StrEnum):
+    """Which Jobs get a Workload and a PodGroup."""
+
+    GANGS = "gangs"
+    """Only gangs."""
+    ALL = "all"
+    """All Jobs; policy basic where a Job is no gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSettings:
+    """The settings that decide about owners."""
+
+    schedulers: Collection[str]
+    """The names of the schedulers that Serried serves."""
+
+    gang_jobs: GangJobs = GangJobs.BY_SHAPE
+    elastic: Elastic = Elastic.FOLLOW
+    suspended: Suspended = Suspended.KEEP
+    track: Track = Track.GANGS
+
+
+class Duty(Enum):
+    """What the controller has to do for an owner."""
+
+    START = "start"
+    """Create its Workload and its PodGroups: it is a gang, and none of its pods has started."""
+    TRACK = "track"
+    """Create its objects with policy basic: it is a Job that is no gang."""
+    COMPLETE = "complete"
+    """Create no Workload, but the PodGroups of a Workload that refers to the owner: the pods wait for them.
+
+    1.36 does the same, and KEP-5547 says it of restarts.
+    """
+    RELEASE = "release"
+    """Delete our objects: it is a suspended Job."""
+    NONE = "none"
+    """Nothing: the owner has finished, or is not ours."""
+
+
+def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> Duty:
+    """The duty towards a Job; ``pods`` are the Job's own."""
+    if settings.gang_jobs is GangJobs.NONE:
+        return Duty.NONE
+    gang = is_gang_job(job, settings.schedulers, settings.gang_jobs)
+    if not gang and not _is_ours_to_complete(job, settings):
+        return Duty.NONE
+    if job.suspended and settings.suspended is Suspended.DELETE and not pods and not job.completed:
+        return Duty.RELEASE
+    if _has_begun(pods):
+        return Duty.COMPLETE
+    if gang:
+        return Duty.START
+    return Duty.TRACK if settings.track is Track.ALL and not is_anothers(job) else Duty.COMPLETE
+
+
+def concerns_us(parent: Parent, settings: GangSettings) -> bool:
+    """Whether there is any duty towards a parent."""
+    ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
+    return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
+
+
+def is_unserved(job: Job, settings: GangSettings) -> bool:
+    """Whether a Job asks to be a gang, and its scheduler is none that Serried serves."""
+    asks = job.gang_policy is GangPolicy.JOB_AS_GANG and settings.gang_jobs is not GangJobs.NONE
+    return asks and job.scheduler not in settings.schedulers and not job.finished
+
+
+def _is_ours_to_complete(job: Job, settings: GangSettings) -> bool:
+    # Also of a Job that another object owns: a Workload that a user has made for it is used in any case.
+    ours = job.group is None and job.scheduler in settings.schedulers
+    return ours and not job.finished and not job.deleting
+
+
+def _has_begun(pods: Iterable[Pod]) -> bool:
+    return any((pod.node or pod.phase is not Phase.ACTIVE) and not pod.stranded for pod in pods)
+
+
+def find_complaints(owner: Owner, duty: Duty, settings: GangSettings) -> list[Sentence]:
+    """What is wrong with an owner, or has another effect than its author may expect."""
+    if isinstance(owner, Job):
+        return find_complaints_of_job(owner, duty, settings)
+    if settings.gang_jobs is GangJobs.NONE or owner.finished or owner.deleting:
+        return []
+    return find_complaints_of_parent(owner, settings.schedulers)
+
+
+def find_complaints_of_job(job: Job, duty: Duty, settings: GangSettings) -> list[Sentence]:
+    """What is wrong with a Job."""
+    complaints = [tell_foreign_scheduler(job, [job.scheduler])] if is_unserved(job, settings) else []
+    if duty is Duty.NONE:
+        return complaints
+    if job.problem:
+        complaints.append(tell_problem(job))
+    if job.contradiction:
+        complaints.append(tell_contradiction(job))
+    return complaints
+
+
+def find_complaints_of_parent(parent: Parent, schedulers: Iterable[str]) -> list[Sentence]:
+    """What is wrong with a parent that has not ended; ``schedulers`` are those that Serried serves."""
+    if parent.problem:
+        return [tell_problem(parent)]
+    if not parent.asks:
+        return []
+    foreign = sorted(parent.schedulers - frozenset(schedulers))
+    if foreign:
+        return [tell_foreign_scheduler(parent, foreign)]
+    if parent.obstacle:
+        return [tell_waiting_pods(parent)]
+    if (count := len(gangs_of(parent))) > MOST_TEMPLATES:
+        return [tell_many_stages(parent, count)]
+    ignored = [tell_jobs_ignored(parent)] if parent.jobs_ask else []
+    return [tell_stages(parent), *ignored] if parent.staged else ignored
+
+
+def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
+    """The names of the annotations that differ from the objects made by us; empty if all agree.
+
+    Objects made by others are not compared: the owner's annotations have no effect on them.
+    """
+    if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
+        return []
+    workload = observed.workloads[0]
+    ours = [group for group in observed.groups if is_ours(group, owner)]
+    made: Sequence[PodGroup | Template] = workload.templates if workload.inline else ours
+    differences = {
+        REQUIRED_TOPOLOGY: any(each.topology_key != owner.topology_key for each in made),
+        PREFERRED_TOPOLOGY: any(each.preference.levels != owner.preference.levels for each in made),
+        PACKING: any(each.preference.style != owner.preference.style for each in made),
+        EXCLUSIVE: any(each.preference.exclusive != owner.preference.exclusive for each in made),
+        DISRUPTION_MODE: _is_other_mode(owner, workload),
+    }
+    if not workload.inline and any(each.topology_key not in (None, owner.topology_key) for each in workload.templates):
+        differences[REQUIRED_TOPOLOGY] = True
+    return [name for name, differs in differences.items() if differs]
+
+
+def _is_other_mode(owner: Owner, workload: Workload) -> bool:
+    # An API server without the gate for it drops the field, and another one fills in the default.
+    wanted = owner.disruption or Disruption.SINGLE
+    return any(each.policy.is_gang and each.disruption not in (None, wanted) for each in workload.templates)
 
 
 class Follow(Enum):

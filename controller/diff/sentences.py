@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from serried.decode.identity import quote
-from serried.decode.malformed import Malformed
-from serried.model.group import Job, PodGroup, Workload
-from serried.model.parent import MOST_TEMPLATES, Owner, Parent, ParentKind, kind_of
+from serried.api.group import PodGroup, Workload
+from serried.api.job import Job
+from serried.api.names import Malformed, ParentKind, quote
+from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 
 _SHOWN = 3
 """How many objects are named; a user may make any number of them."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from extender.scheduling.permit import Refusal
-from serried.decode.identity import DOMAIN, GANG, POD_GROUP_LABEL, is_label_value
+from serried.api.group import PodGroup
+from serried.api.level import ApiLevel
+from serried.api.names import DOMAIN, GANG, POD_GROUP_LABEL, GroupKey, GroupKind, Key, is_label_value
+from serried.api.pod import Link, Pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup
-from serried.model.level import ApiLevel
-from serried.model.pod import Link, Pod
 
 RANK = "scheduling.serried.dev/rank"
 """Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""

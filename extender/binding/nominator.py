@@ -12,17 +12,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.member import MemberStage
-from extender.scheduling.nomination import NominationPolicy
-from serried.cluster.store import Store
-from serried.kube.attempts import Attempts
+from extender.scheduling.binding_cycle import BindingCycle, MemberStage
+from extender.scheduling.group import SchedulerActivity
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.pod import HELD_GATE, Pod
+from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
+from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import PODS
-from serried.model.backoff import Backoff
-from serried.model.pod import HELD_GATE, Pod
 
 log = logging.getLogger(__name__)
 

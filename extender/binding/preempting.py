@@ -24,29 +24,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.binding.disrupting import describe_end, do_each, find_running, mark, unmark
+from extender.binding.evictions import Rehearsal, Rush, describe_end, do_each, find_running, mark, unmark
 from extender.binding.nominator import Nominator
-from extender.binding.rehearsal import Rehearsal
-from extender.binding.reservations import Records
-from extender.binding.rush import Rush
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.moves import Moves
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.group import Term
+from extender.scheduling.members import Moves
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Method, Preemptions, name_some
-from extender.scheduling.status_sink import StatusSink
-from extender.scheduling.term import Term
 from extender.scheduling.units import is_running
-from serried.cluster.companies import Companies
-from serried.cluster.store import Store
+from extender.status.timeline import StatusSink
+from serried.api.names import PREEMPTED, GroupKey
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, Victim
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
+from serried.cluster.priorities import Companies
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
 from serried.kube.wire import PODS
-from serried.metrics import ExtenderMetrics
-from serried.model.group import GroupKey
-from serried.model.pod import PREEMPTED, Pod
-from serried.model.reservation import Reservation, Victim
-from serried.model.verdict import Reason, Verdict
-from serried.observe.log import name_group
+from serried.ops.log import name_group
+from serried.ops.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
 

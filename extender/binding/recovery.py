@@ -4,36 +4,158 @@ Runs once all caches are listed and before the first plan: a plan made earlier w
 earlier term has promised. First of all each record gets this term's name (`Records.take_over`), so that no earlier
 leader can write it any more; whether its members may still be bound, the door says (`extender.scheduling.permit`).
 A committed record is judged by all of its members that exist, also by those that the watch shows later (`unseen`).
+
+How far a record reaches: it speaks for the pods of its own namespace, and for others as far as these say it, too.
+
+A record is an object of its namespace, so whoever may do everything there may have written it, unless the policy
+`serried-reservations` is there. Members are always of the namespace of their group. Victims may be of any; Serried
+has said on each of them that it ends for this gang before the first one was evicted, and who can write only into
+another namespace cannot say that. Without it nobody was evicted for the gang: it is planned anew.
+
+Our nominations of pods that hold no slot: left by a process that died before the end of its record.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from extender.binding.earlier import EarlierBindings
+from extender.binding.committed import EarlierBindings, UnseenMembers
+from extender.binding.evictions import describe_end
+from extender.binding.nominator import Nominator
 from extender.binding.preempting import Preempting
-from extender.binding.reach import confine
-from extender.binding.reservations import Records
+from extender.binding.records import Records
 from extender.binding.run import CycleRunner
-from extender.binding.stray_nominations import StrayNominations
-from extender.binding.unseen import UnseenMembers
-from extender.scheduling.cycle import BindingCycle, CycleStage
-from extender.scheduling.endings import CycleEndings
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.groups import Groups
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.scheduling.group import Groups, GroupState, Term
 from extender.scheduling.permit import find_misfit
-from extender.scheduling.repairs import Repairs
-from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.term import Term
+from extender.scheduling.repair import Repairs
+from extender.scheduling.scheduling_cycle import CycleEndings, SchedulingCycle
 from extender.scheduling.units import is_running
+from serried.api.group import PodGroup, Policy
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, Slot, Victim
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.store import Store
-from serried.kube.errors import ApiError
-from serried.model.group import PodGroup, Policy
-from serried.model.pod import Pod
-from serried.model.reservation import Reservation
-from serried.observe.log import name_group
+from serried.cluster.members import Members
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
+from serried.kube.retry import Attempts, Backoff
+from serried.kube.wire import PODS
+from serried.ops.log import name_group
+
+FindPod = Callable[[str], Pod | None]
+"""The pod with a UID; None if it is gone, or was never there."""
+
+
+def confine(record: Reservation, find: FindPod) -> Reservation:
+    """The record without what it cannot speak for: itself, if it says nothing else. It may be left without slots."""
+    slots = {uid: slot for uid, slot in record.slots.items() if _is_own(record, slot, find)}
+    victims = [victim for victim in record.victims.values() if _is_confirmed(record, victim, find)]
+    if len(slots) == len(record.slots) and len(victims) == len(record.victims):
+        return record
+    committed = record.committed & slots.keys()
+    return Reservation(
+        record.group, record.group_uid, record.domain, record.need, slots, committed, record.parts, victims
+    )
+
+
+def _is_own(record: Reservation, slot: Slot, find: FindPod) -> bool:
+    pod = find(slot.uid)
+    return pod is None or pod.namespace == record.group.namespace
+
+
+def _is_confirmed(record: Reservation, victim: Victim, find: FindPod) -> bool:
+    if record.committed:
+        return False  # its victims were gone before: what is named here would only look as if it ended
+    pod = find(victim.uid)
+    if pod is None:
+        return True
+    if (pod.namespace, pod.name) != (victim.namespace, victim.name):
+        return False
+    own = pod.namespace == record.group.namespace
+    return own or pod.deleting or pod.disruption_message == describe_end(record.group)
+
 
 log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "serried"
+"""The name under which we write, as ``managedFields`` have it."""
+
+_MAX_READS = 16
+"""How many pods are read at the same time."""
+
+_MAX_FAILURES = 3
+"""How many failures to read one are outlasted; all that wait for the new leader wait for this."""
+
+_RETRY = Backoff(first=0.5, cap=2.0)
+
+
+class StrayNominations:
+    """Takes them off at the start of a term."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        pods: Mapping[str, Pod],
+        members: Members,
+        ledger: Ledger,
+        *,
+        nominator: Nominator,
+        term: Term,
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._members = members
+        self._ledger = ledger
+        self._nominator = nominator
+        self._term = term
+
+    async def clear(self) -> None:
+        """Look at every nominated member without a slot. To be called once the ledger is rebuilt."""
+        strays = [pod for pod in self._pods.values() if self._may_be_stray(pod)]
+        reads = asyncio.Semaphore(_MAX_READS)
+        async with asyncio.TaskGroup() as tasks:
+            for pod in strays:
+                tasks.create_task(self._clear(pod, reads))
+
+    def _may_be_stray(self, pod: Pod) -> bool:
+        is_member = self._members.group_of(pod.uid) is not None
+        return is_member and pod.pending and bool(pod.nominated) and not self._has_slot(pod)
+
+    async def _clear(self, pod: Pod, reads: asyncio.Semaphore) -> None:
+        if await self._is_ours(pod, reads) and not self._has_slot(pod) and self._term.leads():
+            self._nominator.release([pod.uid], [pod])
+
+    def _has_slot(self, pod: Pod) -> bool:
+        return self._ledger.of_pod(pod.uid) is not None
+
+    async def _is_ours(self, pod: Pod, reads: asyncio.Semaphore) -> bool:
+        # The scheduler nominates members too (preemption); only the field's manager tells the two apart.
+        async for failures in Attempts(_RETRY):
+            try:
+                async with reads:
+                    found = await self._client.get(PODS, pod.namespace, pod.name)
+            except NotFound:
+                return False
+            except ApiError as error:
+                if failures < _MAX_FAILURES and isinstance(error, (TooMany, Unavailable)):
+                    continue
+                detail = {"pod": f"{pod.namespace}/{pod.name}", "node": pod.nominated, "err": str(error)}
+                log.warning("cannot tell whose nomination a pod has: it stays", extra=detail)
+                return False
+            return _has_nominated(found)
+        raise AssertionError("attempts do not end")
+
+
+def _has_nominated(pod: Mapping[str, Any]) -> bool:
+    """Whether its nomination is one that we wrote."""
+    return any(
+        entry.get("manager") == FIELD_MANAGER
+        and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
+        for entry in pod["metadata"].get("managedFields") or []
+    )
+
 
 _MAX_NAMED = 3
 """How many pods are named in a line of the log."""

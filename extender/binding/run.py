@@ -17,31 +17,27 @@ import logging
 from collections.abc import Callable, Iterable
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
-from extender.binding.earlier import EarlierBindings
+from extender.binding.committed import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
-from extender.binding.reservations import Records
-from extender.scheduling.activity import SchedulerActivity
-from extender.scheduling.cycle import BindingCycle, CycleStage
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Effect, Outbox, StartCycle
-from extender.scheduling.endings import CycleEndings
+from extender.scheduling.group import SchedulerActivity, Term
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.moves import Moves
+from extender.scheduling.members import CycleTending, Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal
-from extender.scheduling.tending import CycleTending
-from extender.scheduling.term import Term
+from extender.scheduling.scheduling_cycle import CycleEndings
+from serried.api.names import LABELLED, Key
+from serried.api.reservation import Reservation
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.decode.identity import LABELLED
-from serried.kube.attempts import Attempts
+from serried.cluster.usage import ClaimKind
 from serried.kube.errors import ApiError
-from serried.metrics import ExtenderMetrics
-from serried.model.backoff import Backoff
-from serried.model.group import Key
-from serried.model.reservation import Reservation
-from serried.model.verdict import Reason, Verdict
-from serried.observe.log import name_group
+from serried.kube.retry import Attempts, Backoff
+from serried.ops.log import name_group
+from serried.ops.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
 

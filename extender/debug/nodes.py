@@ -1,9 +1,164 @@
-"""``/debug/nodes``: what each node has, and what is used of it."""
+"""``/debug/nodes``: what each node has, and what is used of it.
+
+``/debug/domains``: how full the domains of a topology key are, and which groups are in each.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 
 from extender.core import Core
-from extender.debug.view import View, exemplify, write_list
+from extender.debug.document import View, exemplify, write_list
+from serried.api.names import GroupKey, GroupKind
+from serried.api.pod import Phase, Pod
+from serried.api.resources import add
+from serried.ops.slices import breathe, one_by_one
+
+_NODES_BEFORE_BREATH = 100
+
+_USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+
+
+class ShareView(View):
+    """How much of one resource the nodes of a domain have, and how much of it is used or reserved."""
+
+    allocatable: int
+    used: int
+
+
+class PresenceView(View):
+    """A group in a domain."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    members: int
+    """How many of its members run there, or have a slot there."""
+
+
+class DomainView(View):
+    """One domain."""
+
+    domain: str
+    nodes: int
+
+    unschedulable: int
+    """How many of them are cordoned; their room counts as the rest does."""
+
+    resources: dict[str, ShareView]
+    """CPU in thousandths of a core, everything else in its own unit."""
+
+    groups: list[PresenceView]
+
+
+class DomainsView(View):
+    """The domains of one key."""
+
+    key: str
+    """The topology key."""
+
+    keys: list[str]
+    """The keys that groups ask for at present, the most asked for first."""
+
+    unlabelled: int
+    """How many nodes have no such label, and so are in no domain."""
+
+    domains: list[DomainView]
+
+
+_DOMAINS_EXAMPLE = DomainsView(
+    key="topology.kubernetes.io/rack",
+    keys=["topology.kubernetes.io/rack"],
+    unlabelled=0,
+    domains=[
+        DomainView(
+            domain="rack-2",
+            nodes=4,
+            unschedulable=0,
+            resources={"cpu": ShareView(allocatable=64_000, used=30_000)},
+            groups=[PresenceView(namespace="default", name="training", kind=GroupKind.POD_GROUP, members=8)],
+        )
+    ],
+)
+
+
+def domains_routes(core: Core) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/domains", responses=exemplify(_DOMAINS_EXAMPLE))
+    async def list_domains(key: str = "") -> DomainsView:
+        """The domains of ``key``, by name; without one, of the key that most groups ask for."""
+        keys = _list_keys(core)
+        chosen = key or next(iter(keys), "") or _guess_key(core)
+        homes = {name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels}
+        nodes = defaultdict[str, list[str]](list)
+        for name, domain in homes.items():
+            nodes[domain].append(name)
+        groups = await _count_members(core, homes)
+        domains = [await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes)]
+        return DomainsView(key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(homes), domains=domains)
+
+    return router
+
+
+def _list_keys(core: Core) -> list[str]:
+    asked = Counter[str]()
+    for group in core.store.groups.values():
+        asked.update({group.topology_key} - {None} if group.topology_key else ())
+        asked.update(level.key for level in group.preference.levels)
+    return [key for key, _ in sorted(asked.items(), key=lambda entry: (-entry[1], entry[0]))]
+
+
+def _guess_key(core: Core) -> str:
+    labels = {key for node in core.store.nodes.values() for key in node.labels}
+    racks = sorted(key for key in labels if key.endswith("/rack"))
+    return next((key for key in (*_USUAL_KEYS[:1], *racks, *_USUAL_KEYS[1:]) if key in labels), _USUAL_KEYS[-1])
+
+
+async def _count_members(core: Core, homes: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
+    found = defaultdict[str, Counter[GroupKey]](Counter)
+    for key in core.store.members.groups():
+        async for pod in one_by_one(core.store.members.of_group(key)):
+            domain = homes.get(_find_node(core, pod))
+            if domain is not None:
+                found[domain][key] += 1
+        await breathe()
+    return found
+
+
+def _find_node(core: Core, pod: Pod) -> str:
+    if pod.phase is not Phase.ACTIVE:
+        return ""
+    slot = core.ledger.slot_of(pod.uid)
+    return pod.node or (slot.node if slot is not None else "")
+
+
+async def _view_domain(core: Core, domain: str, names: list[str], groups: Counter[GroupKey]) -> DomainView:
+    allocatable: Mapping[str, int] = {}
+    used: Mapping[str, int] = {}
+    cordoned = 0
+    for count, name in enumerate(names, 1):
+        node = core.store.nodes.get(name)
+        if node is not None:
+            allocatable = add(allocatable, node.allocatable)
+            used = add(used, core.store.occupancy.used.get(name, {}))
+            cordoned += node.unschedulable
+        if count % _NODES_BEFORE_BREATH == 0:
+            await breathe()
+    await breathe()
+    return DomainView(
+        domain=domain,
+        nodes=len(names),
+        unschedulable=cordoned,
+        resources={key: ShareView(allocatable=amount, used=used.get(key, 0)) for key, amount in allocatable.items()},
+        groups=[
+            PresenceView(namespace=key.namespace, name=key.encoded, kind=key.kind, members=members)
+            for key, members in sorted(groups.items())
+        ],
+    )
 
 
 class NodeView(View):
@@ -16,7 +171,7 @@ class NodeView(View):
     labels: dict[str, str]
 
 
-_EXAMPLE = NodeView(
+_NODE_EXAMPLE = NodeView(
     name="node-7",
     allocatable={"cpu": 16_000, "memory": 68_719_476_736, "pods": 110},
     used={"cpu": 14_000, "memory": 8_589_934_592, "pods": 3},
@@ -29,7 +184,7 @@ def nodes_routes(core: Core) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
 
-    @router.get("/nodes", response_model=list[NodeView], responses=exemplify([_EXAMPLE]))
+    @router.get("/nodes", response_model=list[NodeView], responses=exemplify([_NODE_EXAMPLE]))
     async def list_nodes(prefix: str = "", limit: int = 500) -> Response:
         """Nodes by name, with what bound, assumed and reserved pods use of them.
 

@@ -2,23 +2,150 @@
 
 A look is made in slices (decision 18), so what it finds at its begin may be older than what it finds at its end. The
 next look sets that right.
+
+Where nodes stand: the topology keys of the cluster as levels of a map, the widest first.
+
+Rows that readers hold a copy of: each has a number that stands for it, and only what changed is told again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.core import Core
-from extender.debug.groups import count_placed, find_domain, name_state
-from extender.debug.places import Place, Places
-from extender.debug.tables import Row, Table
+from extender.debug.views import count_placed, find_domain, name_state
 from extender.scheduling.backfill import Head
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.group import GroupState
 from extender.status.reports import Said
-from serried.model.group import GroupKey, PodGroup
-from serried.model.node import Node
-from serried.model.resources import Resources, add
-from serried.model.verdict import render
-from serried.plan.order import Turn
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.resources import Resources, add
+from serried.api.verdict import render
+from serried.plan.request import Turn
+
+_MAX_LEVELS = 4
+"""How many levels a map has at most."""
+
+_HOST = "kubernetes.io/hostname"
+
+_SLICE_NODES = 100
+"""After how many nodes a slice may end."""
+
+Place = tuple[str, ...]
+"""The values of the levels; "" where a node has no such label."""
+
+
+class Places:
+    """The levels, and the place of each node. They are found anew when a label of a node changed, or a group's key."""
+
+    def __init__(self) -> None:
+        self.levels: Place = ()
+        """The keys, the widest first."""
+
+        self._seen: dict[str, Node] = {}
+        self._named: frozenset[str] = frozenset()
+
+    def place_of(self, node: Node) -> Place:
+        """Where a node stands."""
+        return tuple(node.labels.get(level, "") for level in self.levels)
+
+    def learn(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
+        """Find the levels among the labels of the nodes; ``named`` are the keys that groups name."""
+        chosen = frozenset(named)
+        if chosen == self._named and not self._note_changes(nodes):
+            return
+        self._named = chosen
+        values: dict[str, set[str]] = defaultdict(set)
+        for turn, node in enumerate(list(nodes.values())):
+            for key, value in node.labels.items():
+                if key != _HOST and (key in chosen or "topology" in key.partition("/")[0]):
+                    values[key].add(value)
+            if turn % _SLICE_NODES == 0:
+                yield
+        self.levels = _choose(values, chosen, len(nodes))
+
+    def _note_changes(self, nodes: Mapping[str, Node]) -> bool:
+        """Whether a label of a node is another one since the last time."""
+        seen = self._seen
+        changed = len(seen) != len(nodes)
+        for name, node in nodes.items():
+            before = seen.get(name)
+            if before is not node:
+                changed = changed or before is None or before.labels != node.labels
+                seen[name] = node
+        if len(seen) != len(nodes):
+            self._seen = dict(nodes)
+        return changed
+
+
+def _choose(values: Mapping[str, Collection[str]], named: Collection[str], nodes: int) -> Place:
+    # A label with a value of its own on nearly every node is a name, and no level.
+    levels = [key for key, found in values.items() if key in named or len(found) <= max(1, nodes // 2)]
+    levels.sort(key=lambda key: (key not in named, len(values[key]), key))
+    return tuple(sorted(levels[:_MAX_LEVELS], key=lambda key: (len(values[key]), key)))
+
+
+K = TypeVar("K", bound=Hashable)
+
+Row = tuple[Any, ...]
+
+
+class Table(Generic[K]):
+    """Rows by key. The first column of a row, as readers get it, is its number, which no other row ever has."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[K, int] = {}
+        self._rows: dict[int, Row] = {}
+        self._changed: dict[int, None] = {}
+        self._gone: list[int] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def number_of(self, key: K) -> int | None:
+        """The number of a row, None if there is none of this key."""
+        return self._numbers.get(key)
+
+    def put(self, key: K, row: Row) -> int:
+        """A row came or changed, or is as it was; returns its number."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._next
+            self._next += 1
+        if self._rows.get(number) != row:
+            self._rows[number] = row
+            self._changed[number] = None
+        return number
+
+    def keep_only(self, keys: Container[K]) -> None:
+        """All other rows are gone."""
+        for key in [key for key in self._numbers if key not in keys]:
+            number = self._numbers.pop(key)
+            del self._rows[number]
+            self._changed.pop(number, None)
+            self._gone.append(number)
+
+    def take_changed(self) -> list[Row]:
+        """The rows that came or changed since the last time, as readers get them."""
+        changed = [(number, *self._rows[number]) for number in self._changed]
+        self._changed = {}
+        return changed
+
+    def take_gone(self) -> list[int]:
+        """The numbers of the rows that went since the last time."""
+        gone = self._gone
+        self._gone = []
+        return gone
+
+    def in_parts(self, size: int) -> Iterator[list[Row]]:
+        """All rows as readers get them, so many at a time."""
+        rows = iter(list(self._rows.items()))
+        while part := [(number, *row) for number, row in islice(rows, size)]:
+            yield part
+
 
 Message = dict[str, Any]
 """What readers get; fields that are not there have not changed."""

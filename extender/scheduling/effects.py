@@ -7,10 +7,10 @@ Whoever asked for the decision has them carried out right after it, in order, be
 
 from dataclasses import dataclass
 
-from extender.scheduling.awaited_owner import Waiter
-from extender.scheduling.cycle import BindingCycle
-from serried.model.group import GroupKey
-from serried.model.pod import Pod
+from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.group import Waiter
+from serried.api.names import GroupKey
+from serried.api.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,30 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from extender.scheduling.awaited_owner import AwaitedOwner
-from extender.scheduling.checks import find_conflict, find_shortage, is_foreign, is_suspended
-from extender.scheduling.disruption import Disruptions
+from extender.scheduling.backfill import PlainPods
+from extender.scheduling.disruption import Disruptions, OverlookedPreemptors, RefusedPreemptors
 from extender.scheduling.effects import Activate, LookUpOwner, Outbox
-from extender.scheduling.endings import CycleEndings
-from extender.scheduling.group_state import GroupState, Repair
-from extender.scheduling.groups import Groups
-from extender.scheduling.held import HeldPods
-from extender.scheduling.overlooked_preemptors import OverlookedPreemptors
-from extender.scheduling.plain_pods import PlainPods
+from extender.scheduling.group import AwaitedOwner, Groups, GroupState, HeldPods, Repair, Term
+from extender.scheduling.members import CycleTending
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
-from extender.scheduling.refused_preemptors import RefusedPreemptors
-from extender.scheduling.repairs import Repairs
-from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.tending import CycleTending
-from extender.scheduling.term import Term
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, GroupKind, PodGroup
-from serried.model.pod import Pod
-from serried.model.tree import Leaf
-from serried.model.verdict import Reason, Verdict
-from serried.plan.order import Turn, Waiting
+from extender.scheduling.repair import Repairs
+from extender.scheduling.request import find_conflict, find_shortage, is_foreign, is_suspended
+from extender.scheduling.scheduling_cycle import CycleEndings, SchedulingCycle
+from serried.api.group import Leaf, PodGroup
+from serried.api.names import GroupKey, GroupKind
+from serried.api.pod import Pod
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
 from serried.plan.quorum import GroupMembers, date_quorum
+from serried.plan.request import Turn, Waiting
 from serried.plan.steps import Work, sort_in_steps
 
 _ERROR_SECONDS = 10.0

@@ -3,16 +3,14 @@
 import math
 from collections.abc import Callable, Iterable
 
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.groups import Groups
-from extender.scheduling.studies import STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
-from extender.scheduling.study import GO_SECONDS
+from extender.scheduling.group import Groups, GroupState
+from extender.scheduling.studies import GO_SECONDS, STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict
 from serried.cluster.members import Members
-from serried.cluster.vacancies import Vacancy
-from serried.metrics import ExtenderMetrics
-from serried.model.group import GroupKey
-from serried.model.plan import Plan, PlanRequest
-from serried.model.verdict import Reason, Verdict
+from serried.cluster.usage import Vacancy
+from serried.ops.metrics import ExtenderMetrics
+from serried.plan.request import Plan, PlanRequest
 
 _SOON_SECONDS = 0.5
 """What was refused while room was freed elsewhere is planned again after this time at the earliest."""

@@ -4,6 +4,13 @@ Asked once a gang was refused for want of room and no wider level is left for it
 (`extender.scheduling.studies`): its answer is taken only if all victims still run as they were found and the plan
 holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits for the
 victims (`extender.binding.preempting`).
+
+The pods that the API server would not evict: they are no victims for a while.
+
+Gangs for which no victims were found, and when another search may find some.
+
+Less may be free than a member needs, and yet enough once those of lower priority beside it go. So what is freed wakes
+such a gang even if it alone could help nobody (`extender.scheduling.backlog`). A few are woken at a time, in turns.
 """
 
 import math
@@ -15,32 +22,130 @@ from itertools import islice
 from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.kept_slots import KeptSlots
-from extender.scheduling.protections import keep_budgets, keep_gangs, spare_young
-from extender.scheduling.refusals import REFUSAL_SECONDS, Refusals
-from extender.scheduling.studies import Studies, Unfinished
-from extender.scheduling.study import Make
-from extender.scheduling.units import Running, Units
-from extender.scheduling.vain_searches import Freed, VainSearches
+from extender.scheduling.group import GroupState
+from extender.scheduling.repair import KeptSlots
+from extender.scheduling.studies import Make, Studies, Unfinished
+from extender.scheduling.units import Running, Units, keep_budgets, keep_gangs, spare_young
+from serried.api.names import GroupKey
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, Victim
+from serried.api.resources import Resources, subtract
+from serried.api.verdict import Reason, Verdict
 from serried.cluster.priorities import GroupPriorities
-from serried.cluster.snapshots import Snapshots
-from serried.cluster.vacancies import Vacancy
-from serried.cluster.yields import Yields
-from serried.metrics import ExtenderMetrics
-from serried.model.group import GroupKey
-from serried.model.plan import Overlay, PlanRequest, Snapshot
-from serried.model.pod import Pod
-from serried.model.reservation import Reservation, Victim
-from serried.model.resources import Resources, subtract
-from serried.model.verdict import Reason, Verdict
-from serried.model.victim import Allowances, Blocker, NoVictims, Preemption, Unit
+from serried.cluster.usage import Snapshots, Vacancy, Yields
+from serried.ops.metrics import ExtenderMetrics
 from serried.plan.capacity import Capacity
-from serried.plan.check import still_holds
-from serried.plan.damage import measure_cost
-from serried.plan.order import Waiting
+from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
+from serried.plan.fit import still_holds
+from serried.plan.preemption import solve_victims
+from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.steps import Haste, Work, finish
-from serried.plan.victims import solve_victims
+
+REFUSAL_SECONDS = 60.0
+"""For how long a pod is left alone whose eviction was refused."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """What was refused for one gang, one search after the other."""
+
+    until: float = -math.inf
+    whys: dict[str, str] = field(default_factory=dict)
+
+
+class Refusals:
+    """Which evictions were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
+
+    As long as evictions are refused for a gang, all stay known that were: each search leaves out more than the last,
+    so there is an end to it however many there are.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._series: dict[GroupKey, _Series] = {}
+        self._by_uid: dict[str, _Series] = {}
+
+    def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
+        """The evictions of these pods were refused: their UIDs, and a phrase why."""
+        now = self._clock()
+        for key in [key for key, series in self._series.items() if now >= series.until]:
+            self._drop(key)
+        series = self._series.setdefault(group, _Series())
+        series.until = now + REFUSAL_SECONDS
+        series.whys.update(refused)
+        self._by_uid.update(dict.fromkeys(refused, series))
+
+    def find(self, uid: str) -> str:
+        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
+        series = self._by_uid.get(uid)
+        return series.whys[uid] if series is not None and self._clock() < series.until else ""
+
+    def _drop(self, group: GroupKey) -> None:
+        series = self._series.pop(group)
+        for uid in series.whys:
+            if self._by_uid.get(uid) is series:
+                del self._by_uid[uid]
+
+
+_MIN_PAUSE_SECONDS = 1.0
+"""The shortest time between two searches of a gang that only freed room has led to."""
+
+_AGAIN_SECONDS = 60.0
+"""After which time a gang is searched for again though nothing was freed: a group that was being bound may run now."""
+
+_MAX_LOOKED_AT = 100
+"""How many gangs are looked at at a time, twice a second."""
+
+_MAX_WOKEN = 4
+"""How many of them are woken at a time."""
+
+Freed = tuple[int, ...]
+"""How often room has become free, of several kinds; it only grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Vain:
+    """When a search ended in loop seconds, for how long the gang rests, and what had been freed when it was refused."""
+
+    ended: float
+    rest: float
+    freed: Freed
+
+
+class VainSearches:
+    """Remembers and wakes them. Synchronous. ``clock`` gives loop seconds, ``count_freed`` how often room was freed."""
+
+    def __init__(self, count_freed: Callable[[], Freed], clock: Callable[[], float]) -> None:
+        self._count_freed = count_freed
+        self._clock = clock
+        self._vain: dict[GroupKey, _Vain] = {}
+
+    def note(self, group: GroupKey, rest: float, freed: Freed) -> None:
+        """A search was in vain; its work costs the gang ``rest`` seconds, and ``freed`` is the count before it."""
+        self._vain.pop(group, None)
+        self._vain[group] = _Vain(self._clock(), max(_MIN_PAUSE_SECONDS, rest), freed)
+
+    def forget(self, group: GroupKey) -> None:
+        """A gang is searched for, or wants no victims any more."""
+        self._vain.pop(group, None)
+
+    def take_due(self, may_help: Callable[[GroupKey], bool]) -> list[GroupKey]:
+        """The gangs that are to be searched for again, of those that ``may_help`` says yes of; they are forgotten."""
+        due: list[GroupKey] = []
+        for group in list(islice(self._vain, _MAX_LOOKED_AT)):
+            if len(due) == _MAX_WOKEN:
+                break
+            vain = self._vain.pop(group)
+            if self._is_due(vain) and may_help(group):
+                due.append(group)
+            else:
+                self._vain[group] = vain  # behind all others
+        return due
+
+    def _is_due(self, vain: _Vain) -> bool:
+        waited = self._clock() - vain.ended
+        return waited >= vain.rest and (vain.freed != self._count_freed() or waited >= _AGAIN_SECONDS)
+
 
 _FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
 

@@ -6,17 +6,15 @@ from heapq import nsmallest
 from itertools import islice
 
 from extender.scheduling.backfill import Backfill
-from extender.scheduling.group_state import GroupState
+from extender.scheduling.backlog import Backlog
+from extender.scheduling.group import GroupState
 from extender.scheduling.order import QueueOrder
 from extender.scheduling.studies import Studies, Unfinished
-from serried.cluster.backlog import Backlog
-from serried.cluster.nominations import Nominations
-from serried.cluster.occupancy import Occupancy
-from serried.model.group import GroupKey
-from serried.model.plan import Plan, PlanRequest
-from serried.model.verdict import Verdict
+from serried.api.names import GroupKey
+from serried.api.verdict import Verdict
+from serried.cluster.usage import Nominations, Occupancy
 from serried.plan.forecast import Forecast
-from serried.plan.order import Turn, Waiting
+from serried.plan.request import Plan, PlanRequest, Turn, Waiting
 from serried.plan.steps import Work
 
 _REVIEW_SECONDS = 30.0

@@ -2,35 +2,219 @@
 
 What is short runs straight through. What is not begins on a copy of the cluster as it is then, and whoever asked gets
 `Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still holds.
+
+One plan, forecast or search that is made in slices (`extender.scheduling.studies`).
+
+Whose turn it is among studies that are to be made: those that take little first, one namespace after the other.
 """
 
 import asyncio
 import logging
+import math
+import operator
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from extender.scheduling.effects import Outbox, WorkOnStudies
-from extender.scheduling.groups import Groups
-from extender.scheduling.study import GO_SECONDS, Make, Study, StudyKind
-from extender.scheduling.study_turns import StudyTurns
+from extender.scheduling.group import Groups
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.verdict import Reason, Verdict
 from serried.cluster.members import Members
-from serried.cluster.snapshots import Snapshots
-from serried.cluster.vacancies import Vacancy
-from serried.model.group import GroupKey
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest
-from serried.model.verdict import Reason, Verdict
-from serried.model.victim import NoVictims, Preemption
-from serried.observe.log import name_group
+from serried.cluster.usage import Snapshots, Vacancy
+from serried.ops.log import name_group
 from serried.plan.capacity import Capacity
-from serried.plan.check import still_holds
-from serried.plan.fit import weigh
+from serried.plan.eviction import NoVictims, Preemption
+from serried.plan.fit import still_holds, weigh
 from serried.plan.forecast import Forecast
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Haste, Work
 from serried.plan.tree import solve_group
+
+GO_SECONDS = 0.05
+"""Work that every study gets at once. One that takes more comes after those that take less."""
+
+Make = Callable[[Snapshot, Capacity], Work[Any]]
+"""Begins the work on a snapshot."""
+
+
+class StudyKind(Enum):
+    """What is asked for."""
+
+    PLAN = "plan"
+    FORECAST = "forecast"
+    PREEMPTION = "preemption"
+
+    ASIDE = "aside"
+    """Something of which no group hears."""
+
+
+@dataclass(slots=True, eq=False)
+class Study:
+    """One question, and how far its answer is."""
+
+    group: GroupKey
+    kind: StudyKind
+    request: PlanRequest
+
+    leaving: tuple[Vacancy, ...]
+    """Slots that count as free for it."""
+
+    make: Make
+
+    limit: float
+    """Seconds of work after which it is given up."""
+
+    turn: int
+    """Its number among all studies, in the order in which they were asked for."""
+
+    tried: bool
+    """Whether it was tried straight before."""
+
+    haste: Haste | None = None
+    """How it is told to end soon; None if it cannot end sooner."""
+
+    work: Work[Any] | None = None
+    """The work while it goes on."""
+
+    spent: float = 0.0
+    """Seconds of work so far."""
+
+    done: bool = False
+    """Whether the answer is there."""
+
+    told: bool = False
+    """Whether the answer was given to somebody."""
+
+    found: Any = None
+    """The answer."""
+
+    failure: Exception | None = None
+    """What was raised in its place."""
+
+    tell: Callable[[Any], None] | None = None
+    """Gets the answer; None if its group asks for it."""
+
+    restarts: int = 0
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    """The nodes as they were when the work began."""
+
+    room: tuple[int, int] = (0, 0)
+    """How often room had become free by then (`Snapshots.count_freed`)."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Who took little comes before who took much, each time twice as much; of equals the first one."""
+        return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
+
+    def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
+        """Whether it answers this question."""
+        same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
+        return same and self.request.asks_the_same(request)
+
+
+_MAX_BEGUN = 8
+"""How many studies of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
+
+_MAX_SEARCHES_BEGUN = 1
+"""The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
+
+_LONG_SECONDS = 0.5
+"""A search that has taken so much work keeps no other waiting, as long as there are not too many of them."""
+
+
+class _Lane(NamedTuple):
+    """Studies that begin one after the other."""
+
+    namespace: str
+    searches: bool
+    """Whether victims are looked for."""
+
+
+def _lane_of(study: Study) -> _Lane:
+    return _Lane(study.group.namespace, study.kind is StudyKind.PREEMPTION)
+
+
+class StudyTurns:
+    """The studies that are not done. ``studies`` is live: one that is not in it any more has no turn."""
+
+    def __init__(self, studies: Mapping[GroupKey, Sequence[Study]]) -> None:
+        self._studies = studies
+
+        self._fresh: dict[_Lane, deque[Study]] = {}
+        """Those that have not begun, in the order in which they were asked for."""
+
+        self._begun: list[Study] = []
+        """Those that have: each has a copy of the cluster."""
+
+        self._served: dict[str, int] = {}
+        """When a study of each namespace was begun last, as a number of ``_count``."""
+
+        self._count = 0
+        """How many studies have begun."""
+
+    def add(self, study: Study) -> None:
+        """Something new is asked for."""
+        self._fresh.setdefault(_lane_of(study), deque()).append(study)
+
+    def add_again(self, study: Study) -> None:
+        """A study is to be made once more."""
+        self._begun.append(study)
+
+    def clear(self) -> None:
+        """Nobody waits for anything."""
+        self._fresh.clear()
+        self._begun.clear()
+        self._served.clear()
+
+    def choose(self, asides: Collection[Study]) -> Study | None:
+        """The next one, of these and of ``asides``; None if nothing is to be done."""
+        self._begun = [each for each in self._begun if self._is_open(each)]
+        waiting = [study for lane in self._list_free() if (study := self._find_first(lane)) is not None]
+        chosen = min([*self._begun, *waiting, *asides], key=self._rank, default=None)
+        if chosen is not None and chosen in waiting:
+            self._begun.append(self._fresh[_lane_of(chosen)].popleft())
+            self._count += 1
+            self._served[chosen.group.namespace] = self._count
+        return chosen
+
+    def _list_free(self) -> list[_Lane]:
+        """The lanes in which another study may begin."""
+        begun = Counter(_lane_of(each) for each in self._begun)
+        short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
+        free = [lane for lane in self._fresh if begun[lane] < _MAX_BEGUN]
+        return [lane for lane in free if not lane.searches or short[lane] < _MAX_SEARCHES_BEGUN]
+
+    def _rank(self, study: Study) -> tuple[int, int, int]:
+        """As their places are; of equals that of the namespace of which one was begun the longest ago."""
+        level, turn = study.place
+        return level, self._served.get(study.group.namespace, 0), turn
+
+    def _find_first(self, lane: _Lane) -> Study | None:
+        """The first study of a lane that has not begun and that somebody still waits for."""
+        fresh = self._fresh[lane]
+        while fresh:
+            if self._is_open(fresh[0]):
+                return fresh[0]
+            fresh.popleft()
+        del self._fresh[lane]
+        if not any(each.namespace == lane.namespace for each in self._fresh):
+            self._served.pop(lane.namespace, None)
+        return None
+
+    def _is_open(self, study: Study) -> bool:
+        return not study.done and study in self._studies.get(study.group, ())
+
+
+def _is_long_search(study: Study) -> bool:
+    return study.kind is StudyKind.PREEMPTION and study.spent > _LONG_SECONDS
+
 
 log = logging.getLogger(__name__)
 

@@ -1,23 +1,27 @@
-"""What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go."""
+"""What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go.
 
+Whom a search for victims leaves alone, whatever their priority: budgets, and pods that have just started.
+
+All in steps: a large cluster has a unit for each of its pods.
+"""
+
+import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from extender.scheduling.cycle import CycleStage
-from extender.scheduling.groups import Groups
-from serried.cluster.companies import Companies, Company
-from serried.cluster.exclusives import find_exclusive_key
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.group import Groups
+from serried.api.budget import DisruptionBudget, counts, is_asked
+from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
+from serried.api.names import GroupKey, GroupKind, Key
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
 from serried.cluster.members import Members
-from serried.cluster.priorities import GroupPriorities
-from serried.cluster.yields import Yields
-from serried.decode.budgets import counts, is_asked
-from serried.model.budget import DisruptionBudget
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup
-from serried.model.node import Node
-from serried.model.pod import Pod, Shape
-from serried.model.tree import Branch, Leaf, Tree, find_whole
-from serried.model.victim import STAYING_OWNERS, Allowances, Budget, Spare, Unit
+from serried.cluster.priorities import Companies, Company, GroupPriorities, find_exclusive_key
+from serried.cluster.usage import Yields
+from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
 from serried.plan.fit import slots
 from serried.plan.steps import Work
 
@@ -369,3 +373,68 @@ def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
 def is_running(pod: Pod | None) -> bool:
     """Whether a pod, None for one that is gone, still uses its node: also while it ends."""
     return pod is not None and pod.bound
+
+
+_UNITS_PER_STEP = 200
+
+_YOUNG = "they have just started"
+
+
+def keep_budgets(running: Running) -> Work[Running]:
+    """As if the API server would evict no more than budgets allow (Eviction of policy/v1).
+
+    So they bind all victims together. Units do not go at all that have more pods under a budget than it allows, or a
+    pod under two of them: the API server would not evict these whatever else goes.
+    """
+    allowed = running.allowances.budgets
+    if not allowed:
+        return running
+    kept = yield from _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
+    return Running(kept.units, replace(kept.allowances, limits=allowed))
+
+
+def keep_gangs(running: Running) -> Work[Running]:
+    """As if no gang could lose more members than it has to spare: none goes whole, and none that is planned gives way.
+
+    One that has fewer than it needs is left alone, too: it is being mended.
+    """
+    gangs = running.allowances.gangs
+    kept = yield from _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
+    units: list[Unit] = []
+    for number, unit in enumerate(kept.units, 1):
+        gang = unit.gang
+        units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
+        if not number % _UNITS_PER_STEP:
+            yield
+    limits: dict[Budget, int] = dict(running.allowances.limits)
+    limits.update((gang, spare.count) for gang, spare in gangs.items())
+    return Running(tuple(units), replace(kept.allowances, limits=limits))
+
+
+def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
+    spare = gangs.get(unit.gang) if unit.gang is not None else None
+    return spare is not None and len(unit.pods) <= spare.count
+
+
+def spare_young(running: Running, priority: int, latest: float) -> Work[Running]:
+    """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
+    return (yield from _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest))
+
+
+def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Work[Running]:
+    units: list[Unit] = []
+    for number, unit in enumerate(running.units, 1):
+        units.append(replace(unit, protection=why) if not unit.protection and concerns(unit) else unit)
+        if not number % _UNITS_PER_STEP:
+            yield
+    return Running(tuple(units), running.allowances)
+
+
+def _violates(unit: Unit, allowed: Mapping[Budget, int]) -> bool:
+    if not unit.budgets:
+        return unit.doubly_guarded
+    return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
+
+
+def _find_start(unit: Unit) -> float:
+    return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)

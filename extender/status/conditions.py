@@ -4,18 +4,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from serried.api.group import Composite, PodGroup, Tree, list_groups, list_leaves
+from serried.api.level import COMPOSITE_CONDITION, ApiLevel
+from serried.api.names import BARE_KINDS, DISRUPTION_TARGET, PREEMPTED, GroupKey, GroupKind, write_time
+from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.forest import Forest
 from serried.cluster.members import Members
-from serried.decode.times import write_time
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
-from serried.model.composite import Composite
-from serried.model.group import BARE_KINDS, GroupKey, GroupKind, PodGroup
-from serried.model.level import COMPOSITE_CONDITION, ApiLevel
-from serried.model.pod import DISRUPTION_TARGET, PREEMPTED
-from serried.model.tree import Tree, list_groups, list_leaves
-from serried.model.verdict import Reason, Verdict, render
 from serried.plan.quorum import GroupMembers, count_missing
 
 _OWN_FAULTS = frozenset(

@@ -10,22 +10,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from extender.status.conditions import Conditions, tell_time
+from serried.api.group import Composite, PodGroup, list_leaves
+from serried.api.level import ApiLevel
+from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
+from serried.api.parent import api_version_of, kind_of
+from serried.api.reservation import Victim
+from serried.api.verdict import Reason, Verdict, describe_mismatch, render
 from serried.cluster.members import Members
-from serried.cluster.owners import Owners
+from serried.cluster.membership import Owners, owner_of_provisional
 from serried.cluster.priorities import GroupPriorities
-from serried.cluster.provisional import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
-from serried.model.backoff import Backoff
-from serried.model.composite import Composite
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup
-from serried.model.level import ApiLevel
-from serried.model.parent import JOB, PARENT_APIS, api_version_of, kind_of
-from serried.model.reservation import Victim
-from serried.model.tree import list_leaves
-from serried.model.turns import Turns
-from serried.model.verdict import Reason, Verdict, describe_mismatch, render
-from serried.observe.log import name_group
+from serried.kube.retry import Backoff
+from serried.ops.log import name_group
+from serried.ops.turns import Turns
 
 log = logging.getLogger(__name__)
 

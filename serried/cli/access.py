@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from serried.cli.exits import CommandError, ExitCode
-from serried.cli.output import note
+from serried.cli.output import CommandError, ExitCode, note
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
@@ -39,7 +38,7 @@ READER = "serried-debug-reader"
 """The ServiceAccount that may look, in the shipped manifests."""
 
 HEADER = "X-Serried-Token"
-"""Where the extender looks for a token that comes through the API server (`serried.callers.guard`)."""
+"""Where the extender looks for a token that comes through the API server (`serried.ops.access`)."""
 
 _TOKEN_SECONDS = 600
 """How long a token is good: the shortest time that the API server grants."""

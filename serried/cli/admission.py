@@ -10,17 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from serried.api.job import decode_job
+from serried.api.names import PARENT_APIS, Malformed, ParentKind, read_int, read_map, read_text
+from serried.api.parent import decode_job_set, decode_leader_worker_set
 from serried.cli.access import Target, find_credentials
-from serried.cli.exits import CommandError
+from serried.cli.output import CommandError
 from serried.cli.quotas import Quotas, Wanted
-from serried.decode.fields import read_int, read_map, read_text
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.decode.parents import decode_job_set, decode_leader_worker_set
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import EVERYTHING, PODS, Resource
-from serried.model.parent import PARENT_APIS, ParentKind
 
 Decoded = TypeVar("Decoded")
 

@@ -1,5 +1,10 @@
-"""All commands under one name. A command is a module here, with a function and examples, and a line in `COMMANDS`."""
+"""All commands under one name. A command is a module here, with a function and examples, and a line in `COMMANDS`.
 
+``kubectl serried ...``: the same commands as a plugin of kubectl, and its completion.
+"""
+
+import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -9,10 +14,19 @@ from typing import Annotated
 import typer
 
 from serried import __version__
-from serried.cli import decisions, explain, queue, replay, top, whatif
-from serried.cli.check.command import EXAMPLES as CHECK_EXAMPLES
-from serried.cli.check.command import check
-from serried.cli.exits import CommandError, ExitCode
+from serried.cli.check.command import CHECK_EXAMPLES, check
+from serried.cli.explain import (
+    DECISIONS_EXAMPLES,
+    EXPLAIN_EXAMPLES,
+    QUEUE_EXAMPLES,
+    TOP_EXAMPLES,
+    explain,
+    show_decisions,
+    show_queue,
+    show_top,
+)
+from serried.cli.output import CommandError, ExitCode
+from serried.cli.whatif import REPLAY_EXAMPLES, WHATIF_EXAMPLES, ask_whatif, replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +43,13 @@ class Command:
 
 
 COMMANDS = (
-    Command("explain", explain.explain, explain.EXAMPLES),
-    Command("queue", queue.show_queue, queue.EXAMPLES),
-    Command("top", top.show_top, top.EXAMPLES),
-    Command("decisions", decisions.show_decisions, decisions.EXAMPLES),
+    Command("explain", explain, EXPLAIN_EXAMPLES),
+    Command("queue", show_queue, QUEUE_EXAMPLES),
+    Command("top", show_top, TOP_EXAMPLES),
+    Command("decisions", show_decisions, DECISIONS_EXAMPLES),
     Command("check", check, CHECK_EXAMPLES),
-    Command("whatif", whatif.ask_whatif, whatif.EXAMPLES),
-    Command("replay", replay.replay, replay.EXAMPLES),
+    Command("whatif", ask_whatif, WHATIF_EXAMPLES),
+    Command("replay", replay, REPLAY_EXAMPLES),
 )
 """In the order of ``serried --help``."""
 
@@ -105,3 +119,23 @@ def _never() -> None:
 def _quote(examples: str) -> str:
     """Each paragraph is kept as it stands."""
     return "\n\n".join("\b\n" + paragraph for paragraph in ("Examples:\n\n" + examples.strip()).split("\n\n"))
+
+
+_NO_FILES = ":4"
+"""What kubectl reads behind the proposals: that file names are none."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``kubectl-serried``, which kubectl runs for ``kubectl serried``; returns the exit code."""
+    return run(list(sys.argv[1:] if argv is None else argv), "kubectl serried")
+
+
+def complete(argv: Sequence[str] | None = None) -> int:
+    """``kubectl_complete-serried``: proposals for the last of the words, one a line, as kubectl asks for them."""
+    words = list(sys.argv[1:] if argv is None else argv) or [""]
+    os.environ["_SERRIED_COMPLETE"] = "complete_bash"
+    os.environ["COMP_WORDS"] = shlex.join(["serried", *words])
+    os.environ["COMP_CWORD"] = str(len(words))
+    run([], "serried")
+    sys.stdout.write(f"{_NO_FILES}\n")
+    return 0

@@ -1,20 +1,122 @@
-"""``serried explain``: why a gang waits, in full."""
+"""``serried explain``: why a gang waits, in full.
 
-from collections.abc import Iterator, Mapping
+What helps where a group waits for a reason: the short form of the table in `docs/operations.md`.
+
+``serried decisions``: what was decided last, of all groups or of one.
+
+``serried queue``: who waits for room, in which order, and what is kept for the first.
+
+``serried top``: how full the racks are, or the domains of any other topology key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 from rich.console import RenderableType
 
-from serried.cli import options
+from serried.api.verdict import Reason
 from serried.cli.access import HOME, DebugApi, Target, ask
-from serried.cli.advice import advise
-from serried.cli.exits import CommandError, ExitCode
-from serried.cli.output import OutputFormat, make_table, write
+from serried.cli.output import (
+    Authority,
+    CommandError,
+    Context,
+    ExitCode,
+    Home,
+    Kubeconfig,
+    Limit,
+    Namespace,
+    OneNamespace,
+    Output,
+    OutputFormat,
+    Server,
+    TokenFile,
+    make_table,
+    write,
+)
 from serried.kube.auth import read_namespace
 
-EXAMPLES = """
+_FREE_ROOM = "free room, or add nodes"
+
+ADVICE = {
+    Reason.JOB_UNKNOWN: "it passes by itself; else look whether the pods' owner exists, and at what the sentence adds",
+    Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
+    Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
+    Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",
+    Reason.PRIORITY_UNKNOWN: "create the PriorityClass, or make the PodGroup anew with another",
+    Reason.QUORUM_MISSING: "create the missing members: look at their owner, and at what makes their claims",
+    Reason.MEMBER_GATED: "the owner of the gate lifts it",
+    Reason.NO_DOMAIN_FITS: f"{_FREE_ROOM}, in one domain: serried top shows how full each is",
+    Reason.NO_CAPACITY: f"{_FREE_ROOM}: serried top shows how full the cluster is",
+    Reason.GROUPS_UNPLACED: f"{_FREE_ROOM}, so that all groups of the tree fit together",
+    Reason.PLANNING: "nothing: it passes by itself",
+    Reason.PLAN_UNFINISHED: "give the members fewer different shapes: requests, selectors, tolerations, volumes",
+    Reason.DOMAIN_FULL: "free room in the domain in which the gang runs",
+    Reason.DOMAIN_CONFLICT: "delete the members on one side: nobody is moved",
+    Reason.BEHIND_HEAD: "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
+    "serried queue shows both",
+    Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; it goes again when room is freed",
+    Reason.PLAN_OUTDATED: "nothing: it goes again at once",
+    Reason.RECORD_FAILED: "look at what the API server answers",
+    Reason.RECORDS_UNREADABLE: "install the CRDs and apply the roles: serried check says which",
+    Reason.BROKEN: "bring the missing members back: the rest of the sentence says what they wait for",
+    Reason.PREEMPTING: "nothing: what takes long is the victims' terminationGracePeriodSeconds",
+    Reason.EVICTION_REFUSED: "look at the pod's PodDisruptionBudget, or at the role if the answer is 403",
+    Reason.VICTIMS_REMAIN: "look at the finalizers and nodes of the pods that do not end",
+    Reason.PLANNED: "nothing; if it lasts, look whether the scheduler works",
+    Reason.BINDING: "nothing, or what the sentence says",
+    Reason.SCHEDULED: "",
+}
+"""One for each reason; "" where nobody waits."""
+
+
+def advise(reason: str) -> str:
+    """What helps; "" for a reason that this version does not know."""
+    return ADVICE[Reason(reason)] if reason in set(Reason) else ""
+
+
+DECISIONS_EXAMPLES = """
+Show the last 20 decisions:
+  serried decisions --limit 20
+
+Print all decisions about one gang, oldest first:
+  serried decisions --group team/train -o json | jq -r 'reverse | .[] | .at + " " + .text'
+"""
+
+Group = Annotated[
+    str, typer.Option(metavar="NAMESPACE/NAME", show_default=False, help="Show decisions about this group only.")
+]
+
+
+def show_decisions(
+    group: Group = "",
+    limit: Limit = 50,
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
+) -> None:
+    """Show the last decisions, newest first."""
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
+    asked = {"limit": str(limit), "group": group}
+    decisions = ask(target, lambda debug: debug.get("decisions", asked))
+    write(decisions, output, lambda: draw_decisions(decisions))
+
+
+def draw_decisions(decisions: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The decisions for people."""
+    if not decisions:
+        yield "Nothing has been decided."
+        return
+    rows = [(each["at"], each["group"], each["text"]) for each in decisions]
+    yield make_table(("AT", "GROUP", "WHAT WAS SAID"), rows)
+
+
+EXPLAIN_EXAMPLES = """
 Show why a gang waits. Name its PodGroup, its Job or one of its pods:
   serried explain podgroup/train
   serried explain job/train -n team
@@ -57,14 +159,14 @@ What = Annotated[
 
 def explain(
     what: What,
-    namespace: options.Namespace = "",
-    output: options.Output = OutputFormat.TABLE,
-    server: options.Server = "",
-    kubeconfig: options.Kubeconfig = "",
-    context: options.Context = "",
-    home: options.Home = HOME,
-    token_file: options.TokenFile = "",
-    authority: options.Authority = "",
+    namespace: Namespace = "",
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
 ) -> None:
     """Show why a gang waits, what would make it fit, and the state of its members.
 
@@ -184,3 +286,147 @@ def _draw_members(members: list[Document]) -> Iterator[RenderableType]:
         yield make_table(("MEMBER", "STATE", "NODE", "NOMINATED"), rows)
     if len(members) > len(rows):
         yield f"{len(members) - len(rows)} more members are not shown: -o json shows all."
+
+
+QUEUE_EXAMPLES = """
+Show the queue:
+  serried queue
+
+Print the names of all waiting gangs, one on each line:
+  serried queue -o json --limit 100000 | jq -r '.waiting[] | .namespace + "/" + .name'
+"""
+
+
+def show_queue(
+    namespace: OneNamespace = "",
+    limit: Limit = 50,
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
+) -> None:
+    """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
+    # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
+    asked = {"limit": str(10**6 if namespace else limit)}
+    queue = ask(target, lambda debug: debug.get("queue", asked))
+    for position, each in enumerate(queue["waiting"], 1):
+        each.setdefault("position", position)  # an older extender does not say it
+    if namespace:
+        mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
+        queue |= {"waiting": mine[:limit], "leftOff": len(mine) - len(mine[:limit])}
+    write(queue, output, lambda: draw_queue(queue))
+
+
+def draw_queue(queue: dict[str, Any]) -> Iterator[RenderableType]:
+    """The queue for people."""
+    if queue["head"]:
+        yield from _draw_head(queue["head"])
+    if not queue["waiting"]:
+        yield "Nobody waits for room."
+        return
+    rows = [
+        [each[name] for name in ("position", "namespace", "name", "priority", "countsAs", "since", "message")]
+        for each in queue["waiting"]
+    ]
+    yield make_table(("#TURN", "NAMESPACE", "NAME", "#PRIORITY", "#COUNTS AS", "SINCE", "WHY IT WAITS"), rows)
+    if queue["leftOff"]:
+        yield f"{queue['leftOff']} more are not shown: --limit says how many are."
+
+
+def _draw_head(head: dict[str, Any]) -> Iterator[RenderableType]:
+    where = head["domain"] or "the cluster"
+    yield f"Room is kept for {head['namespace']}/{head['name']} in {where}, on {len(head['nodes'])} nodes,"
+    yield f"until {head['until']}. It is expected to begin {head['forecast'] or 'at a time that nobody can tell'}."
+    if head["passed"]:
+        rows = sorted(head["passed"].items())
+        yield make_table(("LET PASS BEFORE IT", "ENDS AT"), rows)
+
+
+TOP_EXAMPLES = """
+Show the domains of the key that most gangs use:
+  serried top
+
+Show the zones, and print the one with the most free CPU:
+  serried top --key topology.kubernetes.io/zone
+  serried top -o json | jq -r '.domains | max_by(.resources.cpu | .allocatable - .used).domain'
+"""
+
+_ALWAYS_SHOWN = ("cpu", "memory")
+_NEVER_SHOWN = ("pods", "ephemeral-storage", "hugepages-")
+_MOST_GROUPS = 5
+"""How many gangs of a domain are named to a person."""
+
+_BYTES_PER_GIB = 2**30
+
+Key = Annotated[
+    str,
+    typer.Option(metavar="LABEL", show_default=False, help="The topology key. Default: the one that most gangs use."),
+]
+
+
+def show_top(
+    key: Key = "",
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
+) -> None:
+    """Show the domains of a topology key: their nodes, used and free resources, and gangs.
+
+    What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
+    """
+    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
+    asked = {"key": key} if key else None
+    found = ask(target, lambda debug: debug.get("domains", asked))
+    write(found, output, lambda: draw_domains(found))
+
+
+def draw_domains(found: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The domains for people."""
+    domains = found["domains"]
+    if not domains:
+        yield f"No node has the label {found['key']}: --key names another."
+        return
+    names = _list_resources(domains)
+    columns = ("DOMAIN", "#NODES", "#CORDONED", *(f"#{name.upper()} FREE" for name in names), "GANGS")
+    rows = [
+        (
+            each["domain"],
+            each["nodes"],
+            each["unschedulable"],
+            *(_show_share(name, each["resources"].get(name)) for name in names),
+            _name_groups(each["groups"]),
+        )
+        for each in domains
+    ]
+    yield make_table(columns, rows, title=found["key"])
+    if found["unlabelled"]:
+        yield f"{found['unlabelled']} nodes have no such label: no gang that asks for this key gets them."
+
+
+def _list_resources(domains: list[dict[str, Any]]) -> list[str]:
+    names = {name for each in domains for name, share in each["resources"].items() if share["allocatable"]}
+    others = sorted(name for name in names - {*_ALWAYS_SHOWN} if not name.startswith(_NEVER_SHOWN))
+    return [*_ALWAYS_SHOWN, *others]
+
+
+def _show_share(name: str, share: Mapping[str, int] | None) -> str:
+    if share is None:
+        return ""
+    unit = {"cpu": 1000, "memory": _BYTES_PER_GIB}.get(name, 1)
+    free = (share["allocatable"] - share["used"]) / unit
+    suffix = "Gi" if name == "memory" else ""
+    return f"{free:.4g}{suffix} of {share['allocatable'] / unit:.4g}{suffix}"
+
+
+def _name_groups(groups: list[dict[str, Any]]) -> str:
+    named = [f"{each['namespace']}/{each['name']} ({each['members']})" for each in groups[:_MOST_GROUPS]]
+    more = len(groups) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

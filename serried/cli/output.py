@@ -1,14 +1,44 @@
-"""What a command writes: a table for people, JSON or YAML for programs."""
+"""What a command writes: a table for people, JSON or YAML for programs.
+
+How a command ends, for scripts.
+
+The options that several commands have, so that each is called and explained alike everywhere.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
-from typing import Any
+from enum import Enum, StrEnum
+from typing import Annotated, Any
 
 import orjson
+import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+
+class ExitCode(Enum):
+    """The exit codes of all commands, each with what it means."""
+
+    DONE = (0, "success")
+    NO = (1, "the answer is no: there is a mistake, or a gang does not fit")
+    USAGE = (2, "the command line, or a file in it, is invalid")
+    UNREACHABLE = (3, "the extender or the API server does not answer")
+    NOT_FOUND = (4, "the object does not exist")
+    BROKEN = (5, "the command failed by a mistake in Serried")
+
+    def __init__(self, number: int, meaning: str) -> None:
+        self.number = number
+        self.meaning = meaning
+
+
+class CommandError(Exception):
+    """Ends the command; the message is one sentence for a person, and says what to do."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
 
 _WIDTH_OF_FILES = 1000
 """Wide enough that nothing is cut or wrapped where no terminal says how wide it is."""
@@ -57,3 +87,71 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
         # Names and reasons are text, whatever brackets they hold.
         table.add_row(*(Text(str(cell)) for cell in row))
     return table
+
+
+Server = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="SERRIED_SERVER",
+        show_default=False,
+        help="The address of the extender, for example http://localhost:8912. "
+        "By default the command reaches the extender's pod through the API server.",
+    ),
+]
+
+TokenFile = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        envvar="SERRIED_TOKEN_FILE",
+        show_default=False,
+        help="The bearer token for the extender. By default, without --server, the command creates one for the "
+        "ServiceAccount serried-debug-reader.",
+    ),
+]
+
+Authority = Annotated[
+    str,
+    typer.Option(
+        "--certificate-authority",
+        metavar="FILE|any",
+        envvar="SERRIED_CERTIFICATE_AUTHORITY",
+        show_default=False,
+        help="With --server https://...: the authority that signed the extender's certificate; any: do not check it.",
+    ),
+]
+
+Kubeconfig = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        help="The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, otherwise ~/.kube/config.",
+    ),
+]
+
+Context = Annotated[
+    str,
+    typer.Option(metavar="NAME", show_default=False, help="The context of the kubeconfig. Default: the current one."),
+]
+
+Home = Annotated[str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")]
+
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", show_default=False, help="The namespace. Default: that of the context."
+    ),
+]
+
+OneNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", show_default=False, help="Show this namespace only.")
+]
+
+Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
+
+Output = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", help="A table for people, or JSON or YAML for programs."),
+]

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serried.decode.fields import Raw, read_map, read_objects, read_text, read_texts
-from serried.decode.quantity import parse_cpu, parse_quantity
-from serried.decode.requests import pod_requests
-from serried.model.resources import PODS, is_extended
+from serried.api.names import Raw, read_map, read_objects, read_text, read_texts
+from serried.api.resources import PODS, is_extended, parse_cpu, parse_quantity, pod_requests
 
 _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 

@@ -1,23 +1,212 @@
-"""``serried whatif``: would these gangs fit, where, and who would have to go; nothing is created, nothing changes."""
+"""``serried whatif``: would these gangs fit, where, and who would have to go; nothing is created, nothing changes.
+
+Manifests as people write them, read as Kubernetes does: keys of maps and times are texts.
+
+``serried replay``: decisions made again from snapshots, with the code of this version, and without a cluster.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-from rich.console import RenderableType
+import yaml
+from rich.console import Console, RenderableType
+from rich.progress import Progress
 
-from extender.whatif.documents import flatten
-from serried.cli import options
+from extender.simulation.manifests import flatten
+from extender.simulation.snapshot import Capture, read_snapshot
+from serried.api.names import GroupKey, Malformed, decode_group_key
 from serried.cli.access import HOME, DebugApi, Target, ask
 from serried.cli.admission import Admitted, admit
-from serried.cli.exits import CommandError, ExitCode
-from serried.cli.manifests import read_manifests
-from serried.cli.output import OutputFormat, make_table, write
+from serried.cli.output import (
+    Authority,
+    CommandError,
+    Context,
+    ExitCode,
+    Home,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    Server,
+    TokenFile,
+    make_table,
+    write,
+)
 
-EXAMPLES = """
+if TYPE_CHECKING:
+    from extender.simulation.decide import Ruling
+
+
+_TEXTS = ("timestamp", "binary", "value")
+"""What YAML knows and JSON does not."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Knows only what JSON can say, so that each document can be sent."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - so it is called
+        self.flatten_mapping(node)
+        return {_read_key(key): self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+for _tag in _TEXTS:
+    yaml.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str, _Loader)
+
+
+def _read_key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise yaml.constructor.ConstructorError(None, None, "a key of a map is no text", node.start_mark)
+    return str(node.value)
+
+
+def read_manifests(text: str) -> list[Any]:
+    """The documents that are not empty. Raises ValueError for what cannot be read."""
+    try:
+        return [document for document in yaml.load_all(text, _Loader) if document is not None]
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+REPLAY_EXAMPLES = """
+Download the planner's input for team/train, and decide again:
+  curl -o train.json 'http://localhost:8912/debug/snapshot?group=team/train'
+  serried replay train.json
+
+Decide again about all groups that waited, from many files:
+  serried replay --all reports/*.json.gz
+
+Check whether this version decides differently. Then the exit code is 1:
+  serried replay train.json > /dev/null || echo 'another decision'
+"""
+
+Snapshots = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Files from /debug/snapshot, compressed or not.")
+]
+Group = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMESPACE/NAME",
+        show_default=False,
+        help="The group, as /debug/groups names it. Default: the one in the file.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="All groups that waited.")]
+
+
+def replay(
+    files: Snapshots,
+    group: Group = "",
+    *,
+    every: All = False,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Make the decisions of snapshots again, and compare them with the recorded ones."""
+    found = list(_replay_all(files, group, every=every))
+    write(found, output, lambda: draw_replays(found))
+    if any(each["match"] == "different" for each in found):
+        raise typer.Exit(ExitCode.NO.number)
+
+
+def read(path: Path) -> Capture:
+    """The snapshot in a file; raises CommandError."""
+    try:
+        found = read_snapshot(path.read_bytes())
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
+    if isinstance(found, Malformed):
+        raise CommandError(ExitCode.USAGE, f"{path} cannot be replayed: {found.problem}")
+    return found
+
+
+def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequence[GroupKey]:
+    from extender.simulation.decide import list_waiting  # noqa: PLC0415 - other commands need none of the extender
+
+    if named:
+        namespace, slash, name = named.partition("/")
+        if not (namespace and slash and name):
+            raise CommandError(ExitCode.USAGE, f"--group {named!r}: NAMESPACE/NAME is needed")
+        return [decode_group_key(namespace, name)]
+    waiting = list_waiting(capture)
+    if every:
+        return waiting
+    if capture.group is not None:
+        return [capture.group]
+    if len(waiting) == 1:
+        return waiting
+    names = ", ".join(map(str, waiting[:10])) or "none"
+    said = f"{path} was made for no group: name one with --group, or take --all; those that waited: {names}"
+    raise CommandError(ExitCode.USAGE, said)
+
+
+def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[dict[str, Any]]:
+    """The decisions of all files; a person sees how far it is. Raises CommandError."""
+    console = Console(stderr=True)
+    many = len(files) > 1 or every
+    with Progress(console=console, transient=True, disable=not (many and console.is_terminal)) as progress:
+        task = progress.add_task("Deciding again", total=len(files))
+        for path in files:
+            for place, each in enumerate(_replay(path, named, every=every), 1):
+                progress.update(task, description=f"Deciding again: {path.name}, {place} groups")
+                yield each
+            progress.advance(task)
+
+
+def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
+    """The decisions of one file; raises CommandError."""
+    from extender.simulation.decide import compare, decide, recall  # noqa: PLC0415 - as above
+
+    capture = read(path)
+    for group in _choose(path, capture, named, every=every):
+        recorded = recall(capture, group)
+        try:
+            found = decide(capture, group)
+        except ValueError as error:
+            raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error}") from error
+        yield {
+            "file": str(path),
+            "group": str(group),
+            "match": compare(recorded, found).value,
+            "recorded": None if recorded is None else _describe(recorded),
+            "replayed": _describe(found),
+        }
+
+
+def _describe(decision: "Ruling") -> dict[str, Any]:
+    return {
+        "text": decision.describe(),
+        "domain": decision.domain,
+        "nodes": dict(decision.nodes),
+        "victims": list(decision.victims),
+    }
+
+
+_AGAINST_RECORD = {
+    "equal": "It is the recorded decision.",
+    "other numbers": "The recorded decision had the same reason, with other numbers: room has changed since.",
+    "different": "The recorded decision was another one.",
+    "unrecorded": "No decision was recorded.",
+}
+
+
+def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The decisions for people."""
+    if len(found) != 1:
+        rows = [(each["file"], each["group"], each["match"], each["replayed"]["text"]) for each in found]
+        yield make_table(("FILE", "GROUP", "AGAINST THE RECORD", "DECISION"), rows)
+        return
+    one = found[0]
+    yield f"{one['group']}: {one['replayed']['text']}"
+    if one["replayed"]["nodes"]:
+        yield make_table(("MEMBER", "NODE"), one["replayed"]["nodes"].items())
+    yield _AGAINST_RECORD[one["match"]]
+    if one["match"] in {"different", "other numbers"}:
+        yield f"Recorded: {one['recorded']['text']}"
+
+
+WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:
   serried whatif job.yaml
 
@@ -78,13 +267,13 @@ def ask_whatif(
     add: Added = None,
     remove: Removed = None,
     namespace: Namespace = "default",
-    output: options.Output = OutputFormat.TABLE,
-    server: options.Server = "",
-    kubeconfig: options.Kubeconfig = "",
-    context: options.Context = "",
-    home: options.Home = HOME,
-    token_file: options.TokenFile = "",
-    authority: options.Authority = "",
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
 ) -> None:
     """Show whether gangs would fit, where, and which pods would be evicted. Nothing is created or changed."""
     manifests = [document for path in files or () for document in _read(path)]

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from serried.model.group import PodGroup
-from serried.model.node import Node
-from serried.model.resources import Resources
+from serried.api.group import PodGroup
+from serried.api.node import Node
+from serried.api.resources import Resources
 
 MAX_SCORE = 10
 """MaxExtenderPriority of upstream's k8s.io/kube-scheduler/extender/v1."""

@@ -7,17 +7,15 @@ kept slots: those are kept on, each for the group that its member would belong t
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.resources import count_slots
 from serried.cluster.forest import Forest
 from serried.cluster.members import Members
-from serried.cluster.membership import Membership
-from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.cluster.owners import Owners
-from serried.cluster.provisional import owner_of_provisional
-from serried.cluster.vacancies import Vacancies, Vacancy
-from serried.model.group import GroupKey, PodGroup
-from serried.model.node import Node
-from serried.model.pod import Pod
-from serried.model.resources import count_slots
+from serried.cluster.membership import Membership, Owners, owner_of_provisional
+from serried.cluster.usage import ClaimKind, Occupancy, Vacancies, Vacancy
 
 
 class EarlierSlots:

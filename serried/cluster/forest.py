@@ -8,11 +8,10 @@ key.
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from serried.cluster.indexes import reindex
-from serried.model.composite import Composite
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Policy
-from serried.model.priority import PreemptionPolicy
-from serried.model.tree import Branch, Leaf, Tree
+from serried.api.group import Branch, Composite, Leaf, PodGroup, Policy, Tree
+from serried.api.names import GroupKey, GroupKind, Key
+from serried.api.priority import PreemptionPolicy
+from serried.cluster.index import reindex
 
 _MAX_DEPTH = 8
 """How many CompositePodGroups above each other are followed; the API takes trees of four levels."""

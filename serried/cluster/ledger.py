@@ -6,12 +6,10 @@ restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room i
 
 from collections.abc import Collection, Iterator, Mapping
 
-from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.cluster.yields import Yields
-from serried.model.group import GroupKey
-from serried.model.pod import Pod
-from serried.model.reservation import Reservation, Slot
-from serried.model.transition import IllegalTransition
+from serried.api.names import GroupKey, IllegalTransition
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, Slot
+from serried.cluster.usage import ClaimKind, Occupancy, Yields
 
 
 class Ledger:
@@ -28,7 +26,7 @@ class Ledger:
 
     What a restart finds is reserved in the phase that its record has. ``withdraw`` is for a commit of which no Binding
     was sent. A Committed reservation is unreserved when its Bindings stand, or when another instance drives them on;
-    the caller knows (`extender.scheduling.endings`). One that has victims is Planned, and over-commits its nodes, until
+    the caller knows (`scheduling.scheduling_cycle`). One that has victims is Planned, and over-commits its nodes, until
     ``forget_victims``; it is not committed before. A verb for a reservation that is not held (any more), and one that
     the drawing does not have, raise IllegalTransition.
     """

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from serried.cluster.indexes import discard
+from serried.api.group import Branch, Leaf, PodGroup, list_leaves
+from serried.api.job import Job
+from serried.api.names import GroupKey
+from serried.api.parent import OwnerKey, Parent
+from serried.api.pod import Pod
+from serried.cluster.index import discard
 from serried.cluster.membership import Membership
-from serried.model.group import GroupKey, Job, PodGroup
-from serried.model.parent import OwnerKey, Parent
-from serried.model.pod import Pod
-from serried.model.tree import Branch, Leaf, list_leaves
-from serried.plan.quorum import GroupMembers, Standing, classify, combine, count_done, find_standing
-from serried.plan.rank import order_by_rank
+from serried.plan.quorum import GroupMembers, Standing, classify, combine, count_done, find_standing, order_by_rank
 
 
 class Members:

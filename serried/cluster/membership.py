@@ -4,37 +4,236 @@ The pod's field and label come first, then its owner: a JobSet or a LeaderWorker
 else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a
 Workload, the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its
 Workload, in each of its replicas.
+
+PodGroups that are parts of a Workload (v1alpha1, 1.35): one for each template, and one for each replica key in use.
+
+Every ``podGroupReplicaKey`` is a gang of its own under the template's policy (WorkloadReference in
+k8s.io/api/core/v1/types.go of 1.35).
+
+What keeps us from seeing the objects of gangs.
+
+The keys under which pods wait until their PodGroup exists: they name the owner instead.
+
+The Jobs and parents that are known, the pods of each, and whether one of these has been bound or has finished.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
-from serried.cluster.forest import Forest
-from serried.cluster.indexes import discard, key_of_group, key_of_workload, reindex
-from serried.cluster.inline import is_replica, key_inline
-from serried.cluster.obstacles import Obstacles
-from serried.cluster.owners import Owners
-from serried.cluster.provisional import provisional
-from serried.decode.identity import REPLACES
-from serried.decode.provenance import is_ours
-from serried.model.eligibility import GangJobs, is_gang_job
-from serried.model.group import GroupKey, GroupKind, Job, Key, OwnerRef, PodGroup, Template, Workload
-from serried.model.parent import (
-    JOB,
-    REPLICA,
+from serried.api.group import PodGroup, Template, Workload
+from serried.api.job import GangJobs, Job, is_gang_job
+from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, ParentKind
+from serried.api.parent import (
     WHOLE,
     Owner,
     OwnerKey,
     Parent,
-    ParentKind,
     Place,
     gangs_of,
     is_gang_parent,
+    is_ours,
     kind_of,
     owner_key_of,
 )
-from serried.model.pod import Pod
-from serried.plan.rank import find_rank
+from serried.api.pod import Phase, Pod
+from serried.cluster.forest import Forest
+from serried.cluster.index import discard, key_of_group, key_of_workload, reindex
+from serried.plan.quorum import find_rank
+
+
+def workload_of(group: GroupKey) -> Key | None:
+    """The Workload of which a group would be part, None for the key of a PodGroup object."""
+    return group.object_key if group.kind is GroupKind.WORKLOAD else None
+
+
+def is_replica(group: GroupKey) -> bool:
+    """Whether a replica key made this group: it exists as long as a pod names it."""
+    return group.kind is GroupKind.WORKLOAD and bool(group.replica)
+
+
+def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
+    """The key of the group that a template of an inline Workload is, in one of its replicas if it has some."""
+    return GroupKey(*workload.key, GroupKind.WORKLOAD, template.name, replica)
+
+
+def build_groups(workload: Workload, named: Iterable[GroupKey]) -> dict[GroupKey, PodGroup]:
+    """The groups of an inline Workload: its templates, and those of ``named`` that are replicas of one of them."""
+    groups: dict[GroupKey, PodGroup] = {}
+    for template in workload.templates:
+        key = key_inline(workload, template)
+        groups[key] = _build(workload, template, key)
+        for group in named:
+            if group.replica and group == key_inline(workload, template, group.replica):
+                groups[group] = _build(workload, template, group)
+    return groups
+
+
+def _build(workload: Workload, template: Template, key: GroupKey) -> PodGroup:
+    return PodGroup(
+        key=key,
+        uid=workload.uid,
+        policy=template.policy,
+        topology_key=template.topology_key,
+        workload=workload.key.name,
+        template=template.name,
+        owners=workload.owners,
+        labels=workload.labels,
+        deleting=workload.deleting,
+        version=workload.version,
+        preference=template.preference,
+    )
+
+
+class Obstacles:
+    """Why there may be Workloads and PodGroups that are not here: phrases, "" for no reason."""
+
+    def __init__(self, unread: str = "") -> None:
+        self.native = ""
+        """Of Workloads and PodGroups at the API level in use."""
+
+        self.unread = unread
+        """Of the PodGroups of the cluster's own API, where it is not the level in use although it is served."""
+
+        self.compatible = ""
+        """Of the PodGroups of scheduler-plugins."""
+
+        self.needed = ""
+        """Of a kind without which nothing is planned, such as Jobs: what it has shown before has left the Store."""
+
+    def to(self, group: GroupKey) -> str:
+        """What keeps us from seeing the object of a group."""
+        return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread
+
+
+_OWNER_KINDS = frozenset(GroupKind(kind) for kind in (JOB, *ParentKind))
+
+
+def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> GroupKey:
+    """The key for a gang of this owner: the only one of a Job, that of a stage in a replica of a parent."""
+    key = GroupKey(*owner_key.key, GroupKind(owner_key.kind))
+    return key if owner_key.kind == JOB else key._replace(part=stage, replica=replica)
+
+
+def owner_of_provisional(group: GroupKey) -> OwnerKey | None:
+    """The owner that a provisional key stands for, None for any other key."""
+    return OwnerKey(group.kind.value, group.object_key) if group.kind in _OWNER_KINDS else None
+
+
+class Owners:
+    """Owners by key, and their pods. A pod may have two owners: its Job, and the parent of that.
+
+    The maps are the Store's own and live.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod], jobs: Mapping[Key, Job], parents: Mapping[OwnerKey, Parent]) -> None:
+        self._pods = pods
+        self._jobs = jobs
+        self._parents = parents
+
+        self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
+        """UIDs in the order of arrival."""
+
+        self._pods_by_replica: dict[tuple[OwnerKey, str], dict[str, None]] = {}
+        """The same by owner and replica, of the pods that are in one: an owner may have thousands of replicas."""
+
+        self._started: dict[tuple[OwnerKey, str], dict[str, None]] = {}
+        """UIDs of the pods that are bound or finished, by owner and by the owner's UID as the pods give it."""
+
+    def find(self, owner_key: OwnerKey) -> Owner | None:
+        """The Job or parent of this name."""
+        return self._jobs.get(owner_key.key) if owner_key.kind == JOB else self._parents.get(owner_key)
+
+    def is_awaited(self, group: GroupKey) -> bool:
+        """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
+        owner_key = owner_of_provisional(group)
+        return owner_key is not None and self.find(owner_key) is None
+
+    def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
+        """The known pods of an owner of this name, whatever its own UID, in the order of arrival."""
+        return [self._pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
+
+    def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
+        """Those of them that are in one replica; "" for all."""
+        if not replica:
+            return self.pods_of(owner_key)
+        return [self._pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
+
+    def with_pods(self) -> list[OwnerKey]:
+        """Every owner that has a known pod."""
+        return list(self._pods_by_owner)
+
+    def has_started(self, owner_key: OwnerKey, uid: str) -> bool:
+        """Whether a pod is bound or finished whose owner has this UID.
+
+        The labels of some parents' pods do not give it: those count for any UID (`counts_as_started`).
+        """
+        return (owner_key, uid) in self._started or (owner_key, "") in self._started
+
+    def follow(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
+        """Follow one pod; returns the owners whose eligibility turned, by their first started pod or their last."""
+        before = dict(_owners_of(old))
+        after = dict(_owners_of(new))
+        for owner_key in before.keys() - after.keys():
+            discard(self._pods_by_owner, owner_key, _uid(old))
+        for owner_key in after:
+            self._pods_by_owner.setdefault(owner_key, {})[_uid(new)] = None
+        self._follow_replica(_replica_of(old), _replica_of(new), _uid(old or new))
+        return self._follow_starts(_started(old, before), _started(new, after), _uid(old or new))
+
+    def _follow_replica(self, old: tuple[OwnerKey, str] | None, new: tuple[OwnerKey, str] | None, uid: str) -> None:
+        if old is not None and old != new:
+            discard(self._pods_by_replica, old, uid)
+        if new is not None:
+            self._pods_by_replica.setdefault(new, {})[uid] = None
+
+    def _follow_starts(self, old: set[tuple[OwnerKey, str]], new: set[tuple[OwnerKey, str]], uid: str) -> set[OwnerKey]:
+        turned: set[OwnerKey] = set()
+        for start in old - new:
+            discard(self._started, start, uid)
+            if start not in self._started:
+                turned.add(start[0])
+        for start in new - old:
+            if start not in self._started:
+                turned.add(start[0])
+            self._started.setdefault(start, {})[uid] = None
+        return turned
+
+
+def counts_as_started(pod: Pod, owner_uid: str) -> bool:
+    """Whether a pod is bound or finished, so that its owner of this UID gets no gang any more.
+
+    Where the UID is not known, "", a pod that is being deleted may be left of an earlier owner of the name. One that
+    was bound as a member of a gang does not count while that gang's objects cannot be read: its owner has a gang, and
+    gets new objects for it.
+    """
+    begun = bool(pod.node) or pod.phase is not Phase.ACTIVE
+    return begun and not pod.stranded and (bool(owner_uid) or not pod.deleting)
+
+
+def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:
+    """The owners of a pod, with their UIDs as the pod gives them."""
+    if pod is None:
+        return
+    if pod.owner is not None and pod.owner.kind == JOB:
+        yield OwnerKey(JOB, Key(pod.namespace, pod.owner.name)), pod.owner.uid
+    if pod.place is not None:
+        yield OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)), pod.place.uid
+
+
+def _replica_of(pod: Pod | None) -> tuple[OwnerKey, str] | None:
+    if pod is None or pod.place is None or not pod.place.replica:
+        return None
+    return OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)), pod.place.replica
+
+
+def _started(pod: Pod | None, owners: dict[OwnerKey, str]) -> set[tuple[OwnerKey, str]]:
+    """The owners, with their UIDs, whose eligibility this pod ends by being bound or finished."""
+    return {(owner_key, uid) for owner_key, uid in owners.items() if pod is not None and counts_as_started(pod, uid)}
+
+
+def _uid(pod: Pod | None) -> str:
+    return pod.uid if pod is not None else ""
+
 
 _STAYS, _GOES = False, True
 """Whether a PodGroup is being deleted, as a part of its place in an index."""

@@ -1,19 +1,120 @@
-"""Which priority a group has, whatever its pods say, and whether others may be evicted for it."""
+"""Which priority a group has, whatever its pods say, and whether others may be evicted for it.
+
+Which members go together, as their disruption mode is ``all``.
+
+The exclusive gangs that run, by the topology key of which each has a domain for itself.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from serried.api.group import PodGroup
+from serried.api.level import FALLBACK, ApiLevel
+from serried.api.names import BARE_KINDS, GroupKey
+from serried.api.pod import Pod
+from serried.api.priority import PreemptionPolicy, PriorityClass, PriorityMismatch, find_class, resolve_priority
+from serried.cluster.index import discard
 from serried.cluster.members import Members
-from serried.model.group import BARE_KINDS, GroupKey, PodGroup
-from serried.model.level import FALLBACK, ApiLevel
-from serried.model.pod import Pod
-from serried.model.priority import (
-    PreemptionPolicy,
-    PriorityClass,
-    PriorityMismatch,
-    find_class,
-    resolve_priority,
-)
+
+
+class Company(NamedTuple):
+    """The group of members that go together; of a tree, the PodGroups in it."""
+
+    group: GroupKey
+    parts: frozenset[str]
+
+
+class Companies:
+    """Looks companies up. The maps are the Store's and live."""
+
+    def __init__(self, pods: Mapping[str, Pod], groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
+        self._pods = pods
+        self._groups = groups
+        self._members = members
+
+    def of_pod(self, uid: str) -> Company | None:
+        """That of a bound member; None for one that goes by itself, and for any other pod."""
+        key, pod = self._members.group_of(uid), self._pods.get(uid)
+        group = self._groups.get(key) if key is not None else None
+        if group is None or pod is None or not pod.bound:
+            return None
+        parts = group.find_disrupted(self._members.leaf_of(uid))
+        return Company(group.key, parts) if parts else None
+
+    def list_running(self, company: Company) -> list[Pod]:
+        """The members that are bound, and that nobody has begun to delete."""
+        running = [pod for pod in self._members.iterate(company.group) if pod.bound and not pod.deleting]
+        return [pod for pod in running if self._members.leaf_of(pod.uid) in company.parts]
+
+    def list_whole(self, uids: Collection[str]) -> list[GroupKey]:
+        """The groups of which no member would run any more without these pods; of a tree, all such groups in it."""
+        whole: list[GroupKey] = []
+        for key in sorted({key for uid in uids if (key := self._members.group_of(uid)) is not None}):
+            group = self._groups.get(key)
+            if group is not None:
+                running = [pod.uid for pod in self._members.iterate(key) if pod.bound and not pod.deleting]
+                staying = self._list_groups(group, (uid for uid in running if uid not in uids))
+                going = self._list_groups(group, (uid for uid in running if uid in uids))
+                whole += [each for each in going if each not in staying]
+        return whole
+
+    def _list_groups(self, group: PodGroup, uids: Iterable[str]) -> dict[GroupKey, None]:
+        """The groups of a tree that have these members below them."""
+        parts = {self._members.leaf_of(uid): None for uid in uids}
+        return {key: None for part in sorted(parts) for key in group.list_path(part)}
+
+
+class Exclusives:
+    """An index beside the Store's maps: anybody may write ten thousand exclusive PodGroups of which nobody runs.
+
+    A gang is found here from its first bound member on. One whose members have all ended since is left out when
+    somebody looks, so that no end of a pod has to look for the others. ``note_room`` is called when others may go to a
+    domain that was a gang's own.
+    """
+
+    def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members, note_room: Callable[[], None]) -> None:
+        self._groups = groups
+        self._members = members
+        self._note_room = note_room
+        self._by_key: dict[str, dict[GroupKey, None]] = {}
+
+    def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
+        """The exclusive gangs of a topology key with their bound members, of which each has at least one."""
+        for group in list(self._by_key.get(key, ())):
+            bound = [pod for pod in self._members.iterate(group) if pod.bound]
+            if bound:
+                yield self._groups[group], bound
+            else:
+                self._leave(key, group)
+
+    def note_pod(self, pod: Pod, group: GroupKey) -> None:
+        """A member came or changed."""
+        key = find_exclusive_key(self._groups.get(group))
+        if key is not None and pod.bound:
+            self._by_key.setdefault(key, {})[group] = None
+
+    def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """A PodGroup has changed from ``old`` to ``new``."""
+        before = find_exclusive_key(old)
+        after = find_exclusive_key(new)
+        if before == after:
+            return
+        if before is not None and old is not None:
+            self._leave(before, old.key)
+            if old.key in self._members:
+                self._note_room()
+        if after is not None and new is not None and any(pod.bound for pod in self._members.iterate(new.key)):
+            self._by_key.setdefault(after, {})[new.key] = None
+
+    def _leave(self, key: str, group: GroupKey) -> None:
+        discard(self._by_key, key, group)
+
+
+def find_exclusive_key(group: PodGroup | None) -> str | None:
+    """The key of which a group has a domain for itself, against others that say the same; None for any other group."""
+    return group.topology_key if group is not None and group.preference.exclusive else None
+
 
 _MAX_CHANGED = 1000
 """How many changed groups are remembered before they are looked at, whether or not somebody asks."""

@@ -14,13 +14,12 @@ from typing import Any, Self
 import orjson
 
 from serried import __version__
-from serried.kube.attempts import Attempts, full_jitter
 from serried.kube.auth import Credentials
 from serried.kube.errors import ApiError, Conflict, Fenced, TooMany, Unavailable, misread
+from serried.kube.retry import Attempts, Backoff, full_jitter
 from serried.kube.transport import JSON_TYPE, Call, Response, Transport
 from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Page, Resource, Selection, list_params, read_page
-from serried.metrics import UNCOUNTED, Metrics
-from serried.model.backoff import Backoff
+from serried.ops.metrics import UNCOUNTED, Metrics
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -3,6 +3,10 @@
 What if we die here: the Lease names us until it has run out, and nobody works; then another one takes it. Who ends in
 order gives it up at once. A process that stands still, or does not reach the API server, stops to lead by its own
 clock, seconds before anybody else may begin.
+
+A Lease, as far as following a leader needs it.
+
+Leases of ``coordination.k8s.io/v1``.
 """
 
 import asyncio
@@ -17,13 +21,37 @@ from typing import Any, NoReturn
 
 import orjson
 
-from serried.decode.lease import decode_lease
-from serried.decode.malformed import Malformed
+from serried.api.names import Key, Malformed, Raw, attempt, read_int, read_map, read_text, read_time
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, misread
 from serried.kube.wire import JSON, LEASES
-from serried.model.group import Key
-from serried.model.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A coordination.k8s.io/v1 Lease."""
+
+    holder: str
+    """Empty when no process holds it."""
+
+    renewed: int | None = None
+    """The renewTime in seconds since 1970, by the holder's clock; None without one."""
+
+    duration: int = 0
+    """How many seconds after ``renewed`` others may take the Lease."""
+
+
+def decode_lease(obj: object) -> Lease | Malformed:
+    """A Lease; every field may be absent."""
+    return attempt("Lease", _read_lease, obj)
+
+
+def _read_lease(obj: Raw) -> Lease:
+    spec = read_map(obj, "spec")
+    renewed = read_time(spec, "renewTime")
+    duration = read_int(spec, "leaseDurationSeconds")
+    return Lease(read_text(spec, "holderIdentity"), renewed, duration)
+
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +156,7 @@ class Election:
 
     async def _clear(self) -> None:
         found = await self._read()
-        if found is not None and _decode(found).holder == self.identity:
+        if found is not None and _decode_found(found).holder == self.identity:
             await self._write(found, "", seconds=1)
 
     async def _try(self) -> bool:
@@ -164,7 +192,7 @@ class Election:
         return True
 
     def _may_take(self, found: JSON) -> bool:
-        lease, version = _decode(found), str(found["metadata"].get("resourceVersion"))
+        lease, version = _decode_found(found), str(found["metadata"].get("resourceVersion"))
         if lease.holder in {"", self.identity}:
             return True
         if self._renewed is not None:
@@ -232,6 +260,6 @@ class Unopposed:
         """Nobody waits."""
 
 
-def _decode(found: JSON) -> Lease:
+def _decode_found(found: JSON) -> Lease:
     lease = decode_lease(found)
     return Lease("") if isinstance(lease, Malformed) else lease

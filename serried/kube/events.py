@@ -13,13 +13,13 @@ from typing import NoReturn
 import orjson
 from cachetools import FIFOCache
 
-from serried.decode.times import write_time
+from serried.api.names import write_time
 from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
+from serried.kube.retry import Ration
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
-from serried.model.ration import Ration
-from serried.model.turns import Turns
+from serried.ops.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import orjson
 
-from serried.model.level import ApiLevel
-from serried.model.parent import PARENT_APIS, ParentKind
+from serried.api.level import ApiLevel
+from serried.api.names import PARENT_APIS, ParentKind
 
 JSON = dict[str, Any]
 

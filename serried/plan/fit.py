@@ -3,16 +3,51 @@
 NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
 (component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The comparison operators Lt and Gt of
 tolerations are alpha and off upstream; such a toleration tolerates nothing here.
+
+Whether a plan that took some time still holds.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
-from serried.model.diagnosis import Hurdle, HurdleKind
-from serried.model.node import Node
-from serried.model.pod import Shape
-from serried.model.resources import Resources, count_slots
-from serried.model.selectors import Labels, NodeSelectorTerm, Requirement, Taint, Toleration
+from serried.api.node import Node
+from serried.api.pod import Shape
+from serried.api.resources import Resources, add, count_slots
+from serried.api.selectors import Labels, NodeSelectorTerm, Requirement, Taint, Toleration
+from serried.plan.request import Plan, PlanRequest, Snapshot
+
+
+class HurdleKind(StrEnum):
+    """What can keep a member off a node."""
+
+    RESOURCE = "resource"
+    """Too little of a resource is free."""
+
+    TAINT = "taint"
+    CORDON = "cordon"
+    SELECTOR = "selector"
+    """The node selector, or the required node affinity."""
+
+    KEPT = "kept"
+    """The node is kept for the head of the queue, or kube-scheduler does not offer it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Hurdle:
+    """What keeps a member off a node."""
+
+    kind: HurdleKind
+
+    name: str = ""
+    """The resource, the taint's key, or the label key; "" where the kind says it all."""
+
+    def __str__(self) -> str:
+        if self.kind is HurdleKind.RESOURCE:
+            return self.name
+        return f"{self.kind} {self.name}" if self.name else self.kind.value
+
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node counts as tainted with, whether or not the taint is there already."""
@@ -175,3 +210,24 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Gt": lambda value, values: _compare(value, values) == 1,
     "Lt": lambda value, values: _compare(value, values) == -1,
 }
+
+
+def still_holds(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> bool:
+    """Whether each member of a plan finds its node as it was ``then``, and room there ``now``, all together.
+
+    A node may have got more or less to give. One with other labels may be in another domain, so it will not do.
+    """
+    used: dict[str, Resources] = {}
+    for member in ask.members:
+        name = plan.nodes.get(member.uid)
+        if name is None:
+            continue
+        node = now.nodes.get(name)
+        if node is None or node.labels != then[name].labels or not admits(member.shape, node):
+            return False
+        taken = used.get(name) or now.used.get(name, {})
+        request = dict(member.shape.requests)
+        if not count_slots(node.allocatable, taken, request):
+            return False
+        used[name] = add(taken, request)
+    return True

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
-from serried.model.resources import Resources
-from serried.plan.capacity import Capacity, Domain, Fork, Table
-from serried.plan.classes import MemberClass, find_least, group_classes
-from serried.plan.offers import reopen_full
+from serried.api.resources import Resources
+from serried.plan.capacity import Capacity, Domain, Fork, MemberClass, Table, find_least, group_classes
+from serried.plan.preemption import reopen_full
+from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Work, finish, sort_in_steps
 from serried.plan.tree import solve_group
 

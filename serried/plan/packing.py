@@ -3,24 +3,409 @@
 Packed: as few domains of each narrower level as possible, then as few nodes, and the last of them the one with the
 least room that still holds the rest. Members go onto the chosen nodes in the order of domain and name, so neighbours in
 rank are neighbours on the topology.
+
+How many members of each class every node gets, where packing one class after another does not do.
+
+Node by node, all ways to fill it are tried (only those to which no member can be added), and of the numbers of members
+that are still left only those are kept that are not worse than others in every class. That is exact, and fast for a few
+classes of a few dozen members; a budget of steps ends it where it is not.
+
+How members of one shape are shared out among domains of a level when one of them is too small.
+
+Over as few as possible, then over as few of the next narrower level, and so on; of the ways that are equal in that, the
+one that leaves the largest domains whole, so that the largest gang still fits one. One level is exact in one pass. Over
+several levels a dynamic program counts in domains, not in members, so it does not grow with the gang. Beyond a budget
+of steps the largest domains are taken, and the largest ones inside all of them: still the fewest of the widest level,
+and seldom more than the fewest of the narrower ones (docs/decisions/0014-placement-measured.md).
+
+Members of several shapes on fewer sub-domains.
+
+Classes that are packed one after another each take few sub-domains, but not always the same ones. So sets of fewer are
+tried, those with most room first: in each the room of every class alone must do, and then a packing must succeed. As
+many are tried as the trial's spare budget goes, which is not far in a large cluster.
+
+Which members get which nodes of a placement: what is tried, and what is taken of it.
 """
 
 import heapq
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate, combinations
 from operator import itemgetter
+from typing import NamedTuple
 
-from serried.model.pod import Pod
-from serried.model.preference import Style
-from serried.model.resources import add, count_slots
-from serried.plan.classes import Census, MemberClass, NodeSlots
-from serried.plan.steps import Work
-from serried.plan.subdomains import Path, share_out
-from serried.plan.topology import Placement
+from serried.api.pod import Pod
+from serried.api.preference import Style
+from serried.api.resources import Resources, add, count_slots
+from serried.plan.capacity import Census, MemberClass, NodeSlots
+from serried.plan.placement import Budget, Pair, Placement, Step, Trial
+from serried.plan.steps import Work, finish
 
-Pair = tuple[str, str]
-"""Member uid and the name of a node that it must not get."""
+Counts = tuple[int, ...]
+"""A number for each class, in their order."""
+
+MAX_CLASSES = 4
+"""With how many classes of members a mix is tried."""
+
+_COMPARISONS_PER_STEP = 8
+"""How many comparisons of two states cost as much as the making of one."""
+
+
+class Bin(NamedTuple):
+    """A node as it is."""
+
+    name: str
+    allocatable: Resources
+    used: Resources
+
+    slots: Counts
+    """How many members of each class it takes at most, each class as if it were alone."""
+
+
+def mix(
+    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
+) -> dict[str, Counts] | None:
+    """How many members of each class each node gets, ``need`` in all.
+
+    None if there is no such way, or if the budget is used up before one is found.
+    """
+    return finish(mix_in_steps(wanted, need, requests, bins, budget))
+
+
+def mix_in_steps(
+    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
+) -> Work[dict[str, Counts] | None]:
+    """As `mix`."""
+    if len(wanted) > MAX_CLASSES:
+        return None
+    enough = sum(wanted) - need
+    # What is still to be placed, and how it came to that: a chain of (state before, counts on this node).
+    frontier: dict[Counts, tuple[Counts, ...]] = {wanted: ()}
+    for place, each in enumerate(bins):
+        most = tuple(map(min, wanted, each.slots))
+        ways: list[Counts] = []
+        for way in _fill(most, requests, each.allocatable, each.used):
+            if way is not None:
+                ways.append(way)
+            if len(frontier) * len(ways) > budget.left:
+                break  # what is left would be taken all the same
+            yield
+        reached = len(frontier) * len(ways)
+        if not budget.take(reached):
+            return None
+        frontier = yield from _step(frontier, ways)
+        if not budget.take(reached * len(frontier) // _COMPARISONS_PER_STEP):
+            return None
+        done = min(frontier, key=sum)
+        if sum(done) <= enough:
+            return {filled.name: given for filled, given in zip(bins[: place + 1], frontier[done], strict=True)}
+    return None
+
+
+def _step(
+    frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts]
+) -> Work[dict[Counts, tuple[Counts, ...]]]:
+    reached: dict[Counts, tuple[Counts, ...]] = {}
+    for left, chain in frontier.items():
+        for way in ways:
+            given = tuple(map(min, left, way))
+            rest = tuple(before - now for before, now in zip(left, given, strict=True))
+            if rest not in reached:
+                reached[rest] = (*chain, given)
+        yield
+    best: dict[Counts, tuple[Counts, ...]] = {}
+    for rest in sorted(reached, key=lambda counts: (sum(counts), counts)):
+        if not any(all(map(int.__le__, other, rest)) for other in best):
+            best[rest] = reached[rest]
+        yield
+    return best
+
+
+def _fill(
+    most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources
+) -> Iterator[Counts | None]:
+    """All the ways to fill a node up, none of which leaves room for one more wanted member; None for a step."""
+    slots = min(most[0], count_slots(allocatable, used, requests[0]))
+    if len(most) == 1:
+        yield (slots,)
+        return
+    found: set[Counts] = set()
+    for count in range(slots, -1, -1):
+        taken = add(used, {name: amount * count for name, amount in requests[0].items()})
+        for rest in _fill(most[1:], requests[1:], allocatable, taken):
+            if rest is not None and not any(all(map(int.__ge__, other, rest)) for other in found):
+                found.add(rest)
+                yield (count, *rest)
+            else:
+                yield None
+
+
+Cost = tuple[int, ...]
+"""How many domains of each level are touched, the widest level first."""
+
+Path = tuple[str, ...]
+"""The names of a domain and of those it is in, from a level on, the widest first."""
+
+Share = tuple[int, str]
+"""How many members a domain gets, and its name."""
+
+Front = Sequence[tuple[Cost, int]]
+"""The most members that a domain holds at each cost in the levels inside it, cheapest first."""
+
+MAX_STEPS = 5_000
+"""How many steps one search may take: some ten milliseconds."""
+
+
+class _Domain(NamedTuple):
+    name: str
+    room: int
+    front: Front
+
+
+def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
+    """How many of ``count`` members each domain of the widest level gets.
+
+    ``rooms`` are the slots of the narrowest domains. Fewer than ``count`` in all if there is less room. Over several
+    levels ``steps`` bound the search.
+    """
+    widest = _sum_by(rooms, 1)
+    simple = [(share, path[0]) for share, path in leave_largest(count, widest.items())]
+    depth = len(next(iter(rooms), ()))
+    if depth <= 1 or not simple or sum(widest.values()) < count:
+        return simple
+    dense = _take_largest(count, len(simple), rooms, widest)
+    budget = Budget(steps)
+    domains = _weigh(count, rooms, budget)
+    if budget.left < 0:
+        return dense
+    fronts = {domain.name: domain.front for domain in domains}
+    least = tuple(_count_fewest(count, _sum_by(rooms, level).values()) for level in range(2, depth + 1))
+    plain = _price(simple, fronts)
+    cost = _price(dense, fronts)
+    if plain == least:
+        return simple
+    found = simple if plain <= cost else dense
+    return _search(count, domains, len(simple), min(plain, cost), budget) or found
+
+
+def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Mapping[Path, int]) -> list[Share]:
+    """The largest domains, this many, and of all that is inside them as few of the next level as will do."""
+    chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
+    inside = {path: room for path, room in _sum_by(rooms, 2).items() if path[:1] in chosen}
+    shares = _sum_by({path: share for share, path in leave_largest(count, inside.items())}, 1)
+    return [(share, path[0]) for path, share in shares.items()]
+
+
+def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[int, Path]]:
+    """The fewest domains that hold ``count``, and of all such choices the one that leaves the largest ones whole.
+
+    From the largest on, each is left out if as many of those after it would do. So no choice of as few leaves room for
+    a larger gang in one domain: each other one takes all domains that are larger than the largest that is left here.
+    Fewer than ``count`` if there is less room.
+    """
+    # Of equals the last ones are left out, so the first name comes last.
+    ordered = sorted(rooms, key=lambda room: (room[1], room[0]), reverse=True)
+    sums = list(accumulate((free for _, free in ordered), initial=0))
+    fewest = next((place for place, held in enumerate(sums) if held >= count), len(ordered))
+    chosen: list[tuple[int, Path]] = []
+    for place, (path, free) in enumerate(ordered):
+        left = fewest - len(chosen)
+        if not left:
+            break
+        if place + left < len(ordered) and sums[place + 1 + left] - sums[place + 1] >= count:
+            continue
+        chosen.append((min(free, count), path))
+        count -= min(free, count)
+    return [share for share in chosen if share[0]]
+
+
+def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: Budget) -> list[Share]:
+    """The cheapest way over ``fewest`` domains, which costs no more than ``cost`` inside them; [] if it takes too long.
+
+    Table by table one more domain may be used, the larger ones last: so it is known of each, the largest first, whether
+    those after it would do.
+    """
+    ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
+    # What the largest hold together, by how many they are.
+    most = list(accumulate((domain.room for domain in reversed(ordered[-fewest:])), initial=0))
+    zero = (0,) * (1 + len(cost))
+    tables: list[dict[Cost, int]] = [{zero: 0}]
+    for domain in ordered:
+        before = tables[-1]
+        # A choice that takes fewer members than this leaves too many for all others.
+        ways = [(more, gain) for more, gain in domain.front if gain + most[fewest - 1] >= count]
+        if not budget.take(len(before) * (1 + len(ways))):
+            return []
+        table = dict(before)
+        for spent, held in before.items():
+            if spent[0] == fewest:
+                continue
+            for more, gain in ways:
+                key = (spent[0] + 1, *_add(spent[1:], more))
+                total = min(count, held + gain)
+                if key[1] <= cost[0] and total + most[fewest - key[0]] >= count and total > table.get(key, -1):
+                    table[key] = total
+        tables.append(table)
+    return _trace(count, ordered, tables)
+
+
+def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[Share]:
+    """The cheapest way through the tables that leaves the largest domains out."""
+    cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
+    # Several ways at once, by what they may spend yet: how many members are left to be placed, and who has been.
+    ways: dict[Cost, tuple[int, tuple[Share, ...]]] = {cheapest: (count, ())}
+    for domain, table in zip(reversed(ordered), reversed(tables[:-1]), strict=True):
+        skipping = {left: way for left, way in ways.items() if table.get(left, -1) >= way[0]}
+        ways = skipping or _use(domain, table, ways)
+    return list(next(iter(ways.values()))[1])
+
+
+def _use(
+    domain: _Domain, table: Mapping[Cost, int], ways: Mapping[Cost, tuple[int, tuple[Share, ...]]]
+) -> dict[Cost, tuple[int, tuple[Share, ...]]]:
+    used: dict[Cost, tuple[int, tuple[Share, ...]]] = {}
+    for left, (count, shares) in ways.items():
+        for more, gain in domain.front:
+            rest = _subtract(left, (1, *more))
+            share = min(gain, count)
+            if rest in table and table[rest] >= count - share and count - share < used.get(rest, (count,))[0]:
+                used[rest] = count - share, (*shares, (share, domain.name))
+    return used
+
+
+def _weigh(count: int, rooms: Mapping[Path, int], budget: Budget) -> list[_Domain]:
+    """The domains of the widest level; without meaning once the budget is used up."""
+    inside: dict[str, dict[Path, int]] = {}
+    for path, room in rooms.items():
+        inside.setdefault(path[0], {})[path[1:]] = room
+    # By name: a budget that ends must end at the same place whatever the order of the nodes.
+    return [
+        _Domain(name, sum(each.values()), _find_front(count, each, budget)) for name, each in sorted(inside.items())
+    ]
+
+
+def _find_front(count: int, rooms: Mapping[Path, int], budget: Budget) -> Front:
+    depth = len(next(iter(rooms)))
+    if depth == 0:
+        return [((), sum(rooms.values()))]
+    domains = _weigh(count, rooms, budget)
+    if depth == 1:
+        sums = list(accumulate(sorted((domain.room for domain in domains), reverse=True)))
+        return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _place(count, sums) + 1])]
+    table: dict[Cost, int] = {(0,) * depth: 0}
+    for domain in domains:
+        if not budget.take(len(table) * (1 + len(domain.front))):
+            return []
+        for spent, held in list(table.items()):
+            for more, gain in domain.front if held < count else ():
+                key = (spent[0] + 1, *_add(spent[1:], more))
+                table[key] = max(table.get(key, 0), min(count, held + gain))
+    return _drop_worse(table)
+
+
+def _drop_worse(table: Mapping[Cost, int]) -> Front:
+    """Only what holds more than everything that costs no more at any level."""
+    kept: list[tuple[Cost, int]] = []
+    for cost, held in sorted(table.items()):
+        if held and not any(other >= held and all(map(int.__le__, less, cost)) for less, other in kept):
+            kept.append((cost, held))
+    return kept
+
+
+def _price(shares: Iterable[Share], fronts: Mapping[str, Front]) -> Cost:
+    return _add(*(next(cost for cost, held in fronts[name] if held >= share) for share, name in shares))
+
+
+def _sum_by(rooms: Mapping[Path, int], depth: int) -> dict[Path, int]:
+    sums: dict[Path, int] = {}
+    for path, room in rooms.items():
+        sums[path[:depth]] = sums.get(path[:depth], 0) + room
+    return sums
+
+
+def _count_fewest(count: int, rooms: Iterable[int]) -> int:
+    return _place(count, list(accumulate(sorted(rooms, reverse=True)))) + 1
+
+
+def _place(count: int, sums: Sequence[int]) -> int:
+    """Which of ascending sums is the first that reaches ``count``, the last one if none does."""
+    return min(bisect_left(sums, count), len(sums) - 1)
+
+
+def _add(*costs: Cost) -> Cost:
+    return tuple(map(sum, zip(*costs, strict=True)))
+
+
+def _subtract(cost: Cost, less: Cost) -> Cost:
+    return tuple(map(int.__sub__, cost, less))
+
+
+Nodes = Mapping[str, str]
+"""Member uid to node name."""
+
+Attempt = Callable[[Sequence[str]], Work[dict[str, str]]]
+"""A packing of the same members that uses only these nodes."""
+
+
+def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Work[Nodes]:
+    """As many members on as few domains of the levels ``below`` as are found, the widest level first."""
+    if len(trial.classes) > trial.spare_budget.left:
+        return nodes
+    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
+    if not trial.spare_budget.take(sum(map(len, free))):
+        return nodes
+    names = sorted({name for each in free for name in each})
+    for depth in range(1, len(below) + 1):
+        paths = {name: tuple([trial.census.label(level, name) for level in below[:depth]]) for name in names}
+        inside: dict[Path, list[str]] = {}
+        for name in names:
+            inside.setdefault(paths[name], []).append(name)
+        rooms = {path: _count(free, each) for path, each in inside.items()}
+        used = {paths[name] for name in nodes.values()}
+        for chosen in _list_sets(_count_members(trial, nodes), len(used), rooms, trial.spare_budget):
+            among = [name for path in chosen for name in inside[path]]
+            if not trial.spare_budget.take(2 * len(among) * len(free)):
+                break
+            found = yield from attempt(among)
+            if len(found) >= len(nodes):
+                nodes = found
+                used = set(chosen)
+                break
+        names = [name for name in names if paths[name] in used]
+    return nodes
+
+
+def _count_members(trial: Trial, nodes: Nodes) -> Counts:
+    return tuple(sum(member.uid in nodes for member in kind.members) for kind in trial.classes)
+
+
+def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
+    return tuple(sum(each.get(name, 0) for name in names) for each in free)
+
+
+def _list_sets(wanted: Counts, used: int, rooms: Mapping[Path, Counts], budget: Budget) -> Iterator[tuple[Path, ...]]:
+    """Sets of fewer domains than ``used`` in which there is room for each class alone, the smallest sets first."""
+
+    def share(path: Path) -> float:
+        return sum(min(1.0, room / count) for room, count in zip(rooms[path], wanted, strict=True) if count)
+
+    ordered = sorted(rooms, key=lambda path: (-share(path), path))
+    for size in range(1, used):
+        if not _would_do(wanted, [sorted(column)[-size:] for column in zip(*rooms.values(), strict=True)]):
+            continue
+        for chosen in combinations(ordered, size):
+            if not budget.take(size):
+                return
+            if _would_do(wanted, zip(*(rooms[path] for path in chosen), strict=True)):
+                yield chosen
+
+
+def _would_do(wanted: Counts, columns: Iterable[Iterable[int]]) -> bool:
+    return all(sum(column) >= count for column, count in zip(columns, wanted, strict=True))
+
 
 Shut = frozenset[str]
 """Names of nodes that a member must not get."""
@@ -232,3 +617,93 @@ class Packing:
     def _take(self, kind: MemberClass, hosts: Iterable[str]) -> None:
         for name in hosts:
             self._taken[name] = add(self._taken.get(name, {}), kind.request)
+
+
+def pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+    """Member uid to node name, for as many members as are placed; of one placement always the same."""
+    tried = step, placement.domain
+    found = trial.packings.get(tried)
+    if found is None:
+        found = trial.packings[tried] = yield from _pack(trial, step, placement)
+    return found
+
+
+def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+    nodes = yield from _attempt(trial, step.below, placement, trial.budget)
+    mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.barred(placement)
+    if not (mixed and nodes and step.below):
+        return nodes
+
+    def attempt(names: Sequence[str]) -> Work[dict[str, str]]:
+        return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
+
+    return (yield from narrow(trial, step.below, placement, nodes, attempt))
+
+
+def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> Work[dict[str, str]]:
+    """The attempt that places most members, the earliest of equals.
+
+    Classes go in one after another and are never taken out again. That is exact for one class. Where several cannot be
+    placed like that, a mix is looked for as far as the plan's budget goes: a refusal can be wrong, a plan cannot.
+    """
+    best: dict[str, str] = {}
+    barred = trial.barred(placement)
+    for batches in _orders(trial, trial.totals(placement)):
+        packing = Packing(trial.census, placement, below, trial.ask.style, barred)
+        for batch in batches:
+            yield from packing.put(batch)
+        if len(packing.nodes) > len(best):
+            best = packing.nodes
+        if len(best) == len(trial.ask.members):
+            return best
+    if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
+        return best
+    if len(trial.classes) > MAX_CLASSES or not (yield from trial.may_hold(placement)):
+        return best
+    return (yield from _mix(trial, placement, budget)) or best
+
+
+def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, str]]:
+    """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
+    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
+    names = sorted(
+        {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
+    )
+    bins = [
+        Bin(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
+        for name in names
+    ]
+    yield
+    wanted = tuple(len(kind.members) for kind in trial.classes)
+    requests = [kind.request for kind in trial.classes]
+    found = (yield from mix_in_steps(wanted, max(trial.ask.need, 1), requests, bins, budget)) or {}
+    nodes: dict[str, str] = {}
+    for place, kind in enumerate(trial.classes):
+        order = (name for name in sorted(found) for _ in range(found[name][place]))
+        nodes.update({member.uid: name for member, name in zip(kind.members, order, strict=False)})
+    return nodes
+
+
+def _orders(trial: Trial, totals: Sequence[int]) -> list[list[Batch]]:
+    """Orders worth an attempt: scarcest class first, that for the quorum and then the rest, easiest class first."""
+    whole = _by_scarcity(trial.classes, totals)
+    if len(whole) == 1:
+        return [whole]
+    need = trial.ask.need
+    easiest = whole[::-1]
+    if sum(min(total, len(kind.members)) for kind, total in zip(trial.classes, totals, strict=True)) < need:
+        return [easiest]
+    if not 0 < need < len(trial.ask.members):
+        return [whole, easiest]
+    first = frozenset(member.uid for member in trial.ask.members[:need])
+    quorum: list[Batch] = [(kind, [m for m in members if m.uid in first]) for kind, members in whole]
+    rest: list[Batch] = [(kind, [m for m in members if m.uid not in first]) for kind, members in whole]
+    return [whole, quorum + rest, easiest]
+
+
+def _by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
+    """Fewest slots per member first; of equals the one that asks for more."""
+    ranked = [(total / len(kind.members), kind) for kind, total in zip(classes, totals, strict=True)]
+    ranked.sort(key=lambda entry: entry[1].shape.requests, reverse=True)
+    ranked.sort(key=lambda entry: entry[0])
+    return [(kind, kind.members) for _, kind in ranked]

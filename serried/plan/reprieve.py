@@ -3,22 +3,386 @@
 Priority by priority, the highest first, with everything lower still gone: first those come back whose evictions violate
 budgets, then whole gangs, as far as they would break, then the rest. So what is kept of one priority never depends on
 what could be kept of a lower one. Inside of each step those come back first that take least of the gang's room.
+
+Nodes from which units have gone, and to which they may come back as long as a gang's quorum still fits.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from serried.model.group import GroupKey
-from serried.model.pod import Shape
-from serried.model.resources import Resources
-from serried.model.victim import Allowances, Unit
-from serried.plan.clearing import SlotClearing
-from serried.plan.damage import Losses, age
-from serried.plan.steps import Work, sort_in_steps
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.pod import Shape
+from serried.api.resources import Resources, add, capacity, count_slots
+from serried.api.verdict import Verdict
+from serried.plan.capacity import Capacity
+from serried.plan.eviction import Allowances, Losses, Unit, age
+from serried.plan.fit import admits
+from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
+from serried.plan.steps import Haste, Work, sort_in_steps
+from serried.plan.tree import solve_group
 
+_MAX_PLANS = 64
+"""How often a gang may be planned in one clearing to find out who can come back."""
+
+_CLEARED_PER_STEP = 500
 _UNITS_PER_STEP = 250
+
+_NOTHING: Resources = {}
+
+
+class Clearing:
+    """Some nodes, and what is used there without the units that have gone."""
+
+    def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
+        self.nodes = nodes
+        self._base = used
+
+        self._left: dict[str, dict[str, int]] = {}
+        """What is used on each node from which units have gone: changed in place, for it changes very often."""
+
+        self._owed: dict[tuple[str, str], int] = {}
+        """By node and resource: how much more has gone than was counted there. A pod may ask for more than that."""
+
+        self.used: Mapping[str, Resources] = Overlay(self._left, used)
+
+    def take(self, units: Iterable[Unit]) -> Iterable[str]:
+        """Units go; the names of the nodes that they were on, as far as they are among these."""
+        names: dict[str, None] = {}
+        for unit in units:
+            for pod in unit.pods:
+                left = self._find_left(pod.node)
+                if left is None:
+                    continue
+                names[pod.node] = None
+                for name, amount in pod.shape.requests:
+                    if name in left:
+                        rest = left[name] - amount
+                        left[name] = rest if rest >= 0 else self._owe(pod.node, name, rest)
+        return names
+
+    def give_back(self, units: Iterable[Unit]) -> Iterable[str]:
+        """Units that had gone are there again."""
+        names: dict[str, None] = {}
+        for unit in units:
+            for pod in unit.pods:
+                left = self._find_left(pod.node)
+                if left is None:
+                    continue
+                names[pod.node] = None
+                for name, amount in pod.shape.requests:
+                    if name in left:
+                        left[name] += self._settle(pod.node, name, amount) if self._owed else amount
+        return names
+
+    def left(self, name: str) -> Resources:
+        """What is used on a node."""
+        found = self._left.get(name)
+        return self._base.get(name, _NOTHING) if found is None else found
+
+    def _find_left(self, node: str) -> dict[str, int] | None:
+        """What is used on a node, to be changed; None if it is not among these."""
+        left = self._left.get(node)
+        if left is None and node in self.nodes:
+            left = self._left[node] = dict(self._base.get(node, _NOTHING))
+        return left
+
+    def _owe(self, node: str, name: str, rest: int) -> int:
+        """Nothing is used where more has gone than was counted: what is more is owed by those that come back."""
+        self._owed[node, name] = self._owed.get((node, name), 0) - rest
+        return 0
+
+    def _settle(self, node: str, name: str, amount: int) -> int:
+        """How much of what comes back is used again once what is owed is settled."""
+        owed = self._owed.get((node, name), 0)
+        if not owed:
+            return amount
+        settled = min(owed, amount)
+        if settled == owed:
+            del self._owed[node, name]
+        else:
+            self._owed[node, name] = owed - settled
+        return amount - settled
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """Places that the members of the quorum had in the last plan."""
+
+    plan: Plan | None = None
+
+    seats: Mapping[str, Resources] = field(default_factory=dict)
+    """What they take of each node."""
+
+
+class SlotClearing:
+    """A clearing for members of one shape, of which any so many are the quorum: exact."""
+
+    def __init__(self, clearing: Clearing, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
+        self.banned = banned
+        """The units that do not come back whatever room there is."""
+
+        self.clearing = clearing
+        self.total = 0
+        self.request = dict(shape.requests)
+        self._shape = shape
+        self._need = need
+        self._slots: dict[str, int] = {}
+
+        self._limits: dict[str, list[tuple[str, int, int]]] = {}
+        """Of each node that takes members: what a member asks for, how much the node has of it, and how much it asks.
+
+        Slots are counted for each pod that goes or comes back, ten thousands of times for one gang.
+        """
+
+        self._seated = Seated()
+
+    def count(self) -> Work[None]:
+        """Count the slots of every node."""
+        for place, node in enumerate(self.clearing.nodes.values(), 1):
+            if admits(self._shape, node):
+                asked = [(name, amount) for name, amount in self.request.items() if amount > 0]
+                self._limits[node.name] = [(name, capacity(node.allocatable, name), amount) for name, amount in asked]
+                self._slots[node.name] = 0
+                self._recount(node.name)
+            if place % _CLEARED_PER_STEP == 0:
+                yield
+
+    def take(self, units: Sequence[Unit]) -> Work[None]:
+        """These units go."""
+        yield from self._move(units, self.clearing.take)
+
+    def give_back(self, units: Sequence[Unit]) -> Work[None]:
+        """These units are there again, whether or not the quorum fits."""
+        yield from self._move(units, self.clearing.give_back)
+
+    def fits(self) -> Work[bool]:
+        """Whether the quorum fits now."""
+        yield
+        return self.has_slots()
+
+    def has_slots(self) -> bool:
+        """Whether there are slots for the quorum: without them it does not fit."""
+        return self.total >= self._need
+
+    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+        """Let those of these units come back that take no slot, the last first; the others."""
+        stay = []
+        for place, unit in enumerate(reversed(units), 1):
+            before = self.total
+            yield from self.give_back([unit])
+            if self.total < before:
+                yield from self.take([unit])
+                stay.append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        return stay
+
+    def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+        """Let units come back, one item after the other, each as a whole where the quorum still fits; the others."""
+        stay = []
+        for place, item in enumerate(items, 1):
+            yield from self.give_back(item)
+            if self.total < self._need:
+                yield from self.take(item)
+                stay.append(item)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        return stay
+
+    def save(self) -> Seated:
+        """What is known of the members' places now."""
+        return self._seated
+
+    def restore(self, units: Sequence[Unit], seated: Seated) -> Work[None]:
+        """Let units come back without asking: it is as it was when this was known."""
+        yield from self.give_back(units)
+        self._seated = seated
+
+    def count_lost(self, units: Sequence[Unit]) -> Work[int]:
+        """How many slots are lost if these units come back; nothing changes."""
+        before = self.total
+        yield from self.give_back(units)
+        lost = before - self.total
+        yield from self.take(units)
+        return lost
+
+    def count_each_lost(self, units: Sequence[Unit]) -> Work[list[int]]:
+        """How many are lost with each of these units, if they come back one after the other; nothing changes."""
+        lost = []
+        for unit in units:
+            before = self.total
+            yield from self.give_back([unit])
+            lost.append(before - self.total)
+        yield from self.take(units)
+        return lost
+
+    def plan(self, ask: PlanRequest) -> Work[Plan]:
+        """The gang's plan as it is now."""
+        answer = yield from solve_group(self.snapshot(), ask)
+        assert isinstance(answer, Plan), answer  # noqa: S101 - of members of one shape, slots are all there is to know
+        return answer
+
+    def snapshot(self) -> Snapshot:
+        """The nodes as they are now."""
+        return Snapshot(self.clearing.nodes, self.clearing.used)
+
+    def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
+        for first in range(0, len(units), _UNITS_PER_STEP):
+            if first:
+                yield
+            for name in move(units[first : first + _UNITS_PER_STEP]):
+                self._recount(name)
+
+    def _recount(self, name: str) -> None:
+        before = self._slots.get(name)
+        if before is None:
+            return
+        left = self.clearing.left(name)
+        now = max(
+            0, min([(limit - left.get(each, 0)) // amount for each, limit, amount in self._limits[name]], default=0)
+        )
+        self._slots[name] = now
+        self.total += now - before
+
+
+class PlanClearing(SlotClearing):
+    """A clearing for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
+
+    It is asked so many times and no more, and not after ``steps`` of work, nor in haste. After that units come back
+    only where they leave the members of the last plan their places.
+    """
+
+    def __init__(
+        self,
+        clearing: Clearing,
+        shape: Shape,
+        ask: PlanRequest,
+        steps: int,
+        *,
+        haste: Haste,
+        banned: Collection[Unit] = (),
+    ) -> None:
+        super().__init__(clearing, shape, max(ask.need, 1), banned=banned)
+        self._whole = ask
+        self._ask = cut_to_quorum(ask)
+        self._capacity = Capacity(clearing.nodes, clearing.used)
+        self._plans_left = _MAX_PLANS
+        self._steps_left = steps
+        self._haste = haste
+
+    def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+        """As for members of one shape, in growing bunches."""
+        if self._seated.plan is None and not (yield from self._plan()):
+            self._ask = self._whole  # what the planner has found with more members, it need not find with fewer
+            yield from self._plan()
+        stay = []
+        place = 0
+        size = 1
+        while place < len(items):
+            bunch = items[place : place + size]
+            if (yield from self._try([unit for item in bunch for unit in item])):
+                place += len(bunch)
+                size *= 2
+            elif len(bunch) == 1:
+                stay.append(bunch[0])
+                place += 1
+            else:
+                size = len(bunch) // 2
+            yield
+        return stay
+
+    def fits(self) -> Work[bool]:
+        """Whether the planner finds room for the quorum now."""
+        if not self.has_slots():
+            return False
+        answer = yield from solve_group(self.snapshot(), self._whole, self._capacity)
+        return isinstance(answer, Plan)
+
+    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+        """All of these units stay: what takes no slot may be in the way of a larger member."""
+        yield
+        return list(units)
+
+    def plan(self, ask: PlanRequest) -> Work[Plan]:
+        """The gang's plan as it is now, at least the last one that was found for the quorum."""
+        answer = yield from self._solve(ask)
+        found = answer if isinstance(answer, Plan) else self._seated.plan
+        assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
+        return found
+
+    def _try(self, units: Sequence[Unit]) -> Work[bool]:
+        yield from self.give_back(units)
+        if self.total >= self._need and (self._is_seated(units) or (yield from self._plan())):
+            return True
+        yield from self.take(units)
+        return False
+
+    def _is_seated(self, units: Iterable[Unit]) -> bool:
+        """Whether the members of the last plan keep their places beside units that have come back."""
+        if self._seated.plan is None:
+            return False
+        nodes = self.clearing.nodes
+        seats = self._seated.seats
+        names = {pod.node for unit in units for pod in unit.pods if pod.node in seats}
+        return all(count_slots(nodes[name].allocatable, self.clearing.left(name), seats[name]) for name in names)
+
+    def _plan(self) -> Work[bool]:
+        if not self._plans_left or self._steps_left <= 0:
+            return False
+        self._plans_left -= 1
+        answer = yield from self._solve(self._ask)
+        if not isinstance(answer, Plan):
+            return False
+        # Members beyond the quorum keep nobody away.
+        placed = [member for member in self._ask.members if member.uid in answer.nodes]
+        quorum = placed if self._ask.parts else placed[: self._need]
+        places = {member.uid: answer.nodes[member.uid] for member in quorum}
+        seats: dict[str, Resources] = {}
+        for member in quorum:
+            name = places[member.uid]
+            seats[name] = add(seats.get(name, _NOTHING), dict(member.shape.requests))
+        self._seated = Seated(replace(answer, nodes=places), seats)
+        return True
+
+    def _solve(self, ask: PlanRequest) -> Work[Plan | Verdict | None]:
+        """The planner's answer; None in haste, if the last plan will do."""
+        work = solve_group(self.snapshot(), ask, self._capacity)
+        while self._seated.plan is None or not self._haste.made:
+            try:
+                next(work)
+            except StopIteration as done:
+                answer: Plan | Verdict = done.value
+                return answer
+            self._steps_left -= 1
+            yield
+        return None
+
+    def _recount(self, name: str) -> None:
+        super()._recount(name)
+        self._capacity.note_used(name)
+
+
+def cut_to_quorum(ask: PlanRequest) -> PlanRequest:
+    """The same for the members alone without which a tree does not stand: the first ones of each group.
+
+    A single group keeps its members: any so many of them are its quorum.
+    """
+    if not ask.parts or not ask.need:
+        return ask
+    parts = tuple(map(_cut, ask.parts))
+    return replace(ask, parts=parts, members=tuple(member for part in parts for member in part.members))
+
+
+def _cut(part: PlanRequest) -> PlanRequest:
+    if part.parts and part.need:
+        return cut_to_quorum(part)
+    return replace(part, members=part.members[: part.need], parts=())
+
+
 _NODES_PER_STEP = 8
 
 Bulk = Sequence[Unit]
@@ -35,7 +399,7 @@ class _Turn(NamedTuple):
     """Less than 0: so many pods of lower priority have gone from its node, which need not all go if it stays."""
 
     age: float
-    """Less than 0: how long the bunch has run in the mean, as in `model.victim.Cost`."""
+    """Less than 0: how long the bunch has run in the mean, as in `plan.eviction.Cost`."""
 
     name: str
     """The node's, or the first pod's."""

@@ -9,15 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from serried.model.plan import Overlay, Plan, PlanRequest, Snapshot
-from serried.model.resources import Resources, add
-from serried.model.verdict import Reason, Verdict, render
+from serried.api.resources import Resources, add
+from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork
-from serried.plan.domains import feasible, hope_for, score
-from serried.plan.gang import solve_gang
+from serried.plan.gang import feasible, hope_for, score, solve_gang
+from serried.plan.placement import Trial, generate_placements, list_steps
+from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Work, finish
-from serried.plan.topology import generate_placements, list_steps
-from serried.plan.trial import Trial
 
 _MIN_TRIES = 100
 """How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""

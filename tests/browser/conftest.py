@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from playwright.async_api import Page
 
-from extender.debug.broadcast import Broadcast
+from extender.debug.page import Broadcast
 from tests.support.browser import CHROMIUM, find_chromium, open_browser, open_page
 from tests.support.extender_harness import Harness
 from tests.support.page_stage import Town, make_broadcast, make_world, serving

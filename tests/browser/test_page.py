@@ -5,9 +5,9 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from extender.debug.broadcast import Broadcast
+from extender.debug.page import Broadcast
 from extender.status.reports import Said
-from serried.model.group import GroupKey
+from serried.api.names import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_browser, open_page, take_picture
 from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import node, pod

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from extender.debug import live
-from extender.debug.broadcast import Broadcast
+from extender.debug import page as live
+from extender.debug.page import Broadcast
 from extender.debug.sketch import COLUMNS, DecisionRow, Message
 from tests.support.browser import open_browser, open_page
 from tests.support.builders import node

@@ -24,7 +24,7 @@ import aiohttp
 import orjson
 
 from bench.load.figures import percentile
-from serried.model.group import composite_api_version
+from serried.api.names import composite_api_version
 from tests.chaos.objects import read_name
 from tests.chaos.observed import Observed
 from tests.chaos.rules import Violation, judge, list_in_force

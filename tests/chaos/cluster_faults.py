@@ -11,7 +11,7 @@ from typing import Any
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 from bench.cluster.nodes import node_name, node_object
-from serried.model.group import composite_api_version
+from serried.api.names import composite_api_version
 from tests.chaos.aims import ANYBODY, Aim
 from tests.chaos.gangs import Gang
 from tests.chaos.load import Load

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.cluster import Spec
 from bench.cluster.nodes import RACK
-from serried.model.group import composite_api_version
+from serried.api.names import composite_api_version
 from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
 
 HIGH = "chaos-high"

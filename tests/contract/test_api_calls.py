@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from serried.kube.wire import PODS, RESERVATIONS, Selection, select_name
-from serried.model.group import Key
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import PodBuilder, pod
 from tests.support.fake_api import FakeApi

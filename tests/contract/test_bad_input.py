@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from extender.debug.routes import debug_routes, process_routes
-from extender.http.wire import MAX_BYTES
 from extender.process import make_reports
+from extender.protocol import MAX_BYTES
+from serried.api.level import FALLBACK
 from serried.kube.events import EventWriter
-from serried.model.level import FALLBACK
 from serried.settings import extender_settings
 from tests.support.endpoints import list_endpoints
 from tests.support.extender_harness import members

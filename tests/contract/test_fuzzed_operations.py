@@ -14,11 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serried.callers.guard import OPEN_PATHS, Guard, TokenDemand
-from serried.callers.reviews import Reviews
-from serried.observe.ops import Server, make_server, ops_routes
-from serried.observe.pace import Pace, Paced
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.server import Server, make_server, ops_routes
+from serried.ops.slices import Pace, Paced
 from tests.support.court import Court
 from tests.support.debug_stage import DebugStage
 from tests.support.logged import hear_errors

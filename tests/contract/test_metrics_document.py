@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench import metrics
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
 
 REGISTRIES = {"extender": PrometheusExtenderMetrics().registry, "controller": PrometheusControllerMetrics().registry}
 REGISTERED = [each for registry in REGISTRIES.values() for each in metrics.list_metrics(registry)]

@@ -12,11 +12,10 @@ import pytest
 import yaml
 from fastapi import APIRouter, FastAPI
 
-from extender.debug.snapshot import snapshot_routes
-from extender.debug.whatif import whatif_routes
+from extender.debug.simulations import snapshot_routes, whatif_routes
+from serried.api.level import NATIVE
 from serried.cli import main
-from serried.model.level import NATIVE
-from serried.observe.ops import make_server
+from serried.ops.server import make_server
 from tests.support.builders import RACK, node, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, members
 

@@ -3,14 +3,14 @@
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serried.cluster.backlog import Backlog
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.model.group import GroupKey
-from serried.model.plan import Plan, PlanRequest
-from serried.model.pod import Pod, Shape
-from serried.model.verdict import Verdict
+from extender.scheduling.backlog import Backlog
+from serried.api.names import GroupKey
+from serried.api.pod import Pod, Shape
+from serried.api.verdict import Verdict
+from serried.cluster.cache import Store
+from serried.cluster.usage import ClaimKind
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import RACK
 from tests.support.strategies import nodes, shapes
 

@@ -4,13 +4,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serried.cluster.store import Store
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.plan.capacity import Capacity
-from serried.plan.classes import Census, group_classes
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.cluster.cache import Store
+from serried.plan.capacity import Capacity, Census, group_classes
 from serried.plan.gang import plan_gang
+from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK, pod
 from tests.support.strategies import POOL, nodes
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.decode.conflicts import read_conflicts
-from serried.model.resources import capacity, total
+from serried.api.pod import read_conflicts
+from serried.api.resources import capacity, total
 from tests.support.builders import PodBuilder, pod
 
 Port = tuple[int, str, str]

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.answers import Candidate
-from extender.scheduling.candidates import Loss, choose
+from extender.protocol import Candidate
+from extender.scheduling.disruption import Loss, choose
 
 few = st.integers(0, 3)
 

@@ -3,11 +3,12 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.cluster.cache import Store
 from serried.cluster.domain_use import MAX_SCORE
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.node import Node
-from serried.model.pod import Pod, Shape
 
 Change = Node | Pod | PodGroup | tuple[str, str]
 

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from serried.model.disruption import Disruption
-from serried.model.verdict import Reason
+from serried.api.names import Disruption
+from serried.api.verdict import Reason
 from tests.support.churn import NODE_CPU, Churn, LongHarness, Owner
 from tests.support.extender_harness import Harness
 from tests.support.wholeness import Wholeness

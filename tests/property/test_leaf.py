@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from extender.scheduling.checks import find_conflict, find_shortage
-from extender.scheduling.requests import build_request
-from serried.cluster.demand import count_wanted
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, GroupKind, PodGroup
-from serried.model.plan import Plan, PlanRequest
-from serried.model.verdict import Reason, Verdict
+from extender.scheduling.repair import count_wanted
+from extender.scheduling.request import build_request, find_conflict, find_shortage
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey, GroupKind
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
+from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import composite

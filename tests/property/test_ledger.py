@@ -15,14 +15,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from serried.api.names import GroupKey, IllegalTransition
+from serried.api.node import Node
+from serried.api.pod import Phase, Pod, Shape
+from serried.api.reservation import Reservation, ReservationPhase, Slot
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.model.group import GroupKey
-from serried.model.node import Node
-from serried.model.pod import Phase, Pod, Shape
-from serried.model.reservation import Reservation, ReservationPhase, Slot
-from serried.model.transition import IllegalTransition
+from serried.cluster.usage import ClaimKind
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))

@@ -7,10 +7,10 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.model.node import Node
-from serried.model.plan import Plan, Snapshot
-from serried.model.verdict import Reason, Verdict
+from serried.api.node import Node
+from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, Snapshot
 from tests.support.oracle import count_most, find_domains, find_most, is_sound
 from tests.support.strategies import Problem, choosy_problems, layered_problems, nodes
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serried.cluster.store import Store
+from serried.api.level import NATIVE
+from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
-from serried.model.level import NATIVE
 from tests.support.logged import hear_errors
 from tests.support.odd_objects import SPECIMENS, Raw, odd_objects
 

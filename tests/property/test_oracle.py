@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from bench.placement.mixed import measure_misses
 from bench.placement.splits import measure_splits
-from serried.model.node import Node
-from serried.model.plan import Plan, Snapshot
-from serried.model.pod import Pod
-from serried.model.verdict import Reason, Verdict
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.quorum import classify
+from serried.plan.request import Plan, Snapshot
 from tests.support.builders import RACK
 from tests.support.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
 from tests.support.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions

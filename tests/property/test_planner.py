@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.model.node import Node
-from serried.model.plan import Plan
-from serried.model.pod import Pod
-from serried.model.resources import Resources, total
-from serried.model.verdict import Reason, Verdict
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.resources import Resources, total
+from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan
 from tests.support.builders import RACK
 from tests.support.strategies import DEDICATED, Problem, nodes, problems, without_exclusions
 

@@ -9,14 +9,12 @@ from random import Random
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from serried.decode.preferences import EXCLUSIVE
-from serried.decode.times import write_time
-from serried.model.group import GroupKey
-from serried.model.plan import Plan, Snapshot
-from serried.model.resources import Resources
+from serried.api.names import GroupKey, write_time
+from serried.api.preference import EXCLUSIVE
+from serried.api.resources import Resources
 from serried.plan.forecast import Ending, foresee
 from serried.plan.gang import plan_gang
-from serried.plan.order import Ageing, Waiting, order_groups
+from serried.plan.request import Ageing, Plan, Snapshot, Waiting, order_groups
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER, Harness

@@ -6,15 +6,13 @@ from dataclasses import replace
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from serried.model.diagnosis import Advice, Change, Resident
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.model.resources import Resources, add, subtract
-from serried.plan.diagnosis import diagnose
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.api.resources import Resources, add, subtract
+from serried.plan.explain import Advice, Change, Resident, diagnose, find_advice
 from serried.plan.fit import UNSCHEDULABLE
 from serried.plan.gang import plan_gang
-from serried.plan.relaxation import find_advice
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK
 from tests.support.strategies import BLOCK, Problem, choosy_problems, problems
 

@@ -6,12 +6,11 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from extender.replay.deciding import Match, Ruling, compare, decide, recall
-from extender.replay.taking import take_capture
-from serried.decode.snapshots import compress, read_snapshot, write_snapshot
-from serried.model.capture import Capture
-from serried.model.group import GroupKey
-from serried.model.level import NATIVE
+from extender.simulation.cluster import take_capture
+from extender.simulation.decide import Match, Ruling, compare, decide, recall
+from extender.simulation.snapshot import Capture, compress, read_snapshot, write_snapshot
+from serried.api.level import NATIVE
+from serried.api.names import GroupKey
 from serried.plan.steps import finish
 from tests.support.extender_harness import GANG, Harness
 from tests.support.random_stories import draw_gang, draw_ground

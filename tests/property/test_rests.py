@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serried.model.group import GroupKey
+from serried.api.names import GroupKey
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.devices import objection, offer
 from tests.support.extender_harness import SCHEDULER, Harness

@@ -14,12 +14,12 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from extender.answers import MAX_COMPLETE_LIST, Candidate, Hold, Steer
-from extender.replay.taking import take_capture
-from extender.scheduling.plain_pods import PlainRule
-from serried.model.capture import Capture
-from serried.model.level import NATIVE
-from serried.model.pod import Pod
+from extender.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
+from extender.scheduling.backfill import PlainRule
+from extender.simulation.cluster import take_capture
+from extender.simulation.snapshot import Capture
+from serried.api.level import NATIVE
+from serried.api.pod import Pod
 from serried.plan.steps import finish
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members

@@ -7,17 +7,17 @@ from unittest.mock import patch
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from serried.cluster.store import Store
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.plan.check import still_holds
-from serried.plan.classes import Census, group_classes
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.cluster.cache import Store
+from serried.plan.capacity import Census, group_classes
+from serried.plan.fit import still_holds
 from serried.plan.forecast import Ending, foresee, solve_forecast
 from serried.plan.gang import plan_gang, solve_gang
+from serried.plan.preemption import plan_victims, solve_victims
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Result, Work
 from serried.plan.tree import plan_group, solve_group
-from serried.plan.victims import plan_victims, solve_victims
 from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH
@@ -165,7 +165,7 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
 
 
 @patch("serried.plan.capacity._NODES_PER_STEP", 1)
-@patch("serried.plan.survey._UNITS_PER_STEP", 1)
+@patch("serried.plan.preemption._UNITS_PER_STEP", 1)
 @patch("serried.plan.reprieve._UNITS_PER_STEP", 1)
 @patch("serried.plan.allotment._UNITS_PER_STEP", 1)
 @patch("serried.plan.allotment._NODES_PER_STEP", 1)

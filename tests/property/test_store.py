@@ -12,27 +12,17 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from serried.api.group import PodGroup, Policy, Template, Workload
+from serried.api.job import Job
+from serried.api.names import JOB, REPLICA, GroupKey, Key, OwnerRef, ParentKind
+from serried.api.parent import LEADER, WHOLE, WORKERS, OwnerKey, Parent, Place, Stage, owner_key_of
+from serried.api.pod import ControllerRef, Phase, Pod, Shape
+from serried.api.preference import Preference
+from serried.api.reservation import Reservation, Slot
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.provisional import provisional
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
-from serried.model.parent import (
-    JOB,
-    LEADER,
-    REPLICA,
-    WHOLE,
-    WORKERS,
-    OwnerKey,
-    Parent,
-    ParentKind,
-    Place,
-    Stage,
-    owner_key_of,
-)
-from serried.model.pod import ControllerRef, Phase, Pod, Shape
-from serried.model.preference import Preference
-from serried.model.reservation import Reservation, Slot
+from serried.cluster.membership import provisional
+from serried.cluster.usage import ClaimKind
 from serried.plan.quorum import Standing
 from tests.support.memory import read_memory
 

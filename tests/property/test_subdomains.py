@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.plan.subdomains import Path, leave_largest, share_out
+from serried.plan.packing import Path, leave_largest, share_out
 
 PLENTY = 1_000_000
 

@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from serried.cluster.store import Store
-from serried.decode.parents import SET_NAME
-from serried.model.parent import ParentKind
+from serried.api.names import ParentKind
+from serried.api.parent import SET_NAME
+from serried.cluster.cache import Store
 from tests.support.builders import (
     Builder,
     JobBuilder,

@@ -9,9 +9,9 @@ from random import Random
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from serried.model.node import Node
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.verdict import Verdict
+from serried.api.node import Node
+from serried.api.verdict import Verdict
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
 

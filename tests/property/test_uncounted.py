@@ -3,10 +3,10 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serried.cluster.store import Store
-from serried.model.device import DeviceClass
-from serried.model.node import Node
-from serried.model.pod import Pod, Shape
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.api.storage import DeviceClass
+from serried.cluster.cache import Store
 from serried.plan.capacity import Table
 from serried.plan.steps import finish
 

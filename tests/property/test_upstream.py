@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from serried.decode.nodes import decode_node
-from serried.decode.quantity import parse_cpu, parse_quantity
-from serried.decode.selectors import read_label_selector, selects
-from serried.decode.shapes import read_terms
-from serried.model.node import Node
-from serried.model.selectors import Taint, Toleration
+from serried.api.node import Node, decode_node
+from serried.api.resources import parse_cpu, parse_quantity
+from serried.api.selectors import Taint, Toleration, read_label_selector, read_terms, selects
 from serried.plan.fit import matches_terms, tolerates
 from tests.support import upstream
 from tests.support.upstream.quantities import NO_QUANTITIES, QUANTITIES

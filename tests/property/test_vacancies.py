@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import EndedMembers, Store
-from serried.cluster.vacancies import Vacancy, match_replacements
-from serried.model.group import GroupKey, PodGroup, Policy
-from serried.model.pod import ControllerRef, Phase, Pod, Shape
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey
+from serried.api.pod import ControllerRef, Phase, Pod, Shape
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.usage import ClaimKind, Vacancy, match_replacements
 
 SCHEDULER = "serried"
 GROUP = GroupKey("default", "g")

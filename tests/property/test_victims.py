@@ -14,11 +14,11 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.victim import Blocker, NoVictims, Preemption, Unit
+from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
+from serried.plan.preemption import plan_victims, solve_victims
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Haste
-from serried.plan.victims import plan_victims, solve_victims
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
 from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case

@@ -4,9 +4,9 @@ import pytest
 
 from controller import loop
 from serried import feed
+from serried.api.names import ParentKind
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, PODS, parents
-from serried.model.parent import ParentKind
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import (
     GROUPS,

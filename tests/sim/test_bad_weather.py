@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from controller.process import Controller
+from serried.api.level import FALLBACK
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient, RetryPolicy
 from serried.kube.reflector import Reflector
+from serried.kube.retry import Backoff
 from serried.kube.wire import JOBS, PODS
-from serried.model.backoff import Backoff
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.ops.metrics import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.chaos import proxy as chaos_proxy
 from tests.chaos.mishaps import Mishap, Request, Weather

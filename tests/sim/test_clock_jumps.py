@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Steer
-from serried.decode.times import write_time
-from serried.model.verdict import Reason
+from extender.protocol import Steer
+from serried.api.names import write_time
+from serried.api.verdict import Reason
 from tests.sim.test_death_anywhere import HOUR, JumpyHarness
 from tests.support.builders import node
 from tests.support.extender_harness import gang, members, small_nodes

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from extender.process import Extender
+from serried.api.level import FALLBACK
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.level import FALLBACK
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until

@@ -8,11 +8,11 @@ import pytest
 
 from extender.process import Extender
 from serried import feed as feed_room
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind
 from serried.feed import Kind
 from serried.kube.reflector import WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.backoff import Backoff
-from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import compatible_group, node, pod
 from tests.support.controller_harness import until

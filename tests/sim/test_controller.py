@@ -5,14 +5,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from controller import upstream
-from controller.diff.finalizer import PROTECTION
+from controller import reconciler as upstream
+from controller.diff.changes import PROTECTION
 from controller.loop import Subject, Task
 from controller.process import Controller
+from serried.api.level import FALLBACK
+from serried.api.names import Key
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS
-from serried.model.group import Key
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.ops.metrics import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import RACK, JobBuilder, pod, pod_group, workload
@@ -477,7 +477,7 @@ async def test_what_is_done_every_few_seconds_goes_on_after_a_defect_of_ours(
     monkeypatch.setattr("controller.loop.PROBE_SECONDS", 0.005)
     probe = Mock(side_effect=AttributeError("odd"))
     async with controller_on(server):
-        monkeypatch.setattr("controller.retries.Retries.probe", probe)
+        monkeypatch.setattr("controller.loop.Retries.probe", probe)
         await until(lambda: probe.call_count > 2)
         server.add(JOBS, gang().raw())
         await until(lambda: len(server.all(GROUPS)) == 1)

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from controller import idleness, process
-from controller.idleness import IdleError, Idleness
-from controller.process import Controller
+from controller import process
+from controller import process as idleness
+from controller.process import Controller, IdleError, Idleness
 from serried import feed
+from serried.api.level import FALLBACK
+from serried.api.names import ParentKind
 from serried.kube.election import LeaseLostError, Timing
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, LEASES, Resource, parents
-from serried.model.level import FALLBACK
-from serried.model.parent import ParentKind
-from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.ops.metrics import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.controller_harness import CREATES_GROUP, CREATES_WORKLOAD, GROUPS, WORKLOADS, gang, until

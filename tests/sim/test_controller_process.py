@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serried.api.level import FALLBACK
 from serried.kube.wire import JOBS, pod_groups
-from serried.model.level import FALLBACK
-from serried.observe.ops import listen_everywhere
+from serried.ops.server import listen_everywhere
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job
 from tests.support.faults import calls

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from extender.answers import Steer
-from extender.scheduling.nomination import NominationPolicy
-from serried.model.group import GroupKey, GroupKind, Key
+from extender.protocol import Steer
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import Builder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness

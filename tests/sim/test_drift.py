@@ -9,12 +9,12 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import process_routes
-from serried.cluster.store import Store
+from serried.api.level import FALLBACK
+from serried.cluster.cache import Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, Feed
 from serried.kube.client import ApiClient
 from serried.kube.wire import JOBS, NODES, PODS
-from serried.model.level import FALLBACK
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, node, pod

@@ -10,14 +10,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender import idleness, takeover
+from extender import leadership as idleness
+from extender import leadership as takeover
 from extender.process import Extender
 from serried import feed
-from serried.decode.times import write_time
+from serried.api.names import write_time
 from serried.kube import wire
 from serried.kube.reflector import WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import LEASES, NODES
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
 from tests.support.controller_harness import until

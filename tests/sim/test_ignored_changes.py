@@ -2,9 +2,9 @@
 
 import pytest
 
+from serried.api.level import FALLBACK, NATIVE_LEVELS, ApiLevel
+from serried.api.names import ParentKind
 from serried.kube.wire import JOBS, JSON, PODS, parents, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE_LEVELS, ApiLevel
-from serried.model.parent import ParentKind
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import GROUPS, controller_on, events, gang, job_pod, settle, until
 from tests.support.parents import job_set

@@ -6,8 +6,8 @@ from itertools import groupby
 
 import pytest
 
+from serried.api.level import NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from serried.kube.wire import JOBS, JSON, PODS, pod_groups, workloads
-from serried.model.level import NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, ApiLevel
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import workload
 from tests.support.controller_harness import (

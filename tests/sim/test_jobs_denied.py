@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.answers import Hold, Pass
 from extender.process import Extender
+from extender.protocol import Hold, Pass
 from serried import feed
+from serried.api.names import GroupKey, GroupKind
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, NODES, PODS
-from serried.model.group import GroupKey, GroupKind
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, node, pod
 from tests.support.extender_process import run_extender

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from extender.process import Extender, Succession
-from serried import process
-from serried.cluster.vacancies import Vacancy
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
+from serried.cluster.usage import Vacancy
 from serried.kube.client import ApiClient
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.observe.prometheus import PrometheusExtenderMetrics
-from serried.process import Process
+from serried.ops import process
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.process import Process
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.controller_harness import until

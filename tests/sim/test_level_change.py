@@ -7,12 +7,12 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from serried import process
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.kube.client import ApiClient
 from serried.kube.wire import pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.observe.prometheus import PrometheusControllerMetrics
-from serried.process import Process
+from serried.ops import process
+from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls

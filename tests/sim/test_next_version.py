@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import orjson
 
-from extender.answers import BindRequest, Pass, Steer
 from extender.process import Extender
+from extender.protocol import BindRequest, Pass, Steer
+from serried.api.level import ApiLevel
+from serried.api.names import Key
 from serried.kube.discovery import Discovery
 from serried.kube.wire import JOBS, NODES, PODS, pod_groups, workloads
-from serried.model.group import Key
-from serried.model.level import ApiLevel
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import node, pod
 from tests.support.controller_harness import controller_on, gang, job_pod, until

@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 
 from extender.process import Extender
+from serried.api.level import FALLBACK
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.level import FALLBACK
-from serried.observe.ops import ops_routes
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.server import ops_routes
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.controller_harness import until

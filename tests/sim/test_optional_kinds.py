@@ -7,15 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from serried import feed as feed_room
-from serried.cluster.store import Store
+from serried.api.level import FALLBACK
+from serried.api.names import GroupKey, GroupKind, Key, ParentKind
+from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, parents
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, GroupKind, Key
-from serried.model.level import FALLBACK
-from serried.model.parent import ParentKind
-from serried.observe.prometheus import PrometheusMetrics
+from serried.ops.metrics import PrometheusMetrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls

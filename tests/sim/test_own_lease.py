@@ -7,12 +7,12 @@ from datetime import datetime
 
 import pytest
 
-from extender import idleness, process
-from serried.kube.election import Timing
+from extender import leadership as idleness
+from extender import process
+from serried.api.level import FALLBACK
+from serried.kube.election import Lease, Timing
+from serried.kube.retry import Backoff
 from serried.kube.wire import LEASES, NODES, PODS, pod_groups
-from serried.model.backoff import Backoff
-from serried.model.lease import Lease
-from serried.model.level import FALLBACK
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until

@@ -5,11 +5,10 @@ from functools import partial
 import pytest
 
 from controller.process import Controller
-from serried.decode.identity import GANG_POLICY
+from serried.api.level import NATIVE_LEVELS, V1ALPHA1
+from serried.api.names import GANG_POLICY, REPLICA, Key, ParentKind
+from serried.api.parent import OwnerKey
 from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
-from serried.model.group import Key
-from serried.model.level import NATIVE_LEVELS, V1ALPHA1
-from serried.model.parent import REPLICA, OwnerKey, ParentKind
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import pod, workload
 from tests.support.controller_harness import (

@@ -1,7 +1,7 @@
 """PodGroups at the fallback level get the priority of their class, once."""
 
+from serried.api.level import FALLBACK, NATIVE
 from serried.kube.wire import JOBS, JSON, PRIORITY_CLASSES, Resource, composites, pod_groups
-from serried.model.level import FALLBACK, NATIVE
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import pod_group, workload
 from tests.support.composites import composite

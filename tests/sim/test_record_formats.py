@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.binding import reservations as records
-from extender.scheduling.nomination import NominationPolicy
-from serried.decode import reservations as decoder
+from extender.binding import records
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api import reservation as decoder
 from tests.sim.test_death_anywhere import GANG_OF_THREE, MOST_TURNS, NAMES, Play, begin, finish, inherit
 from tests.support.fake_api import FakeApi
 from tests.support.older_records import OLDER

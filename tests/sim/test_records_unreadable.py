@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from extender import takeover
-from extender.answers import Hold
+from extender import leadership as takeover
 from extender.process import Extender
+from extender.protocol import Hold
+from serried.api.level import FALLBACK
+from serried.api.names import GroupKey
+from serried.kube.retry import Backoff
 from serried.kube.wire import EVENTS, JOBS, NODES, PODS, RESERVATIONS, pod_groups
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey
-from serried.model.level import FALLBACK
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.controller_harness import until

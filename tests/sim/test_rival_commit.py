@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender import takeover
-from extender.binding.reservations import Records
+from extender import leadership as takeover
+from extender.binding.records import Records
 from extender.process import Extender
+from serried.api.level import FALLBACK
+from serried.api.reservation import Reservation, Slot
 from serried.kube.wire import NODES, PODS, RESERVATIONS, pod_groups
-from serried.model.level import FALLBACK
-from serried.model.reservation import Reservation, Slot
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until

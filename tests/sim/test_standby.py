@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import BindRequest
 from extender.process import Extender
+from extender.protocol import BindRequest
+from serried.api.level import FALLBACK
+from serried.api.names import GroupKey, Key
+from serried.api.verdict import Reason, Verdict
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.model.group import GroupKey, Key
-from serried.model.level import FALLBACK
-from serried.model.verdict import Reason, Verdict
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.cycle import BindingCycle
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.member import MemberStage
-from extender.scheduling.tending import CycleTending
-from serried.model.verdict import Verdict
+from extender.scheduling.binding_cycle import BindingCycle, MemberStage
+from extender.scheduling.group import GroupState
+from extender.scheduling.members import CycleTending
+from serried.api.verdict import Verdict
 from tests.support.memory import read_memory
 from tests.support.storm import GANGS, SIZE, Storm, take_no_pause
 

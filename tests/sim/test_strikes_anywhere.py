@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 from _pytest.mark import ParameterSet
 
-from extender.scheduling.nomination import NominationPolicy
-from serried.decode.reservations import decode_reservation
-from serried.model.group import GroupKey, Key
-from serried.model.verdict import Reason
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.names import GroupKey, Key
+from serried.api.reservation import decode_reservation
+from serried.api.verdict import Reason
 from tests.sim.test_death_anywhere import (
     GANG_OF_THREE,
     MOST_TURNS,

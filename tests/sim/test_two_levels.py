@@ -2,9 +2,9 @@
 
 import pytest
 
-from serried.decode.identity import GANG
+from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS
+from serried.api.names import GANG
 from serried.kube.wire import EVENTS, JOBS, PODS, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import PodBuilder
 from tests.support.controller_harness import (

@@ -2,12 +2,11 @@
 
 import pytest
 
-from controller import upstream
-from controller.diff.duty import Duty
+from controller import reconciler as upstream
 from controller.diff.objects import workload_body
-from controller.diff.owner import begin_workload
+from controller.diff.owner import Duty, begin_workload
+from serried.api.level import FALLBACK
 from serried.kube.wire import JOBS
-from serried.model.level import FALLBACK
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder
 from tests.support.controller_harness import (

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient, RetryPolicy
+from serried.kube.retry import Backoff
 from serried.kube.wire import (
     BUDGETS,
     DEVICE_CLASSES,
@@ -40,7 +41,6 @@ from serried.kube.wire import (
     pod_groups,
     workloads,
 )
-from serried.model.backoff import Backoff
 from tests.support.faults import Fault, Gate, Mishap, Request, When
 from tests.support.patches import apply, merge, merge_strategically, step_through
 from tests.support.routes import Route, find_route

@@ -2,8 +2,7 @@
 
 from typing import Self
 
-from serried.decode.budgets import decode_budget
-from serried.model.budget import DisruptionBudget
+from serried.api.budget import DisruptionBudget, decode_budget
 from tests.support.builders import Builder, usable
 
 

@@ -1,35 +1,31 @@
 """Fluent builders of cluster objects: ``node("n1").rack("r1").cpu(8)``, ``pod("p1").cpu(1).in_group("g")``.
 
 Every step gives a new builder, so a half-built object can be the start of many. ``raw()`` is the object as the API
-server sends it, ``value()`` what ``serried.decode`` makes of it: one source for both.
+server sends it, ``value()`` what ``serried.api`` makes of it: one source for both.
 """
 
 from copy import deepcopy
 from typing import Any, Self, TypeVar
 
-from serried.decode.compatible import decode_compatible_group
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.identity import COMPATIBLE_LABEL, GANG_POLICY, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.decode.nodes import decode_node
-from serried.decode.parents import (
-    GROUP_INDEX,
-    JOB_INDEX,
-    JOB_SET_NAME,
-    JOB_SET_UID,
-    REPLICATED_JOB,
-    SET_NAME,
-    WORKER_INDEX,
+from serried.api.group import PodGroup, Workload, decode_compatible_group, decode_pod_group, decode_workload
+from serried.api.job import Job, decode_job
+from serried.api.names import (
+    COMPATIBLE_LABEL,
+    DISRUPTION_TARGET,
+    GANG_POLICY,
+    PARENT_APIS,
+    POD_GROUP_LABEL,
+    PREEMPTED,
+    REPLICA,
+    REQUIRED_TOPOLOGY,
+    Disruption,
+    Malformed,
+    ParentKind,
 )
-from serried.decode.pods import COMPLETION_INDEX, decode_pod
-from serried.decode.preferences import write_levels
-from serried.model.disruption import Disruption
-from serried.model.group import Job, PodGroup, Workload
-from serried.model.node import Node
-from serried.model.parent import PARENT_APIS, REPLICA, ParentKind
-from serried.model.pod import DISRUPTION_TARGET, HELD_GATE, PREEMPTED, Pod
-from serried.model.preference import Level
+from serried.api.node import Node, decode_node
+from serried.api.parent import GROUP_INDEX, JOB_INDEX, JOB_SET_NAME, JOB_SET_UID, REPLICATED_JOB, SET_NAME, WORKER_INDEX
+from serried.api.pod import COMPLETION_INDEX, HELD_GATE, Pod, decode_pod
+from serried.api.preference import Level, write_levels
 
 RACK = "example.com/rack"
 """The topology key that ``rack`` sets."""

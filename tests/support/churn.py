@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from extender.answers import Candidate, Hold, Steer
-from serried.decode.reservations import decode_reservation
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey, Key
-from serried.model.pod import Pod
-from serried.model.reservation import Reservation
+from extender.protocol import Candidate, Hold, Steer
+from serried.api.names import Disruption, GroupKey, Key
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, decode_reservation
 from tests.support.builders import PodBuilder, Raw, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness
 

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import httpx
 
 from bench.cluster import Cluster
-from serried.decode.jobs import decode_job
-from serried.model.group import Job
+from serried.api.job import Job, decode_job
 
 RACK = "topology.serried.dev/rack"
 SCHEDULER = "serried"

@@ -2,9 +2,8 @@
 
 from typing import Self
 
-from serried.decode.groups import decode_composite
-from serried.model.composite import Composite
-from serried.model.disruption import Disruption
+from serried.api.group import Composite, decode_composite
+from serried.api.names import Disruption
 from tests.support.builders import RACK, Builder, describe, usable
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from controller.process import Controller
 from controller.protection import ReleaseTiming
+from serried.api.level import FALLBACK, ApiLevel
+from serried.kube.retry import Backoff
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
-from serried.model.backoff import Backoff
-from serried.model.level import FALLBACK, ApiLevel
-from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.ops.metrics import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, pod

@@ -8,17 +8,16 @@ from typing import Any
 import uvloop
 from fastapi import FastAPI
 
-from extender.debug.broadcast import Broadcast
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.routes import debug_routes, process_routes
 from extender.debug.sketch import Sketch
 from extender.process import make_reports
-from serried.cluster.store import Store
+from serried.api.level import FALLBACK
+from serried.cluster.cache import Store
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, Feed
 from serried.kube.events import EventWriter
 from serried.kube.wire import NODES
-from serried.model.level import FALLBACK
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node

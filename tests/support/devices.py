@@ -2,9 +2,8 @@
 
 from typing import Self
 
-from serried.decode.devices import decode_device_class
-from serried.model.device import DeviceClass
-from serried.model.pod import HELD
+from serried.api.pod import HELD
+from serried.api.storage import DeviceClass, decode_device_class
 from tests.support.builders import Builder, usable
 
 

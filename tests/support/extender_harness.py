@@ -5,26 +5,25 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from extender.answers import Answer, BindRequest
-from extender.binding.reservations import Records
+from extender.binding.records import Records
 from extender.core import Core, Options
-from extender.scheduling.backfill import Mode
-from extender.scheduling.cycle import BindingCycle
+from extender.protocol import Answer, BindRequest
+from extender.scheduling.backfill import Mode, PlainRule
+from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
-from extender.scheduling.nomination import NominationPolicy
-from extender.scheduling.plain_pods import PlainRule
+from extender.scheduling.group import Term
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as Preemption
-from extender.scheduling.repairs import USUAL, Rules
-from extender.scheduling.term import Term
+from extender.scheduling.repair import USUAL, Rules
+from extender.scheduling.scheduling_cycle import NominationPolicy
 from extender.service import ExtenderService
-from serried.cluster.store import EndedMembers, Store
-from serried.metrics import ExtenderMetrics
-from serried.model.group import GroupKey, Key
-from serried.model.level import NATIVE, ApiLevel
-from serried.model.pod import Pod
-from serried.model.reservation import Victim
-from serried.model.verdict import Reason, Verdict
+from serried.api.level import NATIVE, ApiLevel
+from serried.api.names import GroupKey, Key
+from serried.api.pod import Pod
+from serried.api.reservation import Victim
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import EndedMembers, Store
+from serried.ops.metrics import ExtenderMetrics
 from serried.plan.steps import finish
 from tests.support.budgets import BudgetBuilder
 from tests.support.builders import (

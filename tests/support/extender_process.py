@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from extender.process import Extender
+from serried.api.level import FALLBACK, ApiLevel
 from serried.kube.client import ApiClient
-from serried.model.level import FALLBACK, ApiLevel
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusExtenderMetrics
 from serried.settings import ExtenderSettings, extender_settings
 from tests.support.apiserver import FakeApiServer
 

@@ -11,10 +11,10 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
+from serried.api.names import GroupKey, Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
 from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource, Selection
-from serried.model.group import GroupKey, Key
 from tests.support.patches import merge, merge_strategically
 from tests.support.selectors import match_selectors
 from tests.support.storage import BUDGET, RefusedError, check_preconditions, describe_binding

@@ -1,7 +1,7 @@
 """What an earlier term leaves behind when it dies."""
 
-from extender.binding.reservations import Records
-from serried.model.reservation import Reservation, Slot
+from extender.binding.records import Records
+from serried.api.reservation import Reservation, Slot
 from tests.support.extender_harness import GANG, Harness, gang
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from serried.api.preference import Level
 from serried.feed import Kind
-from serried.model.preference import Level
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, job, node, pod, pod_group, workload
 from tests.support.composites import composite

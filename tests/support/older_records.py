@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from serried.model.group import decode_group_key
-from serried.model.reservation import Reservation, Slot, Victim
+from serried.api.names import decode_group_key
+from serried.api.reservation import Reservation, Slot, Victim
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
@@ -83,4 +83,4 @@ OLDER: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "find_later_format": find_no_later_format,
     }
 )
-"""What stands in `extender.binding.reservations` instead of the functions of these names."""
+"""What stands in `extender.binding.records` instead of the functions of these names."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod
-from serried.model.resources import Resources
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.resources import Resources
+from serried.plan.request import PlanRequest, Snapshot
 
 
 def find_most(snapshot: Snapshot, ask: PlanRequest) -> int:

@@ -8,16 +8,14 @@ from itertools import count
 
 from fastapi import FastAPI
 
-from extender.debug.broadcast import Broadcast
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.routes import debug_routes
 from extender.debug.sketch import Sketch
 from extender.status.reports import Reports, Said
-from serried.decode.times import write_time
-from serried.model.group import GroupKey
-from serried.model.level import FALLBACK
-from serried.model.verdict import Verdict, render
-from serried.observe.ops import make_server
+from serried.api.level import FALLBACK
+from serried.api.names import GroupKey, write_time
+from serried.api.verdict import Verdict, render
+from serried.ops.server import make_server
 from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, RecordingMetrics
 

@@ -2,9 +2,8 @@
 
 from typing import Any, Self
 
-from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
-from serried.decode.parents import decode_job_set, decode_leader_worker_set
-from serried.model.parent import Parent
+from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
+from serried.api.parent import Parent, decode_job_set, decode_leader_worker_set
 from tests.support.builders import RACK, Builder, describe, usable
 
 

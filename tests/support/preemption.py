@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from serried.model.group import GroupKey, Key
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.victim import Allowances, Budget, NoVictims, Preemption, Spare, Unit
-from serried.plan.victims import plan_victims
+from serried.api.names import GroupKey, Key
+from serried.api.node import Node
+from serried.plan.eviction import Allowances, Budget, NoVictims, Preemption, Spare, Unit
+from serried.plan.preemption import plan_victims
+from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import NodeBuilder, PodBuilder
 from tests.support.oracle import count_most, find_domains
 
@@ -112,7 +112,7 @@ Price = tuple[tuple[int, ...], ...]
 
 
 def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
-    """What victims cost, by the definition in `model.victim.Cost` and not by its code; without their age."""
+    """What victims cost, by the definition in `plan.eviction.Cost` and not by its code; without their age."""
     found = []
     for priority in sorted({unit.priority for unit in victims}, reverse=True):
         here = [unit for unit in victims if unit.priority >= priority]

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from serried.model.group import GroupKey, Key
-from serried.model.node import Node
-from serried.model.plan import PlanRequest
-from serried.model.pod import Pod, Shape
-from serried.model.victim import Budget, Spare, Unit
+from serried.api.names import GroupKey, Key
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.plan.eviction import Budget, Spare, Unit
+from serried.plan.request import PlanRequest
 from tests.support.builders import RACK
 from tests.support.preemption import HIGH, Occupied
 

@@ -2,8 +2,7 @@
 
 from typing import Self
 
-from serried.decode.priority import decode_priority_class
-from serried.model.priority import PriorityClass
+from serried.api.priority import PriorityClass, decode_priority_class
 from tests.support.builders import Builder, usable
 
 _DEFAULT = (True, "globalDefault")

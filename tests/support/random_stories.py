@@ -2,8 +2,8 @@
 
 from random import Random
 
-from serried.model.disruption import Disruption
-from serried.model.preference import Level
+from serried.api.names import Disruption
+from serried.api.preference import Level
 from tests.support.budgets import budget
 from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import composite

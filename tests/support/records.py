@@ -5,8 +5,8 @@ from collections.abc import Callable
 from enum import Enum
 from uuid import UUID
 
-from serried.model.group import GroupKey
-from serried.model.reservation import Reservation, Slot
+from serried.api.names import GroupKey
+from serried.api.reservation import Reservation, Slot
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The characters that the API server makes names of."""

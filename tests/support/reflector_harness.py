@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from serried.kube.changes import Deleted, Event, Upserted
-from serried.kube.reflector import Reflector, WatchTiming
+from serried.kube.reflector import Deleted, Event, Reflector, Upserted, WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import EVERYTHING, PODS, Resource, Selection
-from serried.metrics import Metrics
-from serried.model.backoff import Backoff
+from serried.ops.metrics import Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.memory import read_memory
 

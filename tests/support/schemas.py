@@ -9,8 +9,8 @@ such objects. A name that ends in ``!`` is required. Fields that Serried does no
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from serried.api.level import V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 from serried.kube.wire import JSON
-from serried.model.level import V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
 
 GROUP = "scheduling.k8s.io"
 

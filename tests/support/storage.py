@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serried.decode.times import write_time
+from serried.api.names import write_time
 from serried.kube.wire import JSON, PODS, Failure, Resource
 from tests.support.patches import merge
 from tests.support.selectors import Match

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from extender.answers import Steer
 from extender.binding import evictions, nominator
 from extender.binding import run as cycle_runner
-from extender.scheduling.nomination import NominationPolicy
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key
+from extender.protocol import Steer
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.names import GroupKey, Key
+from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness
 from tests.support.fake_api import error

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.model.preference import Style
-from serried.model.resources import Resources
-from serried.model.selectors import Taint, Toleration
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.api.preference import Style
+from serried.api.resources import Resources
+from serried.api.selectors import Taint, Toleration
+from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK
 
 BLOCK = "example.com/block"

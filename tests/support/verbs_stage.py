@@ -5,9 +5,9 @@ from typing import Any, Self
 
 import httpx
 
-from extender.http.handlers import Verbs
 from extender.http.server import Listener
-from serried.metrics import ExtenderMetrics
+from extender.http.verbs import Verbs
+from serried.ops.metrics import ExtenderMetrics
 from tests.support.builders import node, pod
 from tests.support.extender_harness import Harness, gang, members
 

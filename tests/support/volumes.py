@@ -2,8 +2,7 @@
 
 from typing import Any, Self
 
-from serried.decode.volumes import decode_volume, decode_volume_claim
-from serried.model.volume import Volume, VolumeClaim
+from serried.api.storage import Volume, VolumeClaim, decode_volume, decode_volume_claim
 from tests.support.builders import Builder, describe, usable
 
 

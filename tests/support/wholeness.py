@@ -3,8 +3,8 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from serried.model.disruption import Disruption
-from serried.model.pod import Pod
+from serried.api.names import Disruption
+from serried.api.pod import Pod
 from tests.support.churn import Churn, Owner
 
 Company = dict[str, set[str]]

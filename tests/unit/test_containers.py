@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from cachetools import LRUCache
 
-from extender.scheduling.timeline import Timelines
-from serried.model.backoff import Backoff
+from extender.status.timeline import Timelines
+from serried.kube.retry import Backoff
 from tests.support.containers import count_items, list_grown
 
 

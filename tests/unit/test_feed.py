@@ -5,13 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from serried.cluster.store import Store
+from serried.api.job import Job
+from serried.api.level import FALLBACK
+from serried.api.names import Key
+from serried.cluster.cache import Store
 from serried.feed import OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
-from serried.model.group import Job, Key
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusMetrics
+from serried.ops.metrics import PrometheusMetrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class

@@ -5,7 +5,7 @@ import sys
 _PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
-from serried.process import allow_open_files
+from serried.ops.process import allow_open_files
 allow_open_files()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

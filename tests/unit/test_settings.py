@@ -1,7 +1,7 @@
 import pytest
 
+from serried.api.names import Key
 from serried.cli import main
-from serried.model.group import Key
 from serried.settings import controller_settings, extender_settings
 
 

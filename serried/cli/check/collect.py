@@ -15,11 +15,9 @@ import orjson
 import yaml
 
 from serried.cli.access import LABELS, Target, find_credentials, reach
-from serried.cli.check.findings import Area
-from serried.cli.check.observed import Observed, SchedulerConfig, decode_scheduler_config
-from serried.cli.check.rights import find_rights
-from serried.cli.check.roles import Right
-from serried.cli.exits import CommandError, ExitCode
+from serried.cli.check.checks import find_rights
+from serried.cli.check.observed import Area, Observed, Right, SchedulerConfig, decode_scheduler_config
+from serried.cli.output import CommandError, ExitCode
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, NODES, PODS, Resource, Selection

@@ -1,8 +1,11 @@
-"""``serried check``: the command."""
+"""``serried check``: the command.
+
+All checks, over what was found out.
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -10,15 +13,56 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from serried.cli import options
 from serried.cli.access import HOME, Target
+from serried.cli.check.checks import (
+    check_cluster,
+    check_extender,
+    check_nodes,
+    check_policies,
+    check_rights,
+    check_scheduler,
+)
 from serried.cli.check.collect import Question, collect
-from serried.cli.check.examination import examine
-from serried.cli.check.findings import Area, Finding, Severity
-from serried.cli.exits import ExitCode
-from serried.cli.output import OutputFormat, make_table, write
+from serried.cli.check.observed import Area, Finding, Observed, Severity
+from serried.cli.output import (
+    Authority,
+    Context,
+    ExitCode,
+    Home,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    Server,
+    TokenFile,
+    make_table,
+    write,
+)
 
-EXAMPLES = """
+_CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
+    Area.SCHEDULER: check_scheduler,
+    Area.EXTENDER: check_extender,
+    Area.RIGHTS: check_rights,
+    Area.NODES: check_nodes,
+    Area.POLICIES: check_policies,
+    Area.CLUSTER: check_cluster,
+}
+
+_ORDER = list(Severity)
+
+
+def examine(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
+    """The findings of these areas: errors first, and within a severity by area."""
+    found = [finding for area in Area if area in areas for finding in _CHECKS[area](seen)]
+    for area, what, why in seen.unread:
+        if area in areas:
+            found.append(Finding(Severity.UNKNOWN, area, what, f"it was not checked: {why}", _HOW_TO_READ))
+    return sorted(found, key=lambda finding: _ORDER.index(finding.severity))
+
+
+_HOW_TO_READ = "run the check as an administrator, or name what it needs: --server, --scheduler-config"
+
+
+CHECK_EXAMPLES = """
 Check the whole installation:
   serried check
 
@@ -67,13 +111,13 @@ def check(
     scheduler_config: File = "",
     only: Only = None,
     fail_on: Fail = FailOn.ERROR,
-    output: options.Output = OutputFormat.TABLE,
-    server: options.Server = "",
-    kubeconfig: options.Kubeconfig = "",
-    context: options.Context = "",
-    home: options.Home = HOME,
-    token_file: options.TokenFile = "",
-    authority: options.Authority = "",
+    output: Output = OutputFormat.TABLE,
+    server: Server = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    home: Home = HOME,
+    token_file: TokenFile = "",
+    authority: Authority = "",
 ) -> None:
     """Find mistakes in an installation, and show how to fix them.
 

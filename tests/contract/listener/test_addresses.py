@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from extender.http.server import Listener, Reply, Routes
-from serried.observe.ops import Server, listen_everywhere, make_server, ops_routes
+from serried.ops.server import Server, listen_everywhere, make_server, ops_routes
 from serried.settings import controller_settings
 
 

@@ -10,9 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from uvicorn.protocols.http import httptools_impl
 
-from extender.debug.whatif import whatif_routes
-from serried.observe import bounded, intake
-from serried.observe.ops import Server, make_server, ops_routes
+from extender.debug.simulations import whatif_routes
+from serried.ops import server as bounded
+from serried.ops import server as intake
+from serried.ops.server import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes
 from tests.support.listening import SOON, until
 from tests.support.logged import hear_errors

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from extender.http import server
-from extender.http.peers import Peers
-from extender.http.server import Listener, Reply, Routes
+from extender.http.server import Listener, Peers, Reply, Routes
 from extender.process import secure_verbs
-from serried.observe import intake
-from serried.observe.intake import Bounds
+from serried.ops import server as intake
+from serried.ops.server import Bounds
 from serried.settings import extender_settings
 from tests.support.certificates import Authority
 from tests.support.listening import Client, post, until

@@ -9,9 +9,8 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from serried.callers.certificates import make_self_signed
-from serried.observe.intake import MOST_FROM_ONE
-from serried.observe.ops import Server, make_server
+from serried.ops.server import MOST_FROM_ONE, Server, make_server
+from serried.ops.tls import make_self_signed
 from tests.support.listening import until
 
 LOOPBACK = "127.0.0.1"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.http import server as listener
-from extender.http.peers import Peers
+from extender.http.server import Peers
 from tests.support.listening import MOST, SOON, Client, House, post, until
 
 FEW = 20

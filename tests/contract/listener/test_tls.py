@@ -18,7 +18,7 @@ from extender.http import server
 from extender.http.server import Hangup, Listener, Reply, Routes, Security
 from extender.pair import Pair
 from extender.process import secure_verbs
-from serried.callers.certificates import CertificateError
+from serried.ops.tls import CertificateError
 from serried.settings import Address, extender_settings
 from tests.support.certificates import Authority
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from serried.decode.malformed import Malformed
-from serried.decode.pods import decode_pod
-from serried.model.pod import MARKERS, Pod
+from serried.api.names import Malformed
+from serried.api.pod import Pod, decode_pod
+from serried.api.resources import MARKERS
 from tests.e2e.manifests.server import KUSTOMIZE
 from tests.support.builders import PodBuilder, pod
 from tests.support.cluster_stage import SCHEDULER, ClusterStage, eventually, names

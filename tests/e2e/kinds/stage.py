@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from serried.decode.identity import GANG_POLICY, REQUIRED_TOPOLOGY
+from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, pod_spec
 
 Raw = dict[str, Any]

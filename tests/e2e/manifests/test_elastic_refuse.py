@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serried.decode.jobs import decode_job
-from serried.model.eligibility import is_gang_job
+from serried.api.job import decode_job, is_gang_job
 from tests.e2e.manifests.resizes import (
     ALLOWED,
     ALLOWED_NATIVELY,

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.reservations import Records
-from serried.decode.reservations import decode_reservation
+from extender.binding.records import Records
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey
+from serried.api.reservation import decode_reservation
 from serried.kube.auth import load_credentials
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import RESERVATIONS
-from serried.model.group import GroupKey, PodGroup, Policy
 from tests.e2e.manifests.endpoint import ours
 from tests.e2e.manifests.objects import gang
 from tests.e2e.manifests.server import Server

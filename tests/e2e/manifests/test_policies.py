@@ -7,7 +7,7 @@ import pytest
 
 from bench.cluster import ClusterError
 from extender.status.conditions import tell_time
-from serried.model.pod import PREEMPTED
+from serried.api.names import PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
 
 pytestmark = pytest.mark.e2e

@@ -22,7 +22,7 @@ from bench.failover.rolling import roll
 from bench.failover.run import await_leader, strike
 from bench.failover.ways import WAYS
 from bench.failover.witness import Witness
-from serried.decode.reservations import FORMAT
+from serried.api.reservation import FORMAT
 from serried.kube import election
 from tests.e2e.promises.test_repair import WHOLE_NODE, await_vacancy, fail, run_gang
 from tests.support.cluster_stage import ClusterStage, eventually, staged

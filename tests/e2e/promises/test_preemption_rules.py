@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serried.decode.times import write_time
+from serried.api.names import write_time
 from tests.e2e.promises.test_preemption import (
     HIGHER,
     WHOLE_NODE,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from serried.decode.identity import POD_GROUP_LABEL
-from serried.decode.pods import COMPLETION_INDEX
+from serried.api.names import POD_GROUP_LABEL
+from serried.api.pod import COMPLETION_INDEX
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, indexed_spec, names
 
 pytestmark = pytest.mark.e2e

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from serried.decode import reservations as decoder
-from serried.decode.reservations import encode_reservation, name_record
-from serried.model.group import GroupKey
-from serried.model.reservation import Reservation, Slot
+from serried.api import reservation as decoder
+from serried.api.names import GroupKey
+from serried.api.reservation import Reservation, Slot, encode_reservation, name_record
 from tests.e2e.promises.test_repair import ONE_LEVEL
 from tests.e2e.waiting.test_records_unreadable import probe
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.cluster.nodes import node_name, node_object
-from serried.decode.times import write_time
+from serried.api.names import write_time
 from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
 from tests.support.clusters import BESIDE
 

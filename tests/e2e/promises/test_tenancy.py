@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import Cluster, ClusterError
-from serried.decode.identity import COMPATIBLE_LABEL, DOMAIN, GANG, POD_GROUP_LABEL
+from serried.api.names import COMPATIBLE_LABEL, DOMAIN, GANG, POD_GROUP_LABEL
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names, pod_spec, staged
 from tests.support.clusters import at_one_level
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.model.group import composite_api_version
+from serried.api.names import REQUIRED_TOPOLOGY, composite_api_version
 from tests.support.cluster_stage import ClusterStage
 
 ZONE = "topology.kubernetes.io/zone"

@@ -2,11 +2,9 @@
 
 import pytest
 
-from controller.diff.duty import Duty
-from controller.diff.names import pod_group_name, template_name, workload_name
-from controller.diff.objects import workload_body
-from controller.diff.owner import begin_workload
-from serried.model.level import NATIVE
+from controller.diff.objects import pod_group_name, template_name, workload_body, workload_name
+from controller.diff.owner import Duty, begin_workload
+from serried.api.level import NATIVE
 from tests.e2e.upstream.stage import UpstreamStage
 from tests.support.cluster_stage import Raw, eventually
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serried.decode.schemas import find_shape, read_schemas, refuse_composites
+from serried.api.level import find_shape, read_schemas, refuse_composites
 from tests.support.go_modules import locate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

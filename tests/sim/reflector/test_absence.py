@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from serried.kube.changes import Deleted, Denied, Listed, Unserved
+from serried.kube.reflector import Deleted, Denied, Listed, Unserved
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS, RESERVATIONS
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls
 from tests.support.reflector_harness import AT_THE_SECOND, counting_after, following, pod, until_true

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from serried.kube.changes import Deleted, Denied, Listed, Relisted
+from serried.kube.reflector import Deleted, Denied, Listed, Relisted
 from serried.kube.wire import RESERVATIONS
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Fault, calls

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from serried.kube.changes import Deleted, Listed, Relisted
-from serried.kube.reflector import MAX_CUT_LISTS, WatchTiming
+from serried.kube.reflector import MAX_CUT_LISTS, Deleted, Listed, Relisted, WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import Request
 from tests.support.reflector_harness import EXPIRED, following, pod, until_true

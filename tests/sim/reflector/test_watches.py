@@ -10,10 +10,9 @@ from unittest.mock import Mock
 import pytest
 
 from serried.kube import reflector, wire
-from serried.kube.changes import Deleted, Event, Listed, Relisted, Unserved, Upserted
-from serried.kube.reflector import Reflector, WatchTiming
+from serried.kube.reflector import Deleted, Event, Listed, Reflector, Relisted, Unserved, Upserted, WatchTiming
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS, RESERVATIONS, Selection, decode_change
-from serried.model.backoff import Backoff
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls, watches
 from tests.support.reflector_harness import BUSY, EXPIRED, Recorder, following, pod, until_true

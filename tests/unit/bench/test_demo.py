@@ -11,7 +11,7 @@ from bench.demo.board import Row, read_rows, render_changes, render_table
 from bench.demo.cast import CPU, GANGS, GIANT, LATE, LEAVES, PATIENT, PLAIN_PODS, STARTERS, make_load, make_spec
 from bench.demo.referee import Referee
 from bench.load.objects import GANG, Gang
-from serried.kube.changes import Deleted, Listed, Upserted
+from serried.kube.reflector import Deleted, Listed, Upserted
 from tests.support.clock import Clock
 
 TIGHT, WIDE = Gang("tight", 2, RACK), Gang("wide", 200)

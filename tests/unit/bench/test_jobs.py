@@ -39,7 +39,7 @@ from bench.jobs.verdicts import (
     render_phases,
     render_verdicts,
 )
-from serried.kube.changes import Deleted, Upserted
+from serried.kube.reflector import Deleted, Upserted
 from serried.kube.wire import PODS
 
 METRICS = """# TYPE syncs_seconds histogram

@@ -7,7 +7,7 @@ import pytest
 from bench.load.figures import Figures, Life, Span, compute_figures, percentile
 from bench.load.objects import GANG, RUN, Gang, Load, leading_objects, make_gangs, pod_objects
 from bench.load.watch import Watch
-from serried.kube.changes import Deleted, Upserted
+from serried.kube.reflector import Deleted, Upserted
 
 DOMAINS = {"a1": "rack-a", "a2": "rack-a", "b1": "rack-b"}
 RACK = "topology.serried.dev/rack"

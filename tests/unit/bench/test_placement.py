@@ -13,8 +13,8 @@ from bench.placement.optimum import fewest, fewest_nodes, fewest_nodes_in_a_rack
 from bench.placement.play import Offline, Outcome, Wave, play
 from bench.placement.rules import RULES, Rule, best_fit, combine, first_fit, roomiest
 from bench.placement.scenario import Filler, Gang, Mix, Scenario, Wish, make_nodes, make_scenario
-from serried.model.node import Node
-from serried.model.plan import PlanRequest
+from serried.api.node import Node
+from serried.plan.request import PlanRequest
 
 SMALL = Mix(0.5, sizes=(2, 20), most_cpus=100)
 

@@ -11,8 +11,8 @@ from bench.preemption.cases import CASES, QUICK, WARM_UP, Case, Crowd
 from bench.preemption.figures import Figures, compute_figures, find_defects, render_table, summarize
 from bench.preemption.objects import Play, coming_groups, coming_pods, running_groups, running_pods
 from bench.preemption.watch import Life, Watch
-from serried.decode.quantity import parse_cpu
-from serried.kube.changes import Deleted, Event, Upserted
+from serried.api.resources import parse_cpu
+from serried.kube.reflector import Deleted, Event, Upserted
 from serried.kube.wire import JSON
 from tests.support.builders import RACK
 

@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 import pytest
 
-from serried.callers import certificates
-from serried.callers.certificates import CertificateFiles, ReloadingContext, Use, list_expiries, make_self_signed
+from serried.ops import tls as certificates
+from serried.ops.tls import CertificateFiles, ReloadingContext, Use, list_expiries, make_self_signed
 from tests.support.certificates import Authority
 
 HOUR, DAY = 3600.0, 86_400.0

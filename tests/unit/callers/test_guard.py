@@ -9,11 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from serried.callers.guard import Guard, TokenDemand, names_address, read_seconds
-from serried.callers.reviews import Reviews
 from serried.kube.errors import Forbidden, Unavailable
 from serried.kube.wire import Failure
-from serried.observe.bounded import GONE
+from serried.ops.access import Guard, Reviews, TokenDemand, names_address, read_seconds
+from serried.ops.server import GONE
 from tests.support.clock import Clock
 from tests.support.court import Court
 

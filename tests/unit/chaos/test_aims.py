@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from serried.decode.reservations import name_record
-from serried.model.group import GroupKey, GroupKind
+from serried.api.names import GroupKey, GroupKind
+from serried.api.reservation import name_record
 from tests.chaos.aims import ANYBODY, Aim, read_aim
 from tests.chaos.gangs import Gang
 from tests.chaos.mishaps import Request

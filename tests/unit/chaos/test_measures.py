@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
 from tests.chaos import measures
 from tests.chaos.measures import (
     DONE_AT_REST,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from serried.callers.guard import TOKEN_HEADER
 from serried.cli.access import HEADER
+from serried.ops.access import TOKEN_HEADER
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy, extender_pod
 

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from serried import __version__
-from serried.cli import kubectl, main
+from serried.cli import app as kubectl
+from serried.cli import main
 from serried.cli.app import COMMANDS, Command
-from serried.cli.exits import ExitCode
+from serried.cli.output import ExitCode
 from tests.support.pod_proxy import PodProxy
 
 IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich'}} & sys.modules.keys()))"
@@ -82,7 +83,7 @@ def test_a_mistake_in_a_command_is_no_answer(
     def fail(_: object) -> None:
         raise KeyError("waiting")
 
-    monkeypatch.setattr("serried.cli.queue.draw_queue", fail)
+    monkeypatch.setattr("serried.cli.explain.draw_queue", fail)
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
     assert main(["queue", "--server", proxy.url]) == ExitCode.BROKEN.number
     said = capsys.readouterr().err

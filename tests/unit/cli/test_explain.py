@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serried.cli.advice import ADVICE
-from serried.model.verdict import Reason
+from serried.api.verdict import Reason
+from serried.cli.explain import ADVICE
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.replay.taking import take_capture
+from extender.simulation.cluster import take_capture
+from extender.simulation.snapshot import Capture, compress, write_snapshot
+from serried.api.level import NATIVE
+from serried.api.verdict import Reason, Verdict
 from serried.cli import main
-from serried.decode.snapshots import compress, write_snapshot
-from serried.model.capture import Capture
-from serried.model.level import NATIVE
-from serried.model.verdict import Reason, Verdict
 from serried.plan.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.commands import Ended

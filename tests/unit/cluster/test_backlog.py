@@ -5,14 +5,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from serried.cluster.backlog import Backlog
-from serried.cluster.occupancy import ClaimKind, Freed
-from serried.cluster.store import Store
-from serried.model.group import GroupKey
-from serried.model.plan import PlanRequest
-from serried.model.verdict import Reason, Verdict
+from extender.scheduling.backlog import Backlog
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
+from serried.cluster.usage import ClaimKind, Freed
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
+from serried.plan.request import PlanRequest
 from tests.support.builders import RACK, PodBuilder, node, pod
 
 G, H = GroupKey("default", "g"), GroupKey("default", "h")
@@ -184,7 +184,7 @@ def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monke
     counting = Mock(side_effect=slots)
     for number in range(50):
         scene.refuse(GroupKey("default", f"g{number}"), 5 + number)
-    monkeypatch.setattr("serried.cluster.backlog.slots", counting)
+    monkeypatch.setattr("extender.scheduling.backlog.slots", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after
 

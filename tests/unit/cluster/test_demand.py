@@ -1,8 +1,8 @@
 import pytest
 
-from serried.cluster.demand import count_wanted
-from serried.cluster.store import Store
-from serried.model.group import PodGroup
+from extender.scheduling.repair import count_wanted
+from serried.api.group import PodGroup
+from serried.cluster.cache import Store
 from tests.support.builders import JobBuilder, PodBuilder, job, pod, pod_group
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 

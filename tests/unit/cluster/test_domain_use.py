@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from serried.api.node import Node
+from serried.api.preference import Level
+from serried.cluster.cache import Store
 from serried.cluster.domain_use import MAX_KEYS, DomainUse
-from serried.cluster.store import Store
-from serried.model.node import Node
-from serried.model.preference import Level
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 
 BLOCK = "example.com/block"

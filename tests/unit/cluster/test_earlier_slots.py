@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from serried.cluster.provisional import provisional
-from serried.cluster.store import EndedMembers, Store
-from serried.cluster.vacancies import Vacancy
-from serried.model.group import GroupKey, GroupKind, Key, PodGroup, Workload
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
-from serried.model.parent import JOB, OwnerKey
-from serried.model.pod import Pod
+from serried.api.group import PodGroup, Workload
+from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel
+from serried.api.names import JOB, GroupKey, GroupKind, Key
+from serried.api.parent import OwnerKey
+from serried.api.pod import Pod
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.membership import provisional
+from serried.cluster.usage import Vacancy
 from tests.support.builders import PodBuilder, PodGroupBuilder, job, node, pod, pod_group, workload
 from tests.support.composites import composite
 

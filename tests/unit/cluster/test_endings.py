@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from serried.cluster.endings import Endings, Trust
-from serried.cluster.store import Store
-from serried.decode.times import read_time
-from serried.model.group import Job, Key
-from serried.model.pod import Pod
+from serried.api.job import Job
+from serried.api.names import Key, read_time
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.cluster.run_times import Endings, Trust
 from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod
 from tests.support.memory import read_memory
 

@@ -5,10 +5,9 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.store import Store
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey, GroupKind, Key, Policy
-from serried.model.tree import Branch, Leaf
+from serried.api.group import Branch, Leaf, Policy
+from serried.api.names import Disruption, GroupKey, GroupKind, Key
+from serried.cluster.cache import Store
 from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
 

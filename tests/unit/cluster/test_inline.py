@@ -2,11 +2,11 @@
 
 import pytest
 
-from serried.cluster.provisional import provisional
-from serried.cluster.store import Store
-from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.model.group import GroupKey, GroupKind, Key, Policy, Workload
-from serried.model.parent import JOB, OwnerKey
+from serried.api.group import Policy, Workload
+from serried.api.names import JOB, REQUIRED_TOPOLOGY, GroupKey, GroupKind, Key
+from serried.api.parent import OwnerKey
+from serried.cluster.cache import Store
+from serried.cluster.membership import provisional
 from tests.support.builders import RACK, job, pod, workload
 
 PART = GroupKey("default", "w", GroupKind.WORKLOAD, "workers")

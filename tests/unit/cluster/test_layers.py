@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.cluster.layers import Layers
+from serried.cluster.cache import Layers
 
 Item = tuple[str, int]
 """A key, and what the object says."""

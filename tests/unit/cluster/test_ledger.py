@@ -2,14 +2,12 @@ from collections.abc import Callable
 
 import pytest
 
+from serried.api.names import GroupKey, IllegalTransition
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation, ReservationPhase, Slot
+from serried.cluster.index import Touched
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import ClaimKind, Occupancy
-from serried.cluster.touched import Touched
-from serried.cluster.yields import Yields
-from serried.model.group import GroupKey
-from serried.model.pod import Pod
-from serried.model.reservation import Reservation, ReservationPhase, Slot
-from serried.model.transition import IllegalTransition
+from serried.cluster.usage import ClaimKind, Occupancy, Yields
 from tests.support.builders import pod
 
 GANG, OTHER = GroupKey("default", "gang"), GroupKey("default", "other")

@@ -5,11 +5,10 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.provisional import owner_of_provisional, provisional
-from serried.cluster.store import Store
-from serried.decode.provenance import JOB_UID, MANAGED_BY, MANAGER
-from serried.model.group import GroupKey, Key
-from serried.model.parent import JOB, OwnerKey
+from serried.api.names import JOB, GroupKey, Key
+from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, OwnerKey
+from serried.cluster.cache import Store
+from serried.cluster.membership import owner_of_provisional, provisional
 from tests.support.builders import (
     Builder,
     JobBuilder,

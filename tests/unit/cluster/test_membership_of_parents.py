@@ -5,11 +5,11 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.provisional import owner_of_provisional, provisional
-from serried.cluster.store import Store
-from serried.decode.pods import COMPLETION_INDEX
-from serried.model.group import GroupKey, GroupKind, Key
-from serried.model.parent import JOB, WORKERS, OwnerKey, ParentKind
+from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
+from serried.api.parent import WORKERS, OwnerKey
+from serried.api.pod import COMPLETION_INDEX
+from serried.cluster.cache import Store
+from serried.cluster.membership import owner_of_provisional, provisional
 from tests.support.builders import (
     Builder,
     PodBuilder,

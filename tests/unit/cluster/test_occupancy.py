@@ -3,7 +3,7 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.occupancy import ClaimKind, Occupancy
+from serried.cluster.usage import ClaimKind, Occupancy
 
 ONE_CPU = (("cpu", 1000), ("pods", 1))
 TWO_CPUS = (("cpu", 2000), ("pods", 1))

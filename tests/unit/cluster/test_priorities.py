@@ -2,10 +2,10 @@
 
 import pytest
 
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, GroupKind
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.model.priority import HIGHEST_GROUP_PRIORITY, PriorityMismatch
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
+from serried.api.names import GroupKey, GroupKind
+from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityMismatch
+from serried.cluster.cache import Store
 from tests.support.builders import (
     Builder,
     CompatibleGroupBuilder,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, Key
-from serried.model.parent import JOB, OwnerKey
+from serried.api.names import JOB, GroupKey, Key
+from serried.api.parent import OwnerKey
+from serried.cluster.cache import Store
+from serried.cluster.usage import ClaimKind
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
 

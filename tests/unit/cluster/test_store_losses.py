@@ -1,7 +1,7 @@
 """What the Store makes of objects that go, and of an API that goes."""
 
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, GroupKind
+from serried.api.names import GroupKey, GroupKind
+from serried.cluster.cache import Store
 from tests.support.builders import PodGroupBuilder, job, pod, pod_group, workload
 
 GANG = job("train").size(2).scheduler("serried")

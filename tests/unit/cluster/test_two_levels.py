@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from serried.cluster.provisional import provisional
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, Key, PodGroup, Workload
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS
-from serried.model.parent import JOB, OwnerKey
+from serried.api.group import PodGroup, Workload
+from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS
+from serried.api.names import JOB, GroupKey, Key
+from serried.api.parent import OwnerKey
+from serried.cluster.cache import Store
+from serried.cluster.membership import provisional
 from tests.support.builders import job, pod, pod_group, workload
 
 BESIDE = FALLBACK.api_version

@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.store import Store
-from serried.model.node import Node
-from serried.model.pod import Pod
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
 from serried.plan.fit import slots
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.devices import DeviceClassBuilder, device_class

@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from serried.cluster.store import EndedMembers, Store
-from serried.cluster.vacancies import Vacancy, match_replacements
-from serried.model.group import GroupKey
+from serried.api.names import GroupKey
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.usage import Vacancy, match_replacements
 from tests.support.builders import PodBuilder, pod, pod_group
 
 GROUP = GroupKey("default", "g")

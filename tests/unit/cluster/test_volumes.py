@@ -4,8 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.store import Store
-from serried.model.group import GroupKey, Key
+from serried.api.names import GroupKey, Key
+from serried.cluster.cache import Store
 from serried.plan.fit import admits
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serried.cluster.touched import Touched
-from serried.cluster.yields import Yields
-from serried.model.group import GroupKey
-from serried.model.pod import Phase, Pod, Shape
+from serried.api.names import GroupKey
+from serried.api.pod import Phase, Pod, Shape
+from serried.cluster.index import Touched
+from serried.cluster.usage import Yields
 from tests.support.memory import read_memory
 
 GANG = GroupKey("default", "g")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.diff.templates import resolve_class
-from serried.model.group import Policy, Template
-from serried.model.level import FALLBACK, NATIVE, V1ALPHA2, ApiLevel
-from serried.model.priority import PreemptionPolicy
+from controller.diff.objects import resolve_class
+from serried.api.group import Policy, Template
+from serried.api.level import FALLBACK, NATIVE, V1ALPHA2, ApiLevel
+from serried.api.priority import PreemptionPolicy
 from tests.support.priorities import PriorityClassBuilder, priority_class
 
 NEVER, LOWER = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY

@@ -3,23 +3,24 @@ from typing import TypeVar
 import pytest
 
 from controller.diff.changes import (
+    PROTECTION,
     Change,
     CreatePodGroup,
     CreateWorkload,
     Delete,
     Observed,
+    RemoveFinalizer,
     ReportAmbiguous,
     SetMinCount,
+    free_group,
+    is_leaving,
 )
-from controller.diff.duty import Duty
-from controller.diff.finalizer import PROTECTION, RemoveFinalizer, free_group, is_leaving
-from controller.diff.names import successor_name, workload_name
-from controller.diff.owner import Follow, begin_pod_group
+from controller.diff.objects import desired_count, job_template, successor_name, workload_name
+from controller.diff.owner import Duty, Follow, begin_pod_group
 from controller.diff.owner import diff as changes_of
-from controller.diff.templates import desired_count, job_template
-from serried.decode.provenance import JOB_UID, MANAGED_BY, MANAGER
-from serried.model.group import BASIC, GroupKey, Policy
-from serried.model.parent import Owner
+from serried.api.group import BASIC, Policy
+from serried.api.names import GroupKey
+from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, Owner
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
 B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)

@@ -1,7 +1,7 @@
 import pytest
 
-from controller.diff.duty import Duty, GangSettings, Suspended, Track, duty_of_job, is_unserved
-from serried.model.eligibility import GangJobs
+from controller.diff.owner import Duty, GangSettings, Suspended, Track, duty_of_job, is_unserved
+from serried.api.job import GangJobs
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 SETTINGS = GangSettings(frozenset({"serried"}))

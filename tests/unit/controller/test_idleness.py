@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from controller.idleness import BLIND_SECONDS, STUCK_SECONDS, IdleError, Idleness
+from controller.process import BLIND_SECONDS, STUCK_SECONDS, IdleError, Idleness
 from tests.support.clock import Clock
 
 DAY = 86_400

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from controller.process import Controller
-from serried.model.group import PodGroup, Policy
-from serried.model.level import FALLBACK
-from serried.observe.prometheus import PrometheusControllerMetrics
+from serried.api.group import PodGroup, Policy
+from serried.api.level import FALLBACK
+from serried.ops.metrics import PrometheusControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import pod_group, workload

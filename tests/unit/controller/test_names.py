@@ -2,8 +2,9 @@ import re
 
 import pytest
 
-from controller.diff.names import pod_group_name, template_name, workload_name
-from serried.model.group import Job, Key
+from controller.diff.objects import pod_group_name, template_name, workload_name
+from serried.api.job import Job
+from serried.api.names import Key
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 

@@ -1,16 +1,13 @@
 import pytest
 
 from controller.diff.changes import CreatePodGroup
-from controller.diff.duty import Duty
-from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.owner import begin_pod_group, begin_workload
-from controller.diff.templates import job_template
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.identity import DISRUPTION_MODE
-from serried.decode.preferences import PACKING, PREFERRED_TOPOLOGY
-from serried.model.group import Job, Key, OwnerRef, PodGroup, Policy, Template, Workload
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, V1BETA1, ApiLevel
-from serried.model.preference import Level, Preference, Style
+from controller.diff.objects import job_template, pod_group_body, workload_body
+from controller.diff.owner import Duty, begin_pod_group, begin_workload
+from serried.api.group import PodGroup, Policy, Template, Workload, decode_pod_group, decode_workload
+from serried.api.job import Job
+from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, V1BETA1, ApiLevel
+from serried.api.names import DISRUPTION_MODE, Key, OwnerRef
+from serried.api.preference import PACKING, PREFERRED_TOPOLOGY, Level, Preference, Style
 from tests.support.builders import RACK, job, workload
 
 NEXT_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1", like=V1BETA1)

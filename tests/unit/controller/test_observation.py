@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from controller.expectations import Expectations
-from controller.observation import observe
-from serried.cluster.store import Store
-from serried.model.level import FALLBACK
+from controller.reconciler import observe
+from controller.writes import Expectations
+from serried.api.level import FALLBACK
+from serried.cluster.cache import Store
 from tests.support.builders import job, workload
 
 

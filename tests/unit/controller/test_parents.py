@@ -9,15 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.diff.changes import CreatePodGroup, Observed, ReportAmbiguous, SetMinCount
-from controller.diff.complaints import find_complaints_of_parent
-from controller.diff.duty import Duty
 from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.owner import Follow, begin_workload, diff, find_surplus
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.provenance import MANAGED_BY, PARENT_UID
-from serried.model.group import PodGroup, Policy, Workload
-from serried.model.level import FALLBACK, NATIVE_LEVELS
-from serried.model.parent import REPLICA, ParentKind
+from controller.diff.owner import Duty, Follow, begin_workload, diff, find_complaints_of_parent, find_surplus
+from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
+from serried.api.level import FALLBACK, NATIVE_LEVELS
+from serried.api.names import REPLICA, ParentKind
+from serried.api.parent import MANAGED_BY, PARENT_UID
 from tests.support.builders import RACK, PodGroupBuilder, WorkloadBuilder, pod_group, workload
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 

@@ -2,13 +2,13 @@ import asyncio
 
 import pytest
 
-from controller.diff.finalizer import PROTECTION, RemoveFinalizer
+from controller.diff.changes import PROTECTION, RemoveFinalizer
 from controller.protection import Protection, ReleaseTiming
-from serried.cluster.store import Store
+from serried.api.names import GroupKey
+from serried.cluster.cache import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from serried.kube.retry import Backoff
 from serried.kube.wire import Failure
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey
 from tests.support.builders import pod, pod_group
 
 RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, pause=Backoff(first=1.0, cap=8.0))

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from controller.queue import WorkQueue
-from serried.model.backoff import Backoff
+from controller.loop import WorkQueue
+from serried.kube.retry import Backoff
 from tests.support.clock import Clock
 
 

@@ -3,10 +3,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.reads import read_named_groups
+from controller.writes import read_named_groups
+from serried.api.names import GroupKey
 from serried.kube.errors import Gone
 from serried.kube.wire import PODS
-from serried.model.group import GroupKey
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import PodBuilder, pod
 

@@ -3,9 +3,9 @@
 from typing import cast
 
 from controller.diff.sentences import Sentence
-from controller.reported import Reported
+from controller.reconciler import Reported
 from controller.writes import Writes
-from serried.model.parent import Owner
+from serried.api.parent import Owner
 from tests.support.builders import job
 
 

@@ -1,10 +1,9 @@
 import pytest
 
-from controller.queue import WorkQueue
-from controller.retries import BLAMED_SECONDS, PROBE_SECONDS, Retries
+from controller.loop import BLAMED_SECONDS, PROBE_SECONDS, Retries, WorkQueue
 from serried.kube.errors import ApiError, Forbidden, Invalid
+from serried.kube.retry import Backoff
 from serried.kube.wire import Failure
-from serried.model.backoff import Backoff
 
 
 class RetryHarness:

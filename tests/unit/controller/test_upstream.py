@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.upstream import Upstream
+from controller.reconciler import Upstream
 from tests.support.builders import JobBuilder, job
 
 

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from controller.diff.finalizer import PROTECTION, free_group
+from controller.diff.changes import PROTECTION, free_group
 from controller.writes import Writes
-from serried.decode.groups import decode_pod_group
+from serried.api.group import PodGroup, decode_pod_group
+from serried.api.level import FALLBACK, NATIVE
 from serried.kube.events import EventWriter
 from serried.kube.wire import pod_groups
-from serried.model.group import PodGroup
-from serried.model.level import FALLBACK, NATIVE
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.builders import pod_group
 

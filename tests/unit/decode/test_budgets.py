@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from serried.decode.budgets import counts, decode_budget, is_asked
-from serried.decode.malformed import Malformed
-from serried.model.budget import DisruptionBudget
-from serried.model.group import Key
-from serried.model.selectors import Requirement
+from serried.api.budget import DisruptionBudget, counts, decode_budget, is_asked
+from serried.api.names import Key, Malformed
+from serried.api.selectors import Requirement
 from tests.support.builders import PodBuilder, pod, usable
 
 

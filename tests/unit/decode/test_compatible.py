@@ -4,12 +4,11 @@ import math
 
 import pytest
 
-from serried.decode.compatible import decode_compatible_group
-from serried.decode.malformed import Malformed
-from serried.decode.reservations import name_record
-from serried.model.eligibility import is_gang_job
-from serried.model.group import BASIC, COMPATIBLE_API, GroupKey, GroupKind, Holder, OwnerRef, Policy
-from serried.model.pod import Link
+from serried.api.group import BASIC, Policy, decode_compatible_group
+from serried.api.job import is_gang_job
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Holder, Malformed, OwnerRef
+from serried.api.pod import Link
+from serried.api.reservation import name_record
 from tests.support.builders import RACK, CompatibleGroupBuilder, PodBuilder, compatible_group, job, pod
 
 THEIRS = GroupKey("default", "g", GroupKind.COMPATIBLE)

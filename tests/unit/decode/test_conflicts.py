@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from serried.decode.conflicts import read_conflicts
-from serried.model.resources import SHARES
+from serried.api.pod import read_conflicts
+from serried.api.resources import SHARES
 from tests.support.builders import PodBuilder, pod
 
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here

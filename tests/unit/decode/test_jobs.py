@@ -2,11 +2,9 @@
 
 import pytest
 
-from serried.decode.identity import DISRUPTION_MODE, GANG_POLICY, REQUIRED_TOPOLOGY, is_label_key
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.model.disruption import Disruption
-from serried.model.group import Claim, GangPolicy
+from serried.api.group import Claim
+from serried.api.job import GangPolicy, decode_job
+from serried.api.names import DISRUPTION_MODE, GANG_POLICY, REQUIRED_TOPOLOGY, Disruption, Malformed, is_label_key
 from tests.support.builders import RACK, JobBuilder, job
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serried.decode.shapes import read_terms
-from serried.model.node import Node
+from serried.api.node import Node
+from serried.api.selectors import read_terms
 from serried.plan.fit import matches_terms
 
 NODE = Node("n1", {}, {"a": "5", "b": "", "big": "9223372036854775808", "text": "5x"})

@@ -4,16 +4,11 @@ from typing import Any
 
 import pytest
 
-from serried.decode.groups import decode_composite, decode_pod_group, decode_workload
-from serried.decode.identity import REQUIRED_TOPOLOGY
-from serried.decode.lease import decode_lease
-from serried.decode.malformed import Malformed
-from serried.decode.nodes import decode_node
-from serried.model.disruption import Disruption
-from serried.model.group import BASIC, GroupKey, Key, OwnerRef, Policy, Template
-from serried.model.lease import Lease
-from serried.model.node import Node
-from serried.model.selectors import Taint
+from serried.api.group import BASIC, Policy, Template, decode_composite, decode_pod_group, decode_workload
+from serried.api.names import REQUIRED_TOPOLOGY, Disruption, GroupKey, Key, Malformed, OwnerRef
+from serried.api.node import Node, decode_node
+from serried.api.selectors import Taint
+from serried.kube.election import Lease, decode_lease
 from tests.support.builders import RACK, JobBuilder, job, node, pod_group, workload
 from tests.support.composites import composite
 

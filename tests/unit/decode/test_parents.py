@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from serried.decode.malformed import Malformed
-from serried.decode.parents import decode_job_set, decode_leader_worker_set
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.parent import LEADER, WHOLE, WORKERS, ParentKind, Place, Span, Stage, gangs_of, is_gang_parent
+from serried.api.names import Disruption, Key, Malformed, ParentKind
+from serried.api.parent import (
+    LEADER,
+    WHOLE,
+    WORKERS,
+    Place,
+    Span,
+    Stage,
+    decode_job_set,
+    decode_leader_worker_set,
+    gangs_of,
+    is_gang_parent,
+)
 from tests.support.builders import RACK, PodBuilder, pod
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 

@@ -1,10 +1,8 @@
 import pytest
 
-from serried.decode.malformed import Malformed
-from serried.decode.pods import COMPLETION_INDEX, decode_pod
-from serried.model.group import GroupKey
-from serried.model.pod import HELD_GATE, ControllerRef, Link, Phase, Pod
-from serried.model.selectors import NodeSelectorTerm, Requirement, Toleration
+from serried.api.names import GroupKey, Malformed
+from serried.api.pod import COMPLETION_INDEX, HELD_GATE, ControllerRef, Link, Phase, Pod, decode_pod
+from serried.api.selectors import NodeSelectorTerm, Requirement, Toleration
 from tests.support.builders import PodBuilder, pod
 
 

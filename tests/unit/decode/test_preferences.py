@@ -1,12 +1,20 @@
 import pytest
 
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY, find_preference_problem, parse_preference
-from serried.decode.preferences import write_preference as write
-from serried.model.group import Job, PodGroup, Workload
-from serried.model.preference import NO_PREFERENCE, Level, Preference, Style
+from serried.api.group import PodGroup, Workload, decode_pod_group, decode_workload
+from serried.api.job import Job, decode_job
+from serried.api.names import Malformed
+from serried.api.preference import (
+    EXCLUSIVE,
+    NO_PREFERENCE,
+    PACKING,
+    PREFERRED_TOPOLOGY,
+    Level,
+    Preference,
+    Style,
+    find_preference_problem,
+    parse_preference,
+)
+from serried.api.preference import write_preference as write
 from tests.support.builders import job, pod_group, workload
 
 

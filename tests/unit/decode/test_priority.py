@@ -2,10 +2,8 @@
 
 import pytest
 
-from serried.decode.groups import decode_workload
-from serried.decode.priority import decode_priority_class
-from serried.model.group import Workload
-from serried.model.priority import PreemptionPolicy, PriorityClass
+from serried.api.group import Workload, decode_workload
+from serried.api.priority import PreemptionPolicy, PriorityClass, decode_priority_class
 from tests.support.builders import Builder, pod, pod_group, usable, workload
 from tests.support.composites import composite
 from tests.support.priorities import priority_class

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from serried.decode.quantity import parse_cpu, parse_quantity
+from serried.api.resources import parse_cpu, parse_quantity
 from tests.support.upstream.quantities import NO_QUANTITIES, QUANTITIES
 
 

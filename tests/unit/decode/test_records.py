@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.decode.reservations import FORMAT, PACKED_FORMAT, decode_reservation, encode_reservation
-from serried.model.group import GroupKey, GroupKind
-from serried.model.reservation import Reservation, Slot, Victim
+from serried.api.names import GroupKey, GroupKind
+from serried.api.reservation import (
+    FORMAT,
+    PACKED_FORMAT,
+    Reservation,
+    Slot,
+    Victim,
+    decode_reservation,
+    encode_reservation,
+)
 from tests.support.older_records import OLDER
 
 RECORDS = Path(__file__).parents[2] / "records"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from serried.decode.requests import is_marked, pod_requests
-from serried.model.level import ResizeRule
+from serried.api.level import ResizeRule
+from serried.api.resources import is_marked, pod_requests
 
 Raw = dict[str, Any]
 

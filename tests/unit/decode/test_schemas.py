@@ -2,8 +2,16 @@ from typing import Any
 
 import pytest
 
-from serried.decode.schemas import describe_difference, find_shape, read_schemas, refuse_composites
-from serried.model.level import V1ALPHA1, V1ALPHA2, V1ALPHA3, V1BETA1
+from serried.api.level import (
+    V1ALPHA1,
+    V1ALPHA2,
+    V1ALPHA3,
+    V1BETA1,
+    describe_difference,
+    find_shape,
+    read_schemas,
+    refuse_composites,
+)
 from tests.support.schemas import (
     KINDS,
     V1ALPHA1_KINDS,

@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.decode.malformed import Malformed
-from serried.decode.snapshots import VERSION, read_snapshot
-from serried.decode.values import Codec
-from serried.model.capture import Capture, GroupMemory
-from serried.model.group import GroupKey, GroupKind, PodGroup, Policy
-from serried.model.node import Node
-from serried.model.selectors import Taint
-from serried.model.tree import Branch, Leaf
-from serried.model.verdict import DomainShortage, Reason, Verdict
+from extender.simulation.snapshot import VERSION, Capture, Codec, GroupMemory, read_snapshot
+from serried.api.group import Branch, Leaf, PodGroup, Policy
+from serried.api.names import GroupKey, GroupKind, Malformed
+from serried.api.node import Node
+from serried.api.selectors import Taint
+from serried.api.verdict import DomainShortage, Reason, Verdict
 
 FILE = Path(__file__).parents[2] / "snapshots" / "three-of-lower-priority-go.json"
 WHOLE: dict[str, Any] = json.loads(FILE.read_text())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.decode.times import read_time, write_time
+from serried.api.names import read_time, write_time
 
 
 @given(moment=st.datetimes(timezones=st.just(UTC)))

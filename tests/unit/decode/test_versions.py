@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from serried.decode.versions import find_schema, read_versions
+from serried.api.level import find_schema, read_versions
 
 
 def group(*versions: str, preferred: str = "") -> dict[str, Any]:

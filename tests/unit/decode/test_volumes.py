@@ -1,10 +1,8 @@
 import pytest
 
-from serried.decode.malformed import Malformed
-from serried.decode.volumes import decode_volume
-from serried.model.group import Key
-from serried.model.selectors import NodeSelectorTerm, Requirement
-from serried.model.volume import Volume, VolumeClaim
+from serried.api.names import Key, Malformed
+from serried.api.selectors import NodeSelectorTerm, Requirement
+from serried.api.storage import Volume, VolumeClaim, decode_volume
 from tests.support.builders import PodBuilder, pod
 from tests.support.volumes import volume, volume_claim
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench import commands
 from serried.cli.app import COMMANDS
-from serried.cli.exits import ExitCode
+from serried.cli.output import ExitCode
 from tests.support.written import find_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serried.model.verdict import Reason
+from serried.api.verdict import Reason
 from serried.settings import controller_settings, describe_settings, extender_settings
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.candidacy import REST_SECONDS, Candidacy
-from extender.leader import Leadership
-from serried.decode.lease import decode_lease
+from extender.by_service import REST_SECONDS, Candidacy
+from extender.leadership import Leadership
+from serried.api.names import Key
 from serried.kube.client import ApiClient
-from serried.kube.election import Election, Timing
+from serried.kube.election import Election, Lease, Timing, decode_lease
 from serried.kube.wire import LEASES
-from serried.model.group import Key
-from serried.model.lease import Lease
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.controller_harness import until

@@ -8,15 +8,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.answers import Hold, Pass
-from extender.binding.reservations import Records
+from extender.binding.records import Records
 from extender.debug.routes import debug_routes
 from extender.process import make_reports
+from extender.protocol import Hold, Pass
+from serried.api.level import FALLBACK
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind
+from serried.api.reservation import Reservation, Slot
+from serried.api.verdict import Reason, Verdict
 from serried.kube.events import EventWriter
-from serried.model.group import COMPATIBLE_API, GroupKey, GroupKind
-from serried.model.level import FALLBACK
-from serried.model.reservation import Reservation, Slot
-from serried.model.verdict import Reason, Verdict
 from serried.plan.steps import finish
 from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Hold
 from extender.binding import run as cycle_runner
-from extender.binding.reservations import Records
-from extender.leader import Leadership
-from extender.scheduling.repairs import Broken, Rules
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey
-from serried.model.lease import Lease
-from serried.model.reservation import Reservation, Slot
-from serried.model.verdict import Reason
+from extender.binding.records import Records
+from extender.leadership import Leadership
+from extender.protocol import Hold
+from extender.scheduling.repair import Broken, Rules
+from serried.api.names import GroupKey
+from serried.api.reservation import Reservation, Slot
+from serried.api.verdict import Reason
+from serried.kube.election import Lease
+from serried.kube.retry import Backoff
 from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

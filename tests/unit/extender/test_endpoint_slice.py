@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from extender import endpoint_slice
-from extender.endpoint_slice import ENDPOINT_SLICES, EndpointSlice
+from extender import by_service as endpoint_slice
+from extender.by_service import ENDPOINT_SLICES, EndpointSlice
+from serried.api.names import Key
 from serried.kube.client import ApiClient
-from serried.model.backoff import Backoff
-from serried.model.group import Key
+from serried.kube.retry import Backoff
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import until
 from tests.support.faults import calls

@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from extender.gate_switch import HoldSwitch
-from extender.scheduling.held import HeldPods
+from extender.holding import HoldSwitch
+from extender.scheduling.group import HeldPods
+from serried.api.names import Key
+from serried.api.pod import Pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
-from serried.model.group import Key
-from serried.model.pod import Pod
 from tests.support.builders import PodBuilder, pod
 from tests.support.clock import Clock
 from tests.support.fake_api import error
@@ -181,7 +181,7 @@ class TestHeldPods:
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
         self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("extender.scheduling.held._MAX_STRANGERS", 3)
+        monkeypatch.setattr("extender.scheduling.group._MAX_STRANGERS", 3)
         held = HeldPods(known)
         for number in range(1000):
             held.note(f"pod-{number}", 0.0)

@@ -9,26 +9,22 @@ from dataclasses import replace
 
 import pytest
 
-from extender.answers import Hold
-from extender.scheduling.study import Study, StudyKind
-from extender.scheduling.study_turns import StudyTurns
-from serried.cluster.backlog import Backlog
-from serried.cluster.store import Store
-from serried.decode.groups import decode_pod_group
-from serried.decode.identity import is_label_key
-from serried.decode.jobs import decode_job
-from serried.decode.malformed import Malformed
-from serried.decode.pods import decode_pod
-from serried.decode.preferences import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
-from serried.model.group import GroupKey, Job, Key
-from serried.model.node import Node
-from serried.model.plan import PlanRequest
-from serried.model.pod import Pod, Shape
-from serried.model.selectors import NodeSelectorTerm, Requirement
-from serried.model.verdict import Reason, Verdict, render
-from serried.model.victim import Preemption
+from extender.protocol import Hold
+from extender.scheduling.backlog import Backlog
+from extender.scheduling.studies import Study, StudyKind, StudyTurns
+from serried.api.group import decode_pod_group
+from serried.api.job import Job, decode_job
+from serried.api.names import GroupKey, Key, Malformed, is_label_key
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape, decode_pod
+from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
+from serried.api.selectors import NodeSelectorTerm, Requirement
+from serried.api.verdict import Reason, Verdict, render
+from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity
+from serried.plan.eviction import Preemption
 from serried.plan.fit import weigh
+from serried.plan.request import PlanRequest
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

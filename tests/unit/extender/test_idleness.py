@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from extender.idleness import Idleness
+from extender.leadership import Idleness
 from tests.support.clock import Clock
 
 PATIENCE = 60.0

@@ -5,9 +5,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.isolation import UNMARKED, Isolation
+from extender.holding import UNMARKED, Isolation
+from serried.api.resources import MARKERS
 from serried.kube.events import EventWriter
-from serried.model.pod import MARKERS
 from tests.support.builders import PodBuilder, job, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 import pytest
 
 from bench.failover.bounds import read_pace
-from extender import leader as module
-from extender.leader import STILL_SECONDS, AlwaysActive, Leadership
-from serried.decode.times import write_time
-from serried.kube.changes import Deleted, Upserted
+from extender import leadership as module
+from extender.leadership import STILL_SECONDS, AlwaysActive, Leadership
+from serried.api.names import Key, write_time
+from serried.kube.election import Lease
+from serried.kube.reflector import Deleted, Upserted
 from serried.kube.wire import LEASES
-from serried.model.group import Key
-from serried.model.lease import Lease
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.controller_harness import until

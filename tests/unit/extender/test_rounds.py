@@ -1,8 +1,8 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
 from extender.loop import Rounds
-from extender.scheduling.group_state import GroupState
-from serried.model.group import GroupKey
+from extender.scheduling.group import GroupState
+from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
 from tests.support.builders import pod_group
 from tests.support.extender_harness import Harness

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Candidate, Hold, Pass, Steer
-from extender.scheduling.nomination import NominationPolicy
-from serried.model.verdict import Reason
+from extender.protocol import Candidate, Hold, Pass, Steer
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error

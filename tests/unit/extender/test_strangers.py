@@ -5,11 +5,10 @@ from itertools import permutations
 
 import pytest
 
-from extender.answers import Hold, Pass
-from serried.cluster.store import Store
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey, decode_group_key
-from serried.model.verdict import Reason, render
+from extender.protocol import Hold, Pass
+from serried.api.names import Disruption, GroupKey, decode_group_key
+from serried.api.verdict import Reason, render
+from serried.cluster.cache import Store
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, job, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.unit.cluster.test_membership import tell

@@ -3,8 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from serried.kube.attempts import Attempts, full_jitter
-from serried.model.backoff import Backoff
+from serried.kube.retry import Attempts, Backoff, full_jitter
 
 
 async def test_only_the_first_attempt_is_made_at_once() -> None:

@@ -21,9 +21,9 @@ from serried.kube.errors import (
     Unauthorized,
     Unavailable,
 )
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS, RESERVATIONS
-from serried.metrics import Metrics
-from serried.model.backoff import Backoff
+from serried.ops.metrics import Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.faults import calls
 from tests.support.storage import BUDGET

@@ -3,11 +3,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.kube import discovery as discovery_room
 from serried.kube.discovery import Discovery, keeps_group
 from serried.kube.errors import ApiError
 from serried.kube.wire import POD_TEMPLATES, PRIORITY_CLASSES, Resource, composites, pod_groups, workloads
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
 from tests.support.faults import calls
 from tests.support.schemas import (

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.election import Election, LeaseLostError, Timing
 from serried.kube.wire import JSON, LEASES
-from serried.model.group import Key
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.faults import When, calls

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from serried.kube.events import EventWriter
+from serried.kube.retry import Ration
 from serried.kube.wire import EVENTS
-from serried.metrics import UNCOUNTED, Metrics
-from serried.model.ration import Ration
+from serried.ops.metrics import UNCOUNTED, Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.faults import calls

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
 from tests.support.monitoring import SHIPPED, find_metrics, list_queries, needs_prometheus, read_rule_file, read_rules
 
 FIRES = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from serried.api.resources import MARKERS
 from serried.cluster.domain_use import MAX_SCORE
-from serried.model.pod import MARKERS
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 NODE_AFFINITY_WEIGHT = 2

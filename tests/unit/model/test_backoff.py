@@ -1,6 +1,6 @@
 import pytest
 
-from serried.model.backoff import Backoff
+from serried.kube.retry import Backoff
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 0.5), (1, 0.5), (2, 1.0), (4, 4.0), (9, 60.0), (5000, 60.0)])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serried.model.disruption import Disruption
-from serried.model.tree import Branch, Leaf, Tree, find_disrupted
+from serried.api.group import Branch, Leaf, Tree, find_disrupted
+from serried.api.names import Disruption
 from tests.support.builders import pod_group
 
 SINGLE, ALL = Disruption.SINGLE, Disruption.ALL

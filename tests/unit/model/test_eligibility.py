@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.model.eligibility import GangJobs, is_gang_job
+from serried.api.job import GangJobs, is_gang_job
 from tests.support.builders import JobBuilder, job
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serried.decode.reservations import decode_reservation, name_record
-from serried.model.group import GroupKey, GroupKind, decode_group_key
+from serried.api.names import GroupKey, GroupKind, decode_group_key
+from serried.api.reservation import decode_reservation, name_record
 
 NAMES = [
     ("train", GroupKey("ns", "train")),

@@ -1,6 +1,6 @@
 import pytest
 
-from serried.model.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel, ResizeRule
+from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS, ApiLevel, ResizeRule
 
 NEXT = ApiLevel("native", "scheduling.k8s.io", "v1", like="v1beta1")
 OWN, NEWER = (

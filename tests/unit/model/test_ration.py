@@ -1,6 +1,6 @@
 import pytest
 
-from serried.model.ration import Ration
+from serried.kube.retry import Ration
 
 
 class TestRation:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serried.model.verdict import Reason, Verdict, render
+from serried.api.verdict import Reason, Verdict, render
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 

@@ -2,7 +2,7 @@ import random
 import time
 from collections import Counter
 
-from serried.model.turns import Turns
+from serried.ops.turns import Turns
 
 
 def take_all(turns: Turns[str]) -> list[str]:

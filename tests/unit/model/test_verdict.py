@@ -1,7 +1,7 @@
 """Sentences about priorities."""
 
-from serried.model.priority import PriorityMismatch
-from serried.model.verdict import describe_mismatch
+from serried.api.priority import PriorityMismatch
+from serried.api.verdict import describe_mismatch
 
 
 def test_a_group_whose_priority_is_not_that_of_its_class() -> None:

@@ -4,8 +4,8 @@ from importlib import import_module
 import orjson
 import pytest
 
-from serried.model.group import GroupKey, GroupKind
-from serried.observe.log import OF_STRANGERS, JsonFormatter, Seldom, configure_logging, name_group
+from serried.api.names import GroupKey, GroupKind
+from serried.ops.log import OF_STRANGERS, JsonFormatter, Seldom, configure_logging, name_group
 from tests.support.clock import Clock
 
 
@@ -67,7 +67,7 @@ def lines(clock: Clock) -> Lines:
     return Lines(clock)
 
 
-STRANGE = "serried.observe.bounded"
+STRANGE = "serried.ops.server"
 
 
 def test_what_a_stranger_causes_a_thousand_times_is_written_seldom_and_counted(clock: Clock, lines: Lines) -> None:

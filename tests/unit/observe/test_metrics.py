@@ -1,6 +1,6 @@
 import pytest
 
-from serried.observe.prometheus import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
+from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
 
 
 def test_each_method_feeds_its_metric() -> None:

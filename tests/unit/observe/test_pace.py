@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from serried.observe.pace import MOST_READERS, Pace, Paced, breathe, rest
+from serried.ops.slices import MOST_READERS, Pace, Paced, breathe, rest
 from tests.support.clock import Clock
 
 OPEN = frozenset({"/livez"})

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from serried.observe.bounded import _Patient
+from serried.ops.server import _Patient
 
 
 class Transport:

@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from extender.process import main, trace_with
-from serried.model.group import Key
-from serried.observe.traces import make_traces
+from serried.api.names import Key
+from serried.ops.traces import make_traces
 from tests.support.builders import pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 from tests.support.threaded_server import ThreadedServer

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.group import Key
-from serried.model.plan import PlanRequest
-from serried.model.pod import Pod
-from serried.model.victim import Blocker, NoVictims, Preemption, Unit
-from serried.plan import allotment, survey
+from serried.api.names import Key
+from serried.api.pod import Pod
+from serried.plan import allotment
+from serried.plan import preemption as survey
 from serried.plan.allotment import Patience
+from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
+from serried.plan.preemption import solve_victims
+from serried.plan.request import PlanRequest
 from serried.plan.steps import Haste, finish
-from serried.plan.victims import solve_victims
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, Occupied, find_least, names, occupied, price
 

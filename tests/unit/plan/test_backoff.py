@@ -1,6 +1,6 @@
 import pytest
 
-from serried.plan.backoff import backoff
+from serried.kube.retry import backoff
 
 
 @pytest.mark.parametrize(

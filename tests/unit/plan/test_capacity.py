@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from serried.model.node import Node
-from serried.model.pod import Shape
+from serried.api.node import Node
+from serried.api.pod import Shape
 from serried.plan.capacity import Capacity, Fork
 from serried.plan.fit import HOSTNAME, list_named
 from serried.plan.steps import finish

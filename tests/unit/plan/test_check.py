@@ -2,9 +2,9 @@
 
 import pytest
 
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.plan.check import still_holds
+from serried.plan.fit import still_holds
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, node, pod
 
 HOST = node("n1").rack("a").cpu(4)

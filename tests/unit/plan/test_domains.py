@@ -2,14 +2,12 @@
 
 import random
 
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
-from serried.plan.domains import assign, measure
-from serried.plan.mixing import Budget
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.plan.gang import assign, measure
+from serried.plan.placement import CLUSTER, Budget, Step, Trial
+from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import finish
-from serried.plan.topology import CLUSTER, Step
-from serried.plan.trial import Trial
 
 WHOLE = Step((), ())
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serried.model.resources import SHARES
-from serried.model.selectors import NodeSelectorTerm, Requirement
+from serried.api.resources import SHARES
+from serried.api.selectors import NodeSelectorTerm, Requirement
 from serried.plan.fit import admits, matches, matches_terms, slots
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.node import Node
-from serried.model.plan import PlanRequest, Snapshot
-from serried.model.pod import Pod, Shape
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
+from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 FOUR = (("cpu", 4000), ("pods", 1))

@@ -2,10 +2,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.pod import Pod
-from serried.model.verdict import DomainShortage, Reason, Verdict, render
+from serried.api.pod import Pod
+from serried.api.verdict import DomainShortage, Reason, Verdict, render
 from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 

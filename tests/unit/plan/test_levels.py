@@ -3,12 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.pod import Pod
-from serried.model.preference import Level, Style
-from serried.model.verdict import Reason, Verdict
+from serried.api.pod import Pod
+from serried.api.preference import Level, Style
+from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
-from serried.plan.levels import Opening, open_levels
+from serried.plan.request import Opening, Plan, PlanRequest, Snapshot, open_levels
 from tests.support.builders import RACK, NodeBuilder, node, pod
 
 BLOCK = "example.com/block"

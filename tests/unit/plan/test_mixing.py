@@ -1,6 +1,7 @@
 import pytest
 
-from serried.plan.mixing import Bin, Budget, Counts, mix
+from serried.plan.packing import Bin, Counts, mix
+from serried.plan.placement import Budget
 
 CPU, MEMORY = {"cpu": 3, "memory": 1, "pods": 1}, {"cpu": 1, "memory": 3, "pods": 1}
 

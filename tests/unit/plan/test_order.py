@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from serried.model.group import GroupKey
-from serried.plan.order import Ageing, Waiting, order_groups
+from serried.api.names import GroupKey
+from serried.plan.request import Ageing, Waiting, order_groups
 
 HOUR = 3600.0
 AGEING = Ageing(HOUR, (0, 5, 100))

@@ -2,7 +2,7 @@
 
 import random
 
-from serried.model.pod import Pod, Shape
+from serried.api.pod import Pod, Shape
 from serried.plan.packing import choose_nodes, match_members
 
 ONE = Shape((("pods", 1),))

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.tree import Branch, Leaf
+from serried.api.group import Branch, Leaf
 from serried.plan.quorum import GroupMembers, classify, combine, date_quorum
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 

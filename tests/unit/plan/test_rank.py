@@ -4,8 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from serried.model.parent import OwnerKey, Parent, owner_key_of
-from serried.plan.rank import order_by_rank
+from serried.api.parent import OwnerKey, Parent, owner_key_of
+from serried.plan.quorum import order_by_rank
 from tests.support.builders import PodBuilder, pod
 from tests.support.parents import JobSetBuilder, job_set, leader_worker_set
 

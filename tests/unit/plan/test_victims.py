@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from serried.model.plan import PlanRequest
-from serried.model.pod import Pod
-from serried.model.verdict import Reason
-from serried.model.victim import Alternative, Blocker, Cost, Damage, NoVictims, Preemption
+from serried.api.pod import Pod
+from serried.api.verdict import Reason
+from serried.plan.eviction import Alternative, Blocker, Cost, Damage, NoVictims, Preemption
+from serried.plan.request import PlanRequest
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, Occupied, names, occupied
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.cli.check.roles import NEEDS, list_rights
+from serried.cli.check.observed import NEEDS, list_rights
 from tests.support.commands import Run
 from tests.support.installations import RACK, SELFCHECK, install, read_shipped
 from tests.support.pod_proxy import PodProxy, extender_pod

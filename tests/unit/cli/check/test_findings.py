@@ -7,13 +7,25 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.debug.selfcheck import describe_certificates
-from serried.callers.certificates import Use
-from serried.cli.check.cluster import POLICIES
-from serried.cli.check.examination import examine
-from serried.cli.check.findings import Area, Finding, Severity
-from serried.cli.check.observed import Observed, decode_scheduler_config, parse_duration
-from serried.cli.check.roles import CONTROLLER, ELECTING_NEEDS, EXTENDER, NEEDS, Need, Right, list_rights
+from extender.debug.routes import describe_certificates
+from serried.cli.check.checks import POLICIES
+from serried.cli.check.command import examine
+from serried.cli.check.observed import (
+    CONTROLLER,
+    ELECTING_NEEDS,
+    EXTENDER,
+    NEEDS,
+    Area,
+    Finding,
+    Need,
+    Observed,
+    Right,
+    Severity,
+    decode_scheduler_config,
+    list_rights,
+    parse_duration,
+)
+from serried.ops.tls import Use
 from tests.support.installations import (
     RACK,
     ZONE,

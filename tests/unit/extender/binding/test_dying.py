@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.answers import Steer
-from serried.model.group import Key
+from extender.protocol import Steer
+from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import Call, FakeApi

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from extender.binding import earlier
+from extender.binding import committed as earlier
 from extender.binding import run as cycle_runner
-from extender.binding.reservations import Records
-from extender.scheduling.cycle import CycleStage
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.reservation import Reservation, Slot
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS
-from serried.model.backoff import Backoff
-from serried.model.reservation import Reservation, Slot
 from tests.support.builders import node, pod
 from tests.support.extender_harness import GANG, Harness, gang, members
 from tests.support.fake_api import FakeApi, error
@@ -21,7 +21,7 @@ SLOTS = {"pod-m0": Slot("pod-m0", "m0", "n1"), "pod-m1": Slot("pod-m1", "m1", "n
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "_PAUSE", Backoff(0.0, 0.0))
+    monkeypatch.setattr(earlier, "_ASK_PAUSE", Backoff(0.0, 0.0))
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
 
 

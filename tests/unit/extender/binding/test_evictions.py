@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from extender.scheduling.disruption import Disrupted
-from serried.model.disruption import Disruption
-from serried.model.group import Key
+from serried.api.names import Disruption, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.fake_api import budget_refusal

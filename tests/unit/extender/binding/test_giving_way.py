@@ -2,11 +2,11 @@
 
 import pytest
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Mode
-from serried.model.group import GroupKey, Key
-from serried.model.verdict import Reason
+from serried.api.names import GroupKey, Key
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness, gang, members, small_nodes
 

@@ -1,11 +1,9 @@
 """Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
 
-from extender.binding.reservations import Records
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.pod import PREEMPTED
-from serried.model.reservation import Reservation, Slot, Victim
-from serried.model.verdict import Reason
+from extender.binding.records import Records
+from serried.api.names import PREEMPTED, Disruption, Key
+from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal, error

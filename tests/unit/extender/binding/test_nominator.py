@@ -3,9 +3,9 @@ import asyncio
 import pytest
 
 from extender.binding import nominator
-from extender.scheduling.nomination import NominationPolicy
-from serried.model.backoff import Backoff
-from serried.model.group import Key
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.names import Key
+from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 from tests.support.fake_api import error

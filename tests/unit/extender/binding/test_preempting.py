@@ -2,15 +2,12 @@
 
 import pytest
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Method, Mode
-from serried.decode.times import write_time
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey, Key
-from serried.model.pod import PREEMPTED
-from serried.model.verdict import Reason
-from serried.model.victim import Preemption
+from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
+from serried.api.verdict import Reason
+from serried.plan.eviction import Preemption
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -1,7 +1,7 @@
 """Who was evicted comes back, and evicts nobody of those it went for, however long it waits."""
 
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import DAY, GANG, SCHEDULER, Harness, gang, members, small_nodes
 

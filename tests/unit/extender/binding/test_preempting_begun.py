@@ -2,8 +2,8 @@
 
 import pytest
 
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from serried.api.names import Key
+from serried.api.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 

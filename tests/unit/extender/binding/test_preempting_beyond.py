@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.answers import Steer
-from extender.scheduling.cycle import CycleStage
+from extender.protocol import Steer
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Method
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey, Key
-from serried.model.verdict import Reason
-from serried.model.victim import Blocker, NoVictims
+from serried.api.names import Disruption, GroupKey, Key
+from serried.api.verdict import Reason
+from serried.plan.eviction import Blocker, NoVictims
 from tests.support.builders import RACK, Builder, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from extender.scheduling.preemption import Method
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from serried.api.names import Key
+from serried.api.verdict import Reason
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.extender_harness import Harness, gang, members

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey
+from serried.api.names import Disruption, GroupKey
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, RecordingMetrics, gang, members, small_nodes
 

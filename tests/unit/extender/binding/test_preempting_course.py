@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.answers import Steer
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from extender.protocol import Steer
+from serried.api.names import Key
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal

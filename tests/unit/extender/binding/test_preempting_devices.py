@@ -4,11 +4,10 @@ The scene: n1 and n2 are taken by pods of low priority, n3 is free. A gang of tw
 us of n3 alone, as no other node has the CPU, whatever devices there are.
 """
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
-from serried.decode.times import write_time
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import Key, write_time
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.devices import objection
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Pass, Steer
 from extender.binding.preempting import TIMEOUT_SECONDS
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.verdict import Reason
-from serried.model.victim import NoVictims
+from extender.protocol import Pass, Steer
+from serried.api.names import Disruption, Key
+from serried.api.verdict import Reason
+from serried.plan.eviction import NoVictims
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

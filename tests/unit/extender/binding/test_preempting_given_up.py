@@ -4,9 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.pod import PREEMPTED
+from serried.api.names import PREEMPTED, Disruption, Key
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal

@@ -1,7 +1,7 @@
 """The slot that is kept for a dead member is not given away, whatever the priority of who wants it."""
 
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 

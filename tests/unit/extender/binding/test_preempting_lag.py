@@ -2,10 +2,10 @@
 
 import pytest
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import Key
+from serried.api.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 

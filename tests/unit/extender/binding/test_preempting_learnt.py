@@ -7,10 +7,10 @@ so it does not even call filter when they refuse the only node with room. Each v
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import Key
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.scheduling.cycle import CycleStage
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.verdict import Reason
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import Disruption, Key
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

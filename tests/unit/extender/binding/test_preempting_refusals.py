@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.cycle import CycleStage
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Method
+from serried.api.names import PREEMPTED, Key
 from serried.kube.errors import Fenced
 from serried.kube.wire import Failure
-from serried.model.group import Key
-from serried.model.pod import PREEMPTED
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.fake_api import error

@@ -1,13 +1,12 @@
 """A member that is replaced while victims end: whoever comes in its place gets its slot, and nobody ended in vain."""
 
-from extender.answers import Steer
-from extender.binding.reservations import Records
-from extender.scheduling.cycle import CycleStage
-from serried.decode.reservations import decode_reservation
-from serried.model.group import Key
-from serried.model.pod import FOR_A_GANG
-from serried.model.reservation import Reservation, Slot, Victim
-from serried.model.verdict import Reason
+from extender.binding.records import Records
+from extender.protocol import Steer
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import Key
+from serried.api.pod import FOR_A_GANG
+from serried.api.reservation import Reservation, Slot, Victim, decode_reservation
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal, error

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serried.model.group import GroupKey
-from serried.model.victim import Preemption
+from serried.api.names import GroupKey
+from serried.plan.eviction import Preemption
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import BindingCycle
-from serried.model.group import GroupKey, GroupKind, Key
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import BindingCycle
+from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes

@@ -5,7 +5,7 @@ Upstream's rule is in pkg/registry/core/pod/storage/eviction.go. A budget that a
 
 import pytest
 
-from serried.model.verdict import Reason
+from serried.api.verdict import Reason
 from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serried.decode.times import write_time
-from serried.model.disruption import Disruption
+from serried.api.names import Disruption, write_time
 from tests.support.builders import PodBuilder, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 

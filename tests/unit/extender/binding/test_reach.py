@@ -5,11 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from extender.binding.disrupting import describe_end
-from extender.binding.reservations import Records
-from serried.model.group import GroupKey
-from serried.model.pod import PREEMPTED
-from serried.model.reservation import Reservation, Slot, Victim
+from extender.binding.evictions import describe_end
+from extender.binding.records import Records
+from serried.api.names import PREEMPTED, GroupKey
+from serried.api.reservation import Reservation, Slot, Victim
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

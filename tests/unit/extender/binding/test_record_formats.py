@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.binding.reservations import Records
+from extender.binding.records import Records
+from serried.api.reservation import Reservation, Slot
 from serried.kube.errors import Invalid
-from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.left_behind import leave_behind

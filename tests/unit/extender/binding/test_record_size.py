@@ -6,11 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.binding.reservations import Records
-from serried.decode.reservations import MAX_RECORD_BYTES
+from extender.binding.records import Records
+from serried.api.reservation import MAX_RECORD_BYTES, Reservation, Victim
 from serried.kube.errors import Invalid
 from serried.kube.wire import Resource
-from serried.model.reservation import Reservation, Victim
 from tests.support.extender_harness import GANG, gang
 from tests.support.fake_api import FakeApi
 from tests.support.older_records import OLDER

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
+from extender.binding import recovery as stray_nominations
 from extender.binding import run as cycle_runner
-from extender.binding import stray_nominations
-from extender.binding.reservations import Records
-from extender.scheduling.cycle import CycleStage
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import GroupKey, Key
+from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.verdict import Reason
 from serried.kube.errors import ApiError
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key
-from serried.model.reservation import Reservation, Slot, Victim
-from serried.model.verdict import Reason
+from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error

@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from extender.binding.rehearsal import Rehearsal
+from extender.binding.evictions import Rehearsal
 from extender.scheduling.preemption import Method
-from serried.model.budget import DisruptionBudget
-from serried.model.group import GroupKey, Key
-from serried.model.reservation import Victim
-from serried.model.verdict import Reason
+from serried.api.budget import DisruptionBudget
+from serried.api.names import GroupKey, Key
+from serried.api.reservation import Victim
+from serried.api.verdict import Reason
 from tests.support.budgets import budget
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from extender.binding import reservations
-from extender.binding.reservations import Records
-from serried.cluster.store import Store
-from serried.decode.reservations import name_record
+from extender.binding import records as reservations
+from extender.binding.records import Records
+from serried.api.group import PodGroup, Policy
+from serried.api.names import GroupKey, GroupKind, decode_group_key
+from serried.api.reservation import Reservation, Slot, name_record
+from serried.cluster.cache import Store
 from serried.kube.errors import AlreadyExists, ApiError, Conflict
+from serried.kube.retry import Backoff
 from serried.kube.wire import Resource
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, GroupKind, PodGroup, Policy, decode_group_key
-from serried.model.reservation import Reservation, Slot
 from tests.support.builders import pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, gang

@@ -6,15 +6,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.binding import reservations
+from extender.binding import records as reservations
 from extender.binding import run as cycle_runner
-from extender.scheduling.cycle import CycleStage
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.effects import Activate
-from serried.decode.identity import GANG as GANG_ANNOTATION
-from serried.decode.identity import LABELLED, POD_GROUP_LABEL
-from serried.model.backoff import Backoff
-from serried.model.pod import Link
-from serried.model.verdict import Reason, render
+from serried.api.names import GANG as GANG_ANNOTATION
+from serried.api.names import LABELLED, POD_GROUP_LABEL
+from serried.api.pod import Link
+from serried.api.verdict import Reason, render
+from serried.kube.retry import Backoff
 from tests.support.builders import job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness, gang, members, small_nodes
 from tests.support.fake_api import FakeApi, error

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
-from extender.scheduling.nomination import NominationPolicy
-from serried.model.verdict import Reason
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness
 from tests.unit.extender.binding.test_run import bind_all, plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.binding.rush import Rush
+from extender.binding.evictions import Rush
 from tests.support.clock import Clock
 
 

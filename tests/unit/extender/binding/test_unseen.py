@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.binding import unseen
-from extender.binding.unseen import UnjudgedError
+from extender.binding import committed as unseen
+from extender.binding.committed import UnjudgedError
+from serried.api.names import Key
+from serried.kube.retry import Backoff
 from serried.kube.wire import PODS
-from serried.model.backoff import Backoff
-from serried.model.group import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -19,7 +19,7 @@ from tests.support.left_behind import leave_behind
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unseen, "_PAUSE", Backoff(0.0, 0.0))
+    monkeypatch.setattr(unseen, "_LOOK_PAUSE", Backoff(0.0, 0.0))
     monkeypatch.setattr(unseen, "_MAX_LOOKS", 100_000)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.debug.broadcast import MAX_READERS, Broadcast
+from extender.debug.page import MAX_READERS, Broadcast
 from extender.debug.sketch import Message, Sketch
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.support.page_stage import Listener, make_world

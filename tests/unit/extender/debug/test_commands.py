@@ -8,10 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
-from serried.cli.explain import collect, draw_group
-from serried.cli.queue import draw_queue
-from serried.cli.top import draw_domains
-from serried.model.level import FALLBACK
+from serried.api.level import FALLBACK
+from serried.cli.explain import collect, draw_domains, draw_group, draw_queue
 from tests.support.builders import RACK, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
 from tests.support.pages import Pages, show

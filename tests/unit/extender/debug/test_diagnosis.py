@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
-from extender.debug.slices import Slices
-from serried.model.disruption import Disruption
-from serried.model.level import FALLBACK
+from serried.api.level import FALLBACK
+from serried.api.names import Disruption
+from serried.ops.slices import Slices
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import DAY, SCHEDULER, Harness, gang, members, small_nodes

@@ -7,7 +7,7 @@ import httpx
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
-from serried.model.level import FALLBACK
+from serried.api.level import FALLBACK
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
 

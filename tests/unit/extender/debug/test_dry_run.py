@@ -12,9 +12,8 @@ from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
 from extender.scheduling.preemption import Mode
-from serried.decode.times import write_time
-from serried.model.disruption import Disruption
-from serried.model.level import NATIVE
+from serried.api.level import NATIVE
+from serried.api.names import Disruption, write_time
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from extender.debug.gauges import describe_gang, measure_held
-from serried.metrics import HeldRoom
-from serried.model.level import FALLBACK
-from serried.model.verdict import Reason
+from extender.debug.routes import describe_gang, measure_held
+from serried.api.level import FALLBACK
+from serried.api.verdict import Reason
+from serried.ops.metrics import HeldRoom
 from tests.support.builders import CompatibleGroupBuilder, PodGroupBuilder, compatible_group, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.debug.groups import LEFT_OFF
 from extender.debug.routes import debug_routes
-from serried.model.level import FALLBACK
+from extender.debug.views import LEFT_OFF
+from serried.api.level import FALLBACK
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 

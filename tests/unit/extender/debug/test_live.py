@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 import extender.debug
-from extender.debug.broadcast import MAX_READERS
-from serried.callers.guard import Guard, TokenDemand
-from serried.callers.reviews import Reviews
+from extender.debug.page import MAX_READERS
+from serried.ops.access import Guard, Reviews, TokenDemand
 from tests.support.court import Court
 from tests.support.page_stage import Town, make_app, make_broadcast, make_world, serving
 

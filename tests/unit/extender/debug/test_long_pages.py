@@ -7,9 +7,9 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes, process_routes
-from serried.model.level import FALLBACK
-from serried.observe import pace
-from serried.observe.pace import Pace, Paced
+from serried.api.level import FALLBACK
+from serried.ops import slices as pace
+from serried.ops.slices import Pace, Paced
 from serried.settings import extender_settings
 from tests.support.builders import node, pod, pod_group
 from tests.support.clock import Clock

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
-from serried.model.level import FALLBACK
+from serried.api.level import FALLBACK
 from tests.support.builders import job, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER, Harness

@@ -7,12 +7,11 @@ from unittest.mock import Mock
 import pytest
 from fastapi import FastAPI
 
-from extender.debug.broadcast import Broadcast
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.routes import debug_routes, process_routes
-from serried.callers.guard import OPEN_PATHS
-from serried.model.level import FALLBACK
-from serried.observe.ops import ops_routes
+from serried.api.level import FALLBACK
+from serried.ops.access import OPEN_PATHS
+from serried.ops.server import ops_routes
 from serried.settings import extender_settings
 from tests.support.endpoints import list_endpoints
 from tests.support.extender_harness import Harness

@@ -11,15 +11,13 @@ import pytest
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.debug.broadcast import Broadcast
-from extender.debug.config import conceal
-from extender.debug.live import live_routes
+from extender.debug.page import Broadcast, live_routes
 from extender.debug.profile import profile_routes
-from extender.debug.routes import debug_routes, process_routes
+from extender.debug.routes import conceal, debug_routes, process_routes
 from extender.debug.sketch import COLUMNS
+from serried.api.level import FALLBACK
 from serried.drift import Comparison
-from serried.model.level import FALLBACK
-from serried.observe.tasks import date_tasks
+from serried.ops.stacks import date_tasks
 from serried.settings import controller_settings, extender_settings
 from tests.support.endpoints import list_endpoints
 from tests.support.extender_harness import Harness

@@ -7,16 +7,14 @@ from weakref import WeakSet
 
 import pytest
 
-from extender.debug.gauges import Gauges
-from extender.debug.selfcheck import SelfCheck, describe_certificates
-from extender.gate_switch import HoldSwitch
-from extender.isolation import Isolation
-from extender.leader import Leadership
-from serried.callers import certificates
-from serried.callers.certificates import CertificateFiles, ReloadingContext, Use
+from extender.debug.routes import Gauges, SelfCheck, describe_certificates
+from extender.holding import HoldSwitch, Isolation
+from extender.leadership import Leadership
+from serried.api.level import NATIVE
 from serried.feed import Feed
-from serried.model.level import NATIVE
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.ops import tls as certificates
+from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.tls import CertificateFiles, ReloadingContext, Use
 from tests.support.certificates import Authority
 from tests.support.extender_harness import Harness
 

@@ -8,12 +8,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.debug.slices import Slices, TooLongError, join
-from extender.debug.snapshot import snapshot_routes
-from extender.replay.deciding import Match, compare, decide, recall
-from serried.decode.snapshots import read_snapshot
-from serried.model.capture import Capture
-from serried.model.level import NATIVE
+from extender.debug.simulations import snapshot_routes
+from extender.simulation.decide import Match, compare, decide, recall
+from extender.simulation.snapshot import Capture, read_snapshot
+from serried.api.level import NATIVE
+from serried.ops.slices import Slices, TooLongError, join
 from serried.plan.steps import Work
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from fastapi import FastAPI
 
-from extender.debug.slices import Slices
-from extender.debug.whatif import whatif_routes
-from extender.whatif.documents import read_documents
+from extender.debug.simulations import whatif_routes
+from extender.simulation.manifests import read_documents
+from serried.ops.slices import Slices
 from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload

@@ -3,9 +3,14 @@
 import orjson
 import pytest
 
-from extender.answers import BindRequest, Candidate, Hold, Narrow, Pass, Steer
-from extender.http.wire import (
+from extender.protocol import (
     BadRequest,
+    BindRequest,
+    Candidate,
+    Hold,
+    Narrow,
+    Pass,
+    Steer,
     read_args,
     read_bind,
     read_preemption,
@@ -14,8 +19,8 @@ from extender.http.wire import (
     write_preemption,
     write_scores,
 )
-from serried.model.group import Key
-from serried.model.pod import HELD, KEPT
+from serried.api.names import Key
+from serried.api.pod import HELD, KEPT
 
 POD = (
     b'{"metadata":{"name":"p","namespace":"default","uid":"u","creationTimestamp":null},'

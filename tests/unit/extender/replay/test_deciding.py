@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from extender.replay.deciding import Ruling, decide, recall
-from extender.replay.taking import take_capture
-from serried.model.capture import Capture
-from serried.model.level import NATIVE
+from extender.simulation.cluster import take_capture
+from extender.simulation.decide import Ruling, decide, recall
+from extender.simulation.snapshot import Capture
+from serried.api.level import NATIVE
 from serried.plan.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

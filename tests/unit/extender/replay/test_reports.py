@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.replay.deciding import Match, compare, decide, list_waiting, recall
-from serried.decode.snapshots import read_snapshot
-from serried.model.capture import Capture
+from extender.simulation.decide import Match, compare, decide, list_waiting, recall
+from extender.simulation.snapshot import Capture, read_snapshot
 
 _FOLDER = Path(__file__).parents[3] / "snapshots"
 _FILES = sorted(path for path in _FOLDER.iterdir() if path.name.endswith((".json", ".json.gz")))

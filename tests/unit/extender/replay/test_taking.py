@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.replay.taking import take_capture
-from serried.model.level import NATIVE
+from extender.simulation.cluster import take_capture
+from serried.api.level import NATIVE
 from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

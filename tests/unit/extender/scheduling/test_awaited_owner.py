@@ -2,13 +2,12 @@
 
 import pytest
 
-from extender.answers import Hold, Pass
-from extender.scheduling.awaited_owner import AwaitedOwner, Waiter
+from extender.protocol import Hold, Pass
+from extender.scheduling.group import AwaitedOwner, Waiter
+from serried.api.names import GroupKey, GroupKind, Key, ParentKind
+from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError
 from serried.kube.wire import BadLineError
-from serried.model.group import GroupKey, GroupKind, Key
-from serried.model.parent import ParentKind
-from serried.model.verdict import Reason, Verdict
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
 from tests.support.fake_api import Call, error

@@ -6,12 +6,11 @@ rack b one on each.
 
 import pytest
 
-from extender.answers import Hold, Steer
+from extender.protocol import Hold, Steer
 from extender.scheduling.backfill import PATIENCE_SECONDS
-from serried.decode.preferences import EXCLUSIVE
-from serried.decode.times import write_time
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason, Verdict, render
+from serried.api.names import GroupKey, write_time
+from serried.api.preference import EXCLUSIVE
+from serried.api.verdict import Reason, Verdict, render
 from serried.plan.steps import finish
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members

@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from extender.answers import Candidate
-from extender.scheduling.candidates import Loss, choose
-from extender.scheduling.disruption import Disrupted
+from extender.protocol import Candidate
+from extender.scheduling.disruption import Disrupted, Loss, choose
 from extender.scheduling.preemption import Method
+from serried.api.level import FALLBACK
+from serried.api.names import PREEMPTED, Disruption
+from serried.api.pod import FOR_A_GANG, Pod
+from serried.api.verdict import Reason, render_disruption
 from serried.kube.errors import ApiError
-from serried.model.disruption import Disruption
-from serried.model.level import FALLBACK
-from serried.model.pod import FOR_A_GANG, PREEMPTED, Pod
-from serried.model.verdict import Reason, render_disruption
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, members, small_nodes

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.checks import find_taken
-from serried.decode.preferences import EXCLUSIVE
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason
+from extender.scheduling.request import find_taken
+from serried.api.names import GroupKey
+from serried.api.preference import EXCLUSIVE
+from serried.api.verdict import Reason
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, members
 

@@ -6,8 +6,8 @@ Upstream's scheduler does not ask for a deletion timestamp, and a finalizer keep
 
 import pytest
 
-from serried.model.group import GroupKey, GroupKind
-from serried.model.verdict import Reason
+from serried.api.names import GroupKey, GroupKind
+from serried.api.verdict import Reason
 from tests.support.builders import Builder, PodGroupBuilder, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

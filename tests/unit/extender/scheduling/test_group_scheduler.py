@@ -5,13 +5,12 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from extender.answers import Hold, Pass, Steer
-from extender.scheduling.cycle import CycleStage
-from extender.scheduling.requests import build_request
-from serried.model.group import GroupKey, GroupKind
-from serried.model.level import FALLBACK
-from serried.model.parent import ParentKind
-from serried.model.verdict import Reason, Verdict
+from extender.protocol import Hold, Pass, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.request import build_request
+from serried.api.level import FALLBACK
+from serried.api.names import GroupKey, GroupKind, ParentKind
+from serried.api.verdict import Reason, Verdict
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.parents import job_set

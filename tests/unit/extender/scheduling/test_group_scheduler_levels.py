@@ -1,8 +1,8 @@
 """A gang that prefers a level waits for it as long as it says, and no longer."""
 
-from serried.decode.preferences import EXCLUSIVE, PREFERRED_TOPOLOGY
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason
+from serried.api.names import GroupKey
+from serried.api.preference import EXCLUSIVE, PREFERRED_TOPOLOGY
+from serried.api.verdict import Reason
 from tests.support.builders import RACK, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 

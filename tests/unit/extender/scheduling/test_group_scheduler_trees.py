@@ -1,11 +1,11 @@
 """A tree of groups from its plan to its last Binding: every group with its quorum or not at all."""
 
-from extender.binding.reservations import Records
-from extender.scheduling.cycle import CycleStage
-from serried.decode.preferences import PREFERRED_TOPOLOGY
-from serried.model.group import GroupKey, GroupKind, Key
-from serried.model.reservation import Reservation, Slot
-from serried.model.verdict import Reason
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import GroupKey, GroupKind, Key
+from serried.api.preference import PREFERRED_TOPOLOGY
+from serried.api.reservation import Reservation, Slot
+from serried.api.verdict import Reason
 from tests.support.builders import RACK, Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness

@@ -1,5 +1,5 @@
-from extender.scheduling.group_state import Exclusions, GroupState
-from serried.model.node import Node
+from extender.scheduling.group import Exclusions, GroupState
+from serried.api.node import Node
 from tests.support.builders import node, pod
 from tests.support.extender_harness import members
 

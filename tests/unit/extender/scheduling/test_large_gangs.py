@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from extender.scheduling.cycle import CycleStage
-from serried.model.group import GroupKey, GroupKind
-from serried.model.reservation import ReservationPhase
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.names import GroupKey, GroupKind
+from serried.api.reservation import ReservationPhase
 from tests.support.builders import node, pod_group
 from tests.support.composites import composite
 from tests.support.effort import measured

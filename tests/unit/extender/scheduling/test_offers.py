@@ -1,12 +1,12 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
-from extender.answers import Hold, Steer
-from extender.scheduling.cycle import CycleStage
-from extender.scheduling.nomination import NominationPolicy
+from extender.protocol import Hold, Steer
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Mode
-from serried.model.group import GroupKey, GroupKind
-from serried.model.pod import MARKERS
-from serried.model.verdict import Reason, Verdict, render
+from extender.scheduling.scheduling_cycle import NominationPolicy
+from serried.api.names import GroupKey, GroupKind
+from serried.api.resources import MARKERS
+from serried.api.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.devices import device_class, objection, offer

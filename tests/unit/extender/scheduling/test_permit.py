@@ -3,16 +3,16 @@
 import pytest
 
 from extender.binding import run as cycle_runner
-from extender.binding.reservations import Records
-from extender.scheduling.cycle import CycleStage
+from extender.binding.records import Records
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.permit import Obstacle, find_misfit
+from serried.api.names import GroupKey, Key
+from serried.api.reservation import Reservation, Slot
+from serried.api.verdict import Reason
+from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.model.backoff import Backoff
-from serried.model.group import GroupKey, Key
-from serried.model.reservation import Reservation, Slot
-from serried.model.verdict import Reason
+from serried.cluster.usage import ClaimKind
+from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error

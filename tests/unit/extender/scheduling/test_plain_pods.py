@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.answers import Answer, Candidate, Narrow, Pass
 from extender.binding.nominator import ACTIVATION_ANNOTATION
-from extender.scheduling.plain_pods import PlainRule
-from serried.model.group import GroupKey
+from extender.protocol import Answer, Candidate, Narrow, Pass
+from extender.scheduling.backfill import PlainRule
+from serried.api.names import GroupKey
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory

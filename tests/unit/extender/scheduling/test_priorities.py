@@ -2,10 +2,10 @@
 
 import pytest
 
-from extender.scheduling.cycle import CycleStage
-from serried.model.group import GroupKey
-from serried.model.level import FALLBACK, NATIVE, ApiLevel
-from serried.model.verdict import Reason, Verdict
+from extender.scheduling.binding_cycle import CycleStage
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

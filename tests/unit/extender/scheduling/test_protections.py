@@ -5,12 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.scheduling.protections import keep_budgets, spare_young
 from extender.scheduling.queue import Queue
-from extender.scheduling.units import Running
-from serried.model.disruption import Disruption
-from serried.model.group import Key
-from serried.model.victim import Allowances, Unit
+from extender.scheduling.units import Running, keep_budgets, spare_young
+from serried.api.names import Disruption, Key
+from serried.plan.eviction import Allowances, Unit
 from serried.plan.steps import Work, finish
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group

@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.answers import Candidate
-from serried.model.group import Key
+from extender.protocol import Candidate
+from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 

@@ -4,9 +4,9 @@ Of a claim that does not exist, of affinity, spread and shared volumes only the 
 every node, it does not even call filter: it says so in the pod's condition.
 """
 
-from extender.answers import Hold
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason, Verdict, render
+from extender.protocol import Hold
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.devices import objection, offer
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

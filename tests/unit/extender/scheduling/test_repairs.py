@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from extender.answers import Hold
-from extender.scheduling.cycle import CycleStage
+from extender.protocol import Hold
+from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.preemption import Mode
-from extender.scheduling.repairs import Broken, Rules
-from serried.decode.times import write_time
-from serried.model.group import GroupKey, Key
-from serried.model.verdict import Reason, render
+from extender.scheduling.repair import Broken, Rules
+from serried.api.names import GroupKey, Key, write_time
+from serried.api.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal

@@ -1,10 +1,10 @@
-from extender.scheduling.requests import build_request
-from serried.cluster.occupancy import ClaimKind
-from serried.cluster.store import Store
-from serried.model.plan import PlanRequest
-from serried.model.verdict import Reason, Verdict
+from extender.scheduling.request import build_request
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
+from serried.cluster.usage import ClaimKind
 from serried.plan.fit import slots
 from serried.plan.quorum import classify
+from serried.plan.request import PlanRequest
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node
 from tests.support.extender_harness import SCHEDULER, gang, members
 

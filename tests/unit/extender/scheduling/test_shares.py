@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.shares import find_most
-from serried.decode.preferences import EXCLUSIVE
-from serried.decode.times import write_time
-from serried.model.group import GroupKey, Key
-from serried.model.verdict import render
+from extender.scheduling.order import find_most
+from serried.api.names import GroupKey, Key, write_time
+from serried.api.preference import EXCLUSIVE
+from serried.api.verdict import render
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from extender.answers import Hold, Pass, Steer
-from extender.scheduling.cycle import CycleStage
-from extender.scheduling.repairs import Broken, Rules
-from serried.model.group import Key
-from serried.model.verdict import Reason, Verdict
+from extender.protocol import Hold, Pass, Steer
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.repair import Broken, Rules
+from serried.api.names import Key
+from serried.api.verdict import Reason, Verdict
 from tests.support.builders import job, pod, pod_group, workload
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

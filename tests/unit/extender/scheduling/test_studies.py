@@ -11,19 +11,18 @@ from itertools import count
 
 import pytest
 
-from extender.answers import Pass
+from extender.protocol import Pass
 from extender.scheduling import preemption
 from extender.scheduling.backfill import Mode
 from extender.scheduling.effects import Outbox
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.studies import Studies, Unfinished
-from extender.scheduling.study import GO_SECONDS
-from serried.model.group import GroupKey
-from serried.model.plan import Plan, PlanRequest, Snapshot
-from serried.model.verdict import Reason, Verdict, render
-from serried.model.victim import Blocker, NoVictims, Preemption
+from extender.scheduling.group import GroupState
+from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict, render
 from serried.plan import forecast
 from serried.plan.capacity import Capacity
+from serried.plan.eviction import Blocker, NoVictims, Preemption
+from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Haste, Work, finish
 from tests.support.builders import RACK, Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members

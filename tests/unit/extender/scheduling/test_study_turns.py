@@ -5,10 +5,9 @@ from itertools import count
 
 import pytest
 
-from extender.scheduling.study import Study, StudyKind
-from extender.scheduling.study_turns import StudyTurns
-from serried.model.group import GroupKey
-from serried.model.plan import PlanRequest
+from extender.scheduling.studies import Study, StudyKind, StudyTurns
+from serried.api.names import GroupKey
+from serried.plan.request import PlanRequest
 
 
 class Turns:

@@ -2,9 +2,9 @@
 
 from unittest.mock import Mock
 
-from extender.scheduling.timeline import Chronicle, Milestone, Timelines
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason, Verdict
+from extender.status.timeline import Chronicle, Milestone, Timelines
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict
 from tests.support.clock import Clock
 
 

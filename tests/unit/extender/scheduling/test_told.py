@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from serried.decode.identity import GANG as TOLD
-from serried.decode.times import write_time
+from serried.api.names import GANG as TOLD
+from serried.api.names import write_time
 from tests.support.builders import PodBuilder
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 
 from extender.scheduling import units as module
-from extender.scheduling.cycle import BindingCycle, CycleStage
-from extender.scheduling.group_state import GroupState
-from extender.scheduling.refusals import Refusals
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.scheduling.group import GroupState
+from extender.scheduling.preemption import Refusals
 from extender.scheduling.units import Running, Units
-from serried.cluster.companies import Companies
-from serried.model.disruption import Disruption
-from serried.model.group import GroupKey
-from serried.model.reservation import Reservation, Slot
+from serried.api.names import Disruption, GroupKey
+from serried.api.reservation import Reservation, Slot
+from serried.cluster.priorities import Companies
 from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group

@@ -2,10 +2,9 @@
 
 import pytest
 
-from extender.scheduling.preemption import Mode
-from extender.scheduling.vain_searches import VainSearches
-from serried.model.group import GroupKey, GroupKind
-from serried.model.verdict import Reason
+from extender.scheduling.preemption import Mode, VainSearches
+from serried.api.names import GroupKey, GroupKind
+from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 

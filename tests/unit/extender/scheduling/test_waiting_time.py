@@ -2,8 +2,7 @@
 
 import pytest
 
-from serried.decode.times import write_time
-from serried.model.group import GroupKey
+from serried.api.names import GroupKey, write_time
 from tests.support.builders import Builder, PodBuilder, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members, small_nodes

@@ -12,21 +12,18 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.debug.gauges import Gauges
-from extender.debug.routes import debug_routes
-from extender.isolation import Isolation
-from extender.leader import Leadership
+from extender.debug.routes import Gauges, debug_routes
+from extender.holding import Isolation
+from extender.leadership import Leadership
 from extender.process import make_reports
 from extender.status.reports import Reports
-from serried.cli.decisions import draw_decisions
-from serried.cli.explain import collect, draw_group
-from serried.cli.queue import draw_queue
+from serried.api.level import NATIVE
+from serried.api.names import GroupKey
+from serried.api.verdict import Verdict
+from serried.cli.explain import collect, draw_decisions, draw_group, draw_queue
 from serried.feed import Feed
 from serried.kube.events import EventWriter
-from serried.model.group import GroupKey
-from serried.model.level import NATIVE
-from serried.model.verdict import Verdict
-from serried.observe.prometheus import PrometheusExtenderMetrics
+from serried.ops.metrics import PrometheusExtenderMetrics
 from tests.support.extender_harness import Harness, RecordingMetrics, gang, members, small_nodes
 from tests.support.pages import Pages, show
 

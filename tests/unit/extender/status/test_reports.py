@@ -8,11 +8,11 @@ import pytest
 
 from extender.process import make_reports
 from extender.status import reports
-from serried.cluster.store import Store
+from serried.api.level import FALLBACK, V1ALPHA2, ApiLevel
+from serried.api.names import GroupKey, GroupKind
+from serried.api.verdict import Reason, Verdict, render
+from serried.cluster.cache import Store
 from serried.kube.events import EventWriter
-from serried.model.group import GroupKey, GroupKind
-from serried.model.level import FALLBACK, V1ALPHA2, ApiLevel
-from serried.model.verdict import Reason, Verdict, render
 from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.composites import composite

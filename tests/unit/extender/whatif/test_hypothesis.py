@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.whatif.hypothesis import Changes, Hypothesis
-from extender.whatif.newcomers import find_existing
-from serried.decode.preferences import EXCLUSIVE
-from serried.model.group import GroupKey
-from serried.model.verdict import Reason, render
+from extender.simulation.decide import Changes, Hypothesis
+from extender.simulation.owners import find_existing
+from serried.api.names import GroupKey
+from serried.api.preference import EXCLUSIVE
+from serried.api.verdict import Reason, render
 from serried.plan.steps import Haste, finish
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

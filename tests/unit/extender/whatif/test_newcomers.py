@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 
 from controller.diff.changes import CreatePodGroup, Observed
-from controller.diff.duty import Duty
-from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.owner import begin_workload, find_missing
-from controller.diff.templates import desired_templates
-from extender.whatif.newcomers import Newcomer, gather
-from serried.cluster.store import Store
-from serried.decode.groups import decode_pod_group, decode_workload
-from serried.model.group import PodGroup, Workload
-from serried.model.level import NATIVE
-from serried.model.parent import Parent
-from serried.model.preference import Preference
+from controller.diff.objects import desired_templates, pod_group_body, workload_body
+from controller.diff.owner import Duty, begin_workload, find_missing
+from extender.simulation.owners import Newcomer, gather
+from serried.api.group import PodGroup, Workload, decode_pod_group, decode_workload
+from serried.api.level import NATIVE
+from serried.api.parent import Parent
+from serried.api.preference import Preference
+from serried.cluster.cache import Store
 from serried.plan.steps import finish
 from tests.support.builders import RACK, Builder, JobBuilder, job, pod, pod_group, usable, workload
 from tests.support.composites import composite

@@ -1,0 +1,370 @@
+"""The Reservation object: the durable side of the ledger, one object a gang, written only by whoever leads."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import orjson
+
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey, Key
+from serried.api.reservation import (
+    MAX_RECORD_BYTES,
+    Reservation,
+    decode_reservation,
+    encode_reservation,
+    find_later_format,
+    name_record,
+)
+from serried.kube.client import ApiClient
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
+from serried.kube.retry import Attempts, Backoff
+from serried.kube.wire import JSON, RESERVATIONS, Failure
+
+log = logging.getLogger(__name__)
+
+_MAX_WRITES = 16
+"""How many records are taken over at the same time."""
+
+_MAX_FAILURES = 3
+"""How many failures to take one record over are outlasted; all that wait for the new leader wait for this."""
+
+_RETRY = Backoff(first=0.5, cap=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The object as it was seen last: every write and every delete names both."""
+
+    uid: str
+
+    version: str
+    """Its resourceVersion."""
+
+
+class Records:
+    """Writes and reads Reservation objects, each by compare-and-swap on the version it has seen last.
+
+    Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
+    not have its delete overtake the write. Every record names the term that has written it: ``instance``, and the
+    number of this process's turn. ``leads`` is asked before each write: an instance that has lost its Lease writes and
+    deletes nothing. What slips through meets another version, because the next leader writes its own term first.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        group_version: str,
+        instance: str,
+        leads: Callable[[], bool] = lambda: True,
+        *,
+        composite_version: str = "",
+    ) -> None:
+        self._client = client
+        self._group_version = group_version
+        self._composite_version = composite_version
+        self._instance = instance
+        self._leads = leads
+
+        self.contested = asyncio.Event()
+        """Set when another term was seen to have committed what this one has not taken over: two are active at once."""
+
+        self._terms = 0
+        """How many terms this process has begun."""
+
+        self._seen: dict[GroupKey, _Seen] = {}
+        """The objects that there are, as far as is known."""
+
+        self._unsure: set[GroupKey] = set()
+        """Groups of which a write had no answer: it may have happened or not."""
+
+        self._latest: dict[GroupKey, Reservation] = {}
+        """What was to be written last."""
+
+        self._locks: WeakValueDictionary[GroupKey, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def term(self) -> str:
+        """Who writes, and since which turn."""
+        return f"{self._instance}/{self._terms}"
+
+    async def write(self, group: PodGroup, reservation: Reservation) -> None:
+        """Create or replace the record. Raises ApiError if the API server did not take it, or did not say.
+
+        Conflict if somebody else's term has it by now, or if this instance does not lead. Invalid if it is
+        too large for the API server, or has come back without its members.
+        """
+        key = reservation.group
+        async with self._lock(key):
+            self._check_term(f"write Reservation {key}")
+            self._latest[key] = reservation
+            if key in self._unsure:
+                await self._look_before_write(key)
+            body = self._body(group, reservation)
+            _check_size(key, reservation, body)
+            # Until the answer is here the write may have happened or not, and our version may be outdated.
+            self._unsure.add(key)
+            written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
+            self._note(key, written)
+            _check_kept(key, body, written)
+
+    async def _create(self, key: GroupKey, body: JSON) -> JSON:
+        try:
+            return await self._client.create(RESERVATIONS, key.namespace, body)
+        except AlreadyExists:
+            # Of a term that led beside this one, or whose write was late: nobody may be there to delete it.
+            await self._look_before_write(key)
+            if key not in self._seen:
+                raise
+            return await self._replace(key, body)
+
+    async def _replace(self, key: GroupKey, body: JSON) -> JSON:
+        seen = self._seen[key]
+        metadata = {**body["metadata"], "uid": seen.uid, "resourceVersion": seen.version}
+        return await self._client.replace(RESERVATIONS, {**body, "metadata": metadata})
+
+    def _check_term(self, what: str) -> None:
+        if not self._leads():
+            raise Conflict(what, Failure(409, "NotLeading", "this instance does not lead any more"))
+
+    async def _look_before_write(self, key: GroupKey) -> None:
+        found = await self._look(key)
+        self._check_term(f"write Reservation {key}")  # the look took its time
+        if found is not None and _term_of(found) != self.term and _is_committed(found):
+            self.contested.set()
+            raise Conflict(f"write Reservation {key}", Failure(409, "OtherTerm", f"{_term_of(found)} has committed it"))
+        if found is not None:
+            self._note(key, found)
+
+    async def is_committed(self, reservation: Reservation) -> bool:
+        """Whether the API server holds this very commit: of this term, the same members on the same nodes.
+
+        Raises ApiError.
+        """
+        async with self._lock(reservation.group):
+            raw = await self._look(reservation.group)
+        if raw is None or _term_of(raw) != self.term:
+            return False
+        self._note(reservation.group, raw)
+        found = decode_reservation(raw)
+        if found is None or found.committed != reservation.committed:
+            return False
+        return all(
+            uid in reservation.slots and slot.node == reservation.slots[uid].node for uid, slot in found.slots.items()
+        )
+
+    async def _look(self, key: GroupKey) -> JSON | None:
+        """The record as the API server has it. Whose it is the caller has to see before it is noted as ours."""
+        try:
+            return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
+        except NotFound:
+            self._forget(key)
+            return None
+
+    def _note(self, key: GroupKey, written: Mapping[str, Any]) -> None:
+        self._seen[key] = _read_seen(written)
+        self._unsure.discard(key)
+
+    def _forget(self, key: GroupKey) -> None:
+        self._seen.pop(key, None)
+        self._unsure.discard(key)
+
+    def _lock(self, key: GroupKey) -> asyncio.Lock:
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = asyncio.Lock()
+            self._locks[key] = lock
+        return lock
+
+    async def remove(self, reservation: Reservation) -> None:
+        """Delete the record of this reservation; one that is gone already is fine. Raises ApiError.
+
+        Nothing happens if the group's record says something newer by now, the next cycle's plan or another term's, or
+        if this instance does not lead: then it is the next leader's to judge.
+        """
+        key = reservation.group
+        async with self._lock(key):
+            if self._latest.get(key) is not reservation or not self._leads():
+                return
+            seen = await self._find_own(key) if key in self._unsure else self._seen.get(key)
+            if seen is not None and self._leads() and not await self._delete(key.namespace, name_record(key), seen):
+                seen = await self._find_own(key)  # somebody else may have put a label on it
+                if seen is not None and self._leads():
+                    await self._delete(key.namespace, name_record(key), seen)
+            self._forget(key)
+            self._latest.pop(key, None)
+
+    async def _find_own(self, key: GroupKey) -> _Seen | None:
+        raw = await self._look(key)
+        return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
+
+    async def _delete(self, namespace: str, name: str, seen: _Seen) -> bool:
+        """Whether it was as it has been seen; if not, it is gone, or somebody else's by now."""
+        try:
+            await self._client.delete(RESERVATIONS, namespace, name, seen.uid, seen.version)
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    async def take_over(
+        self, confine: Callable[[Reservation], Reservation] = lambda record: record
+    ) -> list[Reservation]:
+        """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
+
+        ``confine`` gives what counts of a record that was read.
+
+        Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
+        leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
+        which may be committed: Invalid says so, and nothing is written. One that the API server lets nobody write, or
+        delete, stops no other: its reservation is taken as it is, and each later write or delete of it is another try.
+        Conflict if this instance does not lead any more: what the next leader has taken over is not taken back.
+        """
+        self._terms += 1
+        self._seen.clear()
+        self._unsure.clear()
+        self._latest.clear()
+        few = asyncio.Semaphore(_MAX_WRITES)
+
+        async def take(item: JSON) -> Reservation | None:
+            async with few:
+                return await self._take(item, confine)
+
+        items = await self._client.list_all(RESERVATIONS)
+        for item in items:
+            _check_format(item)  # before any is written: as long as one is there, this is asked again and again
+        tasks = [asyncio.create_task(take(item)) for item in items]
+        try:
+            taken = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()  # if one has failed, the others must not go on beside the next attempt
+        return [reservation for reservation in taken if reservation is not None]
+
+    async def _take(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
+        found: JSON | None = item
+        attempts = Attempts(_RETRY)
+        while found is not None:
+            self._check_term(f"take over Reservation {found['metadata']['name']}")
+            meta = found["metadata"]
+            _check_format(found)
+            reservation = decode_reservation(found)
+            key = Key(meta["namespace"], meta["name"])
+            if reservation is None or name_record(reservation.group) != meta["name"]:
+                try:
+                    await self._delete(key.namespace, key.name, _read_seen(found))
+                except ApiError as error:
+                    _pass_over(key, "a Reservation that cannot be read cannot be deleted", error)
+                return None
+            if _term_of(found) == self.term:  # our own write
+                reservation = confine(reservation)
+                self._note(reservation.group, found)
+                self._latest[reservation.group] = reservation
+                return reservation
+            claimed = None
+            try:
+                claimed = await self._claim(found)
+            except ApiError as error:
+                _pass_over(key, "a Reservation cannot be written", error)
+                reservation = confine(reservation)
+                if isinstance(error, TooMany | Unavailable) and attempts.failures < _MAX_FAILURES:
+                    await attempts.rest(error.retry_after or 0.0)
+                elif await self._hold_unclaimed(key, found, reservation):
+                    return reservation
+            found = claimed or await self._read_again(key)
+        return None
+
+    async def _hold_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
+        """Go by a record without our term in it; False if it has changed, or gone, since it was read."""
+        again = await self._read_again(key)  # an error of the API server does not say that nothing was written
+        if again is None or _read_seen(again) != _read_seen(found):
+            return False
+        self._note(reservation.group, found)
+        if not reservation.committed:
+            # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
+            try:
+                if not await self._delete(key.namespace, key.name, _read_seen(found)):
+                    return False
+                self._forget(reservation.group)
+            except ApiError as error:
+                _pass_over(key, "a Reservation can be neither written nor deleted", error)
+        self._latest[reservation.group] = reservation
+        return True
+
+    async def _claim(self, found: JSON) -> JSON | None:
+        """The record with our term in it; None if it has changed, or gone, since it was read."""
+        try:
+            return await self._client.replace(RESERVATIONS, {**found, "spec": {**found["spec"], "term": self.term}})
+        except (Conflict, NotFound):
+            return None
+
+    async def _read_again(self, record: Key) -> JSON | None:
+        try:
+            return await self._client.get(RESERVATIONS, record.namespace, record.name)
+        except NotFound:
+            return None
+
+    def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
+        holder = group.holder(self._group_version, self._composite_version)
+        owner = {"apiVersion": holder.api_version, "kind": holder.kind, "name": holder.name, "uid": group.uid}
+        return {
+            "apiVersion": RESERVATIONS.api_version,
+            "kind": "Reservation",
+            "metadata": {
+                "name": name_record(group.key),
+                "namespace": group.key.namespace,
+                "ownerReferences": [owner],
+                "labels": {"app.kubernetes.io/managed-by": "serried"},
+            },
+            "spec": encode_reservation(reservation, self.term),
+        }
+
+
+def _pass_over(record: Key, what: str, error: ApiError) -> None:
+    """Say what the API server refuses of one record, which stops no other.
+
+    Raises the error if nobody has answered, or this instance does not lead: that is no fault of the record.
+    """
+    if not error.status:
+        raise error
+    log.warning(what, extra={"record": str(record), "err": str(error)})
+
+
+def _check_format(record: Mapping[str, Any]) -> None:
+    later = find_later_format(record)
+    if later is not None:
+        name = f"{record['metadata']['namespace']}/{record['metadata']['name']}"
+        said = f"its format is {later}, which only a later release can read; run that one, or delete the Reservation"
+        raise Invalid(f"read Reservation {name}", Failure(422, "RecordOfLaterRelease", said))
+
+
+def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]) -> None:
+    size = len(orjson.dumps(body))
+    if size > MAX_RECORD_BYTES:
+        said = (
+            f"the record of {len(reservation.slots)} members would have {size:,} bytes, and the API server takes no "
+            f"more than {MAX_RECORD_BYTES:,}; it needs fewer members, or shorter names of pods and nodes"
+        )
+        raise Invalid(f"write Reservation {key}", Failure(413, "RecordTooLarge", said))
+
+
+def _check_kept(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    """A CRD of an older release drops what it does not know, without a word: a restart would find no members."""
+    if "packed" in body["spec"] and "packed" not in written["spec"]:
+        said = "the CustomResourceDefinition of Reservations has no field packed; apply the CRDs of this release"
+        raise Invalid(f"write Reservation {key}", Failure(422, "RecordNotKept", said))
+
+
+def _read_seen(record: Mapping[str, Any]) -> _Seen:
+    meta = record["metadata"]
+    return _Seen(str(meta.get("uid", "")), str(meta["resourceVersion"]))
+
+
+def _term_of(record: Mapping[str, Any]) -> str:
+    return str(record["spec"].get("term", ""))
+
+
+def _is_committed(record: Mapping[str, Any]) -> bool:
+    return bool(record["spec"].get("phase") == "Committed")

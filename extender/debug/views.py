@@ -1,0 +1,805 @@
+"""``/debug/groups``: how each group stands, and one of them in full.
+
+``/debug/decisions``: what was decided of whom, and when.
+
+``/debug/lookup``: to which groups a PodGroup's name, a pod, or an owner of pods leads.
+
+``/debug/queue``: who waits for room in which order, what is kept for the first of them, and who passed it.
+
+``/debug/reservations``: the slots that are kept for gangs from their plan to the last Binding.
+
+``/debug/vacancies``: the slots that are kept for replacements of members that have ended.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from extender.core import Core
+from extender.debug.document import View, exemplify, write_list, write_long
+from extender.debug.explain import (
+    DIAGNOSIS,
+    DiagnosisView,
+    DryRunView,
+    ForecastView,
+    Inquiries,
+    MilestoneView,
+    PreemptionView,
+    TooManyInquiriesError,
+    TurnView,
+    find_turn,
+    read_dry_run,
+    try_out,
+    view_advice,
+    view_finding,
+    view_forecast,
+    view_preemption,
+    view_timeline,
+    view_turn,
+)
+from extender.scheduling.backfill import Head
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.group import GroupState
+from extender.status.reports import Reports, Said
+from serried.api.group import PodGroup
+from serried.api.level import ApiLevel
+from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind, decode_group_key
+from serried.api.parent import OwnerKey
+from serried.api.pod import Pod
+from serried.api.verdict import render
+from serried.cluster.usage import Vacancy
+from serried.ops.slices import one_by_one
+from serried.plan.request import Waiting
+
+
+class DecisionView(View):
+    """One decision, newest first."""
+
+    id: str
+    """What the line of the log names, too."""
+
+    at: str
+    group: str
+    kind: GroupKind
+    reason: str
+    text: str
+
+
+_DECISION_EXAMPLE = DecisionView(
+    id="3fa1c2-17",
+    at="2026-08-01T12:00:00Z",
+    group="default/training",
+    kind=GroupKind.POD_GROUP,
+    reason="NoCapacity",
+    text="NoCapacity: the cluster has room for 6 of 8 members",
+)
+
+
+def decisions_routes(reports: Reports) -> APIRouter:
+    """The routes, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/decisions", response_model=list[DecisionView], responses=exemplify([_DECISION_EXAMPLE]))
+    async def list_decisions(limit: int = 100, group: str = "") -> Response:
+        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
+        said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
+        return await write_list(_view_decision(one) for one in said[: max(0, limit)])
+
+    @router.get(
+        "/decisions/{id}", responses=exemplify(_DECISION_EXAMPLE, not_found="It is not among the last decisions.")
+    )
+    async def show_decision(id: str) -> DecisionView:  # noqa: A002 - the path's own word
+        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
+        found = next((one for one in reports.decisions if one.id == id), None)
+        if found is None:
+            raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(reports.decisions)}")
+        return _view_decision(found)
+
+    return router
+
+
+def _view_decision(said: Said) -> DecisionView:
+    return DecisionView(
+        id=said.id, at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text
+    )
+
+
+_OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
+_KINDS = ("podgroup", "pod", "workload", *_OWNERS)
+
+
+class GroupName(View):
+    """A group, by the name that it has on ``/debug``."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+
+_LOOKUP_EXAMPLE = GroupName(namespace="default", name="training", kind=GroupKind.POD_GROUP)
+
+
+def lookup_routes(core: Core) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get(
+        "/lookup/{namespace}/{kind}/{name}",
+        responses=exemplify([_LOOKUP_EXAMPLE], bad_request="There is no such kind.", not_found="It leads to no group."),
+    )
+    async def look_up(namespace: str, kind: str, name: str) -> list[GroupName]:
+        """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
+        if kind not in _KINDS:
+            raise HTTPException(400, f"a kind is one of {', '.join(_KINDS)}, not {kind[:100]!r}")
+        found = {core.store.forest.lift(key) async for key in _find_groups_of(core, kind, Key(namespace, name))}
+        if not found:
+            raise HTTPException(404, await _explain_none(core, kind, Key(namespace, name)))
+        return [GroupName(namespace=key.namespace, name=key.encoded, kind=key.kind) for key in sorted(found)]
+
+    return router
+
+
+def _find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
+    if kind == "podgroup":
+        return _find_named(core, object_key, (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE))
+    if kind == "workload":
+        return _find_of_workload(core, object_key)
+    if kind == "pod":
+        return _find_of_pod(core, object_key)
+    return _find_of_owner(core, OwnerKey(_OWNERS[kind], object_key))
+
+
+async def _find_named(core: Core, object_key: Key, kinds: tuple[GroupKind, ...]) -> AsyncIterator[GroupKey]:
+    for kind in kinds:
+        key = GroupKey(object_key.namespace, object_key.name, kind)
+        if key in core.store.groups or key in core.store.members or core.store.forest.lift(key) != key:
+            yield key
+
+
+async def _find_of_workload(core: Core, object_key: Key) -> AsyncIterator[GroupKey]:
+    async for key, group in one_by_one(core.store.groups.items()):
+        inline = key.kind is GroupKind.WORKLOAD and key.object_key == object_key
+        if inline or (key.namespace == object_key.namespace and group.workload == object_key.name):
+            yield key
+
+
+async def _find_of_pod(core: Core, object_key: Key) -> AsyncIterator[GroupKey]:
+    async for pod in one_by_one(core.store.pods.values()):
+        if pod.name == object_key.name and pod.namespace == object_key.namespace:
+            group = core.store.members.group_of(pod.uid)
+            if group is not None:
+                yield group
+
+
+async def _find_of_owner(core: Core, owner: OwnerKey) -> AsyncIterator[GroupKey]:
+    async for key, group in one_by_one(core.store.groups.items()):
+        if key.namespace == owner.key.namespace and (owner.kind, owner.key.name) in {
+            (each.kind, each.name) for each in group.owners
+        }:
+            yield key
+    async for pod in one_by_one(core.store.owners.pods_of(owner)):
+        group_key = core.store.members.group_of(pod.uid)
+        if group_key is not None:
+            yield group_key
+
+
+async def _explain_none(core: Core, kind: str, object_key: Key) -> str:
+    if kind == "pod" and await _is_pod(core, object_key):
+        return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
+    if kind in _OWNERS and core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) is not None:
+        return f"{kind} {object_key} is no gang: Serried lets the scheduler place its pods one by one"
+    return f"no {kind} {object_key} is known"
+
+
+async def _is_pod(core: Core, object_key: Key) -> bool:
+    return bool([True async for pod in one_by_one(core.store.pods.values()) if (pod.namespace, pod.name) == object_key])
+
+
+class HeadView(View):
+    """The gang for which room is kept. Times are RFC 3339."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+    domain: str
+
+    nodes: list[str]
+    """Where room is kept."""
+
+    forecast: str
+    """When it will have room; empty if nobody can tell."""
+
+    until: str
+    """When room is kept no longer."""
+
+    missed: bool
+    """Whether a forecast was missed: then only gangs with a deadline may pass."""
+
+    passed: dict[str, str]
+    """The gangs that were let onto its nodes, and when each will have ended."""
+
+
+class WaitingView(View):
+    """A gang that waits for room."""
+
+    position: int
+    """Its place in the queue, from 1."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+    priority: int
+
+    countsAs: int
+    """Its priority with what waiting has added."""
+
+    since: str
+    """Since when it has its quorum, RFC 3339."""
+
+    message: str
+
+
+class QueueView(View):
+    """The queue."""
+
+    head: HeadView | None
+
+    waiting: list[WaitingView]
+    """In the order of their turns."""
+
+    leftOff: int
+    """How many more are not shown."""
+
+
+_QUEUE_EXAMPLE = QueueView(
+    head=HeadView(
+        namespace="default",
+        name="training",
+        kind=GroupKind.POD_GROUP,
+        domain="rack-2",
+        nodes=["node-7", "node-8"],
+        forecast="2026-08-01T12:40:00Z",
+        until="2026-08-01T12:50:00Z",
+        missed=False,
+        passed={"default/small": "2026-08-01T12:31:00Z"},
+    ),
+    waiting=[
+        WaitingView(
+            position=1,
+            namespace="default",
+            name="training",
+            kind=GroupKind.POD_GROUP,
+            priority=0,
+            countsAs=1,
+            since="2026-08-01T12:00:00Z",
+            message="NoCapacity: the cluster has room for 6 of 8 members",
+        )
+    ],
+    leftOff=0,
+)
+
+
+def queue_routes(core: Core) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/queue", response_model=QueueView, responses=exemplify(_QUEUE_EXAMPLE))
+    async def show_queue(limit: int = 500) -> Response:
+        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
+
+        `limit` chooses the first ones; `leftOff` says how many more wait.
+        """
+        queue = core.queue
+        turns = [find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        waiting = [each for _, each in sorted(turns)]
+        shown = waiting[: max(0, limit)]
+        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
+        view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
+        # Between two of them one may go.
+        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
+        return await write_long(view, "waiting", places)
+
+    return router
+
+
+def _view_head(core: Core, head: Head) -> HeadView:
+    tell = core.queue.backfill.tell_time
+    return HeadView(
+        namespace=head.group.namespace,
+        name=head.group.encoded,
+        kind=head.group.kind,
+        domain=head.forecast.domain,
+        nodes=sorted(head.forecast.nodes),
+        forecast="" if head.forecast.at is None else tell(head.forecast.at),
+        until=tell(head.until),
+        missed=head.late,
+        passed={str(group): tell(end) for group, end in head.passed.items()},
+    )
+
+
+def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
+    state = core.groups.states.get(waiting.group)
+    verdict = state.verdict if state is not None else None
+    since = state.quorum_since if state is not None else None
+    return WaitingView(
+        position=position,
+        namespace=waiting.group.namespace,
+        name=waiting.group.encoded,
+        kind=waiting.group.kind,
+        priority=waiting.priority,
+        countsAs=core.queue.counts_as(waiting),
+        since="" if since is None else core.queue.backfill.tell_time(since),
+        message=render(verdict) if verdict is not None else "",
+    )
+
+
+class ReservationView(View):
+    """The slots kept for one state: member names by node."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+    phase: str
+    stage: str
+    domain: str
+    need: int
+    atBind: int
+    bound: int
+    slots: dict[str, list[str]]
+
+
+_RESERVATION_EXAMPLE = ReservationView(
+    namespace="default",
+    name="training",
+    kind=GroupKind.POD_GROUP,
+    phase="Planned",
+    stage="Gathering",
+    domain="rack-2",
+    need=2,
+    atBind=1,
+    bound=0,
+    slots={"node-7": ["training-0"], "node-8": ["training-1"]},
+)
+
+
+def reservations_routes(core: Core) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/reservations", response_model=list[ReservationView], responses=exemplify([_RESERVATION_EXAMPLE]))
+    async def list_reservations() -> Response:
+        """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
+        groups = [reservation.group for reservation in core.ledger]
+        # Between two of them one may go.
+        return await write_list(view for group in groups if (view := view_reservation(core, group)))
+
+    return router
+
+
+def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
+    """The slots of a group; None if it has none."""
+    reservation = core.ledger.of_group(key)
+    state = core.groups.states.get(key)
+    if reservation is None:
+        return None
+    slots: dict[str, list[str]] = {}
+    for slot in reservation.slots.values():
+        slots.setdefault(slot.node, []).append(slot.name)
+    cycle = state.cycle if state else None
+    return ReservationView(
+        namespace=key.namespace,
+        name=key.encoded,
+        kind=key.kind,
+        phase=reservation.phase,
+        stage=cycle.stage.value if cycle else "",
+        domain=reservation.domain,
+        need=reservation.need,
+        atBind=len(cycle.at_bind) if cycle else 0,
+        bound=len(cycle.bound) if cycle else 0,
+        slots=slots,
+    )
+
+
+LEFT_OFF = "X-Left-Off"
+"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+
+_STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
+
+
+class Diagnose(StrEnum):
+    """What is found out about a gang that waits for room."""
+
+    NONE = "none"
+
+    DOMAINS = "domains"
+    """What each domain lacks."""
+
+    ADVICE = "advice"
+    """That, and what would make the gang fit."""
+
+
+class MemberView(View):
+    """A member. A node is "" for none."""
+
+    name: str
+    uid: str
+
+    state: str
+    """How it stands."""
+
+    node: str
+    """Where it runs."""
+
+    planned: str
+    """The node that is reserved for it."""
+
+    nominated: str
+    """Its ``status.nominatedNodeName``."""
+
+
+class ObjectView(View):
+    """The object that a group is, or of which it is a part."""
+
+    apiVersion: str
+    kind: str
+    name: str
+
+
+class GroupView(View):
+    """A group in one line."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+    object: ObjectView | None
+    policy: str
+
+    minCount: int
+    """0 for policy basic."""
+
+    members: int
+
+    placed: int
+    """How many members are bound or have succeeded."""
+
+    waiting: int
+    """How many members wait for a node, gated and refused ones among them."""
+
+    priority: int
+    """The one that counts, for the group and each member."""
+
+    preempts: bool
+    """Whether others may be evicted for the group."""
+
+    topologyKey: str
+    domain: str
+    state: str
+    reason: str
+    message: str
+
+
+class GroupDetail(GroupView):
+    """A group with its members."""
+
+    preemption: PreemptionView | None
+    """What the last search for victims has found; None if there was none."""
+
+    dryRun: DryRunView | None
+    """What would be evicted for it now; None if nobody has asked."""
+
+    timeline: list[MilestoneView]
+    """What has happened to it, the oldest first."""
+
+    plan: ReservationView | None
+    """The slots that are kept for it; None without a plan."""
+
+    queue: TurnView | None
+    """Its place among those that wait for room; None if it does not."""
+
+    forecast: ForecastView | None
+    """None for all but the head of the queue."""
+
+    diagnosis: DiagnosisView | None
+    """Why it does not fit; None if it does not wait for room, or if many others are asked about right now."""
+
+    detail: list[MemberView]
+
+
+_OBJECT = ObjectView(apiVersion="scheduling.k8s.io/v1beta1", kind="PodGroup", name="training")
+
+_GROUP_EXAMPLE = GroupView(
+    namespace="default",
+    name="training",
+    kind=GroupKind.POD_GROUP,
+    object=_OBJECT,
+    policy="Gang",
+    minCount=8,
+    members=8,
+    placed=0,
+    waiting=8,
+    priority=0,
+    preempts=True,
+    topologyKey="topology.kubernetes.io/rack",
+    domain="",
+    state="Waiting",
+    reason="NoDomainFits",
+    message="NoDomainFits: no domain of topology.kubernetes.io/rack has room for 8 members (rack-2: 6, rack-1: 3)",
+)
+
+_DETAIL_EXAMPLE = GroupDetail(
+    **_GROUP_EXAMPLE.model_dump(),
+    preemption=None,
+    dryRun=DryRunView(message="nothing that runs has a lower priority", found=None),
+    timeline=[
+        MilestoneView(milestone="seen", at="2026-08-01T11:59:58Z"),
+        MilestoneView(milestone="quorum", at="2026-08-01T12:00:00Z"),
+    ],
+    plan=None,
+    queue=TurnView(position=2, length=5, before=["default/earlier"]),
+    forecast=None,
+    diagnosis=DIAGNOSIS,
+    detail=[MemberView(name="training-0", uid="3f0c", state="Waiting", node="", planned="", nominated="")],
+)
+
+
+def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
+    """The routes, below ``/debug``."""
+    router = APIRouter()
+    inquiries = Inquiries(core)
+
+    @router.get(
+        "/groups",
+        response_model=list[GroupView],
+        responses=exemplify([_GROUP_EXAMPLE], bad_request="The answer says what a parameter may be."),
+    )
+    async def list_groups(limit: str = "500", state: str = "", namespace: str = "") -> Response:
+        """Every group in one line, by namespace and name.
+
+        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
+        there are.
+        """
+        most = _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = await _find_groups(core, state, namespace)
+        # Between two of them one may go.
+        response = await write_list(_view_group(core, level, key) for key in keys[:most] if _is_known(core, key))
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return response
+
+    @router.get(
+        "/groups/{namespace}/{name:path}",
+        response_model=GroupDetail,
+        responses=exemplify(
+            _DETAIL_EXAMPLE,
+            bad_request="The answer says what a parameter may be.",
+            not_found="The group is not known.",
+            too_many_requests="Too many ask for advice at the same time.",
+        ),
+    )
+    async def show_group(
+        namespace: str,
+        name: str,
+        dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
+        diagnosis: Diagnose = Diagnose.DOMAINS,
+    ) -> Response:
+        """One group with its members: why it waits, what would make it run, and who would have to go for it.
+
+        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
+        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
+        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; eight may wait for
+        it, others get 429. `?diagnosis=none` leaves the domains out.
+        """
+        asked = read_dry_run(dry_run)
+        key = core.store.forest.lift(decode_group_key(namespace, name))
+        if not _is_known(core, key):
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        tried = await try_out(core, key) if asked else None
+        found = await _inquire(inquiries, key, diagnosis)
+        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
+        view = _view_group(core, level, key)
+        state = core.groups.states.get(key)
+        detail = GroupDetail(
+            **view.model_dump(),
+            preemption=view_preemption(state.preemption) if state is not None else None,
+            dryRun=tried,
+            timeline=view_timeline(core, key),
+            plan=view_reservation(core, key),
+            queue=turn,
+            forecast=forecast,
+            diagnosis=found,
+            detail=[],
+        )
+        return await write_long(detail, "detail", _view_members(core, key))
+
+    return router
+
+
+async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> DiagnosisView | None:
+    if diagnosis is Diagnose.NONE:
+        return None
+    try:
+        if diagnosis is Diagnose.DOMAINS:
+            found = await inquiries.diagnose(key)
+            return None if found is None else view_finding(found, None)
+        found = await inquiries.advise(key)
+        return None if found is None else view_finding(found, [view_advice(each) for each in found.advice])
+    except TooManyInquiriesError:
+        if diagnosis is Diagnose.DOMAINS:
+            return None  # nobody has asked for it by name: the rest of the page is worth more than none
+        raise HTTPException(429, "too many ask for advice at the same time; ask again later") from None
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
+    return int(text)
+
+
+def _is_known(core: Core, key: GroupKey) -> bool:
+    return key in core.store.groups or key in core.store.members
+
+
+async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
+    found = [
+        key
+        async for key in one_by_one(core.store.groups.keys() | set(core.store.members.groups()))
+        if namespace in ("", key.namespace) and state in ("", name_state(core.groups.states.get(key)))
+    ]
+    return sorted(found)
+
+
+def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
+    group = core.store.groups.get(key)
+    state = core.groups.states.get(key)
+    # Not by classify(), which sorts: a reader holds the loop meanwhile.
+    members = core.store.members.of_group(key)
+    verdict = state.verdict if state is not None else None
+    return GroupView(
+        namespace=key.namespace,
+        name=key.encoded,
+        kind=key.kind,
+        object=_view_object(group, level),
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
+        minCount=(group.policy.min_count or 0) if group else 0,
+        members=len(members),
+        placed=count_placed(core, key),
+        waiting=sum(pod.pending and pod.scheduler in core.store.schedulers for pod in members),
+        priority=core.store.priorities.of_group(key),
+        preempts=core.store.priorities.may_preempt(key),
+        topologyKey=(group.topology_key or "") if group else "",
+        domain=find_domain(core, group, state, members),
+        state=name_state(state),
+        reason=verdict.reason.value if verdict else "",
+        message=render(verdict) if verdict else "",
+    )
+
+
+def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
+    if group is None:
+        return None
+    holder = group.holder(level.api_version, level.composite_api_version)
+    return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
+
+
+def name_state(state: GroupState | None) -> str:
+    """How a group stands, in one word."""
+    if state is None or state.verdict is None:
+        return "Unknown"
+    if state.cycle is not None:
+        return state.cycle.stage.value
+    return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def count_placed(core: Core, key: GroupKey) -> int:
+    """How many members count toward the quorum, in all PodGroups of a tree together."""
+    return sum(core.store.members.count_placed(key).values())
+
+
+def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, members: Iterable[Pod]) -> str:
+    """The domain that a group is in, or planned for; "" where it asks for none."""
+    if group is None or group.topology_key is None:
+        return ""
+    if state is not None and state.cycle is not None:
+        return state.cycle.reservation.domain
+    nodes = (core.store.nodes.get(pod.node) for pod in members if pod.bound and not pod.deleting)
+    return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
+    """Each as it stands when it is its turn: between two of them some may be bound, or go."""
+    for uid in [pod.uid for pod in core.store.members.of_group(key)]:
+        pod = core.store.pods.get(uid)
+        if pod is not None:
+            yield _view_member(core, pod)
+
+
+def _view_member(core: Core, pod: Pod) -> MemberView:
+    slot = core.ledger.slot_of(pod.uid)
+    state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
+    if pod.deleting:
+        state = "Deleting"
+    elif pod.gates:
+        state = "Gated"
+    elif slot is not None and not pod.bound:
+        state = "Planned"
+    return MemberView(
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        node=pod.node,
+        planned=slot.node if slot else "",
+        nominated=pod.nominated,
+    )
+
+
+class VacancyView(View):
+    """The slot of a member that has ended."""
+
+    namespace: str
+    group: str
+    kind: GroupKind
+    member: str
+
+    index: int | None
+    """The member's completion index, None if it had none."""
+
+    node: str
+    """Where the member ran."""
+
+    claimed: bool
+    """Whether room is kept there."""
+
+    refusal: str
+    """Why the kubelet would not run the member, "" for any other end."""
+
+    replacement: str
+    """The pod that comes in its place, "" while there is none."""
+
+    seconds: float
+    """How long the slot has been kept."""
+
+
+_VACANCY_EXAMPLE = VacancyView(
+    namespace="default",
+    group="training",
+    kind=GroupKind.POD_GROUP,
+    member="training-0",
+    index=0,
+    node="node-7",
+    claimed=True,
+    refusal="",
+    replacement="training-0-x7k2p",
+    seconds=12.5,
+)
+
+
+def vacancies_routes(core: Core) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+
+    @router.get("/vacancies", response_model=list[VacancyView], responses=exemplify([_VACANCY_EXAMPLE]))
+    async def list_vacancies() -> Response:
+        """Every slot of a bound member that has ended without success, and who comes in its place."""
+        return await write_list(_view_vacancy(core, vacancy) for vacancy in list(core.store.vacancies))
+
+    return router
+
+
+def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
+    replacement = core.store.pods.get(vacancy.replacement)
+    now = core.clock()
+    return VacancyView(
+        namespace=vacancy.group.namespace,
+        group=vacancy.group.encoded,
+        kind=vacancy.group.kind,
+        member=vacancy.pod.name,
+        index=vacancy.pod.index,
+        node=vacancy.pod.node,
+        claimed=core.store.occupancy.node_of(vacancy.claimant) is not None,
+        refusal=vacancy.refusal,
+        replacement=replacement.name if replacement is not None else "",
+        seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
+    )

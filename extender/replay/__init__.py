@@ -1,1 +1,0 @@
-"""Decisions made again from the planner's whole input (``/debug/snapshot``, ``serried replay``)."""

@@ -1,0 +1,654 @@
+"""The groups that are looked at: what is remembered of each, and which is to be looked at again.
+
+Signs of work of kube-scheduler: while it works through its queue, nobody can tell when it comes to a member.
+
+A Job or parent that pods belong to and no watch has shown, and whether the API server says that it does not exist.
+
+A watch may be late, refused, or silent without an end: that it does not show an owner says nothing of the owner. So a
+pod is held until the API server itself has answered that its owner is not there (`extender.binding.effects`).
+
+What the group scheduler remembers of one group between looks at it.
+
+The pods that filter has turned away.
+
+The term of this instance: whether it leads, and what it may do.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from cachetools import TTLCache
+
+from extender.scheduling.binding_cycle import BindingCycle, Member, MemberStage
+from extender.status.timeline import StatusSink
+from serried.api.group import Tree
+from serried.api.names import GroupKey, GroupKind
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
+from serried.cluster.index import Touched
+from serried.cluster.ledger import Ledger
+from serried.cluster.members import Members
+from serried.ops.metrics import ExtenderMetrics
+from serried.plan.eviction import NoVictims, Preemption
+
+_SILENT_SECONDS = 1.0
+
+
+class SchedulerActivity:
+    """``last_sign`` is the loop time of the last sign, 0 for none yet."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.last_sign = 0.0
+        self._store = store
+        self._clock = clock
+
+    def note_call(self) -> None:
+        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
+        self.last_sign = self._clock()
+
+    def note_pod(self, before: Pod, now: Pod) -> None:
+        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
+        bound = now.bound and not before.bound
+        refused = now.unschedulable and not before.unschedulable
+        if (bound or refused) and now.scheduler in self._store.schedulers:
+            self.note_call()
+
+    def is_silent(self) -> bool:
+        """Whether there was no sign for a while."""
+        return self._clock() - self.last_sign > _SILENT_SECONDS
+
+    def count_idle(self, cycle: BindingCycle) -> None:
+        """Count the time since the last look as idle, but for what the scheduler has spent on others.
+
+        It counts in any case if the scheduler was there, and has refused a member without which there is no quorum, or
+        one beyond it.
+        """
+        now = self._clock()
+        since = max(cycle.idle_counted, cycle.progressed)
+        idle = 0.0
+        if self._lacks_refused(cycle):
+            idle = now - since
+        elif self.is_silent():
+            idle = now - max(since, self.last_sign)
+        cycle.count_idle(now, idle)
+
+    def _lacks_refused(self, cycle: BindingCycle) -> bool:
+        refused = self.find_refused(cycle)
+        if not refused or cycle.reservation.committed:
+            return bool(refused)
+        return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
+
+    def find_refused(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
+        """The members that the scheduler has tried in vain, though each has a slot; UIDs, of these if any are named."""
+        slots = cycle.reservation.slots
+        uids = slots if among is None else [uid for uid in among if uid in slots]
+        return frozenset(uid for uid in uids if self._was_refused(cycle, uid, cycle.member(uid)))
+
+    def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
+        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+        if member.stage is not MemberStage.UNSCHEDULABLE or pod is None or slot is None:
+            return False
+        if pod.objection and pod.objection != member.said:
+            return True  # maybe before its nomination was written, which does not have it tried again then
+        # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose
+        # nomination still stands: the scheduler erases it when it has tried in vain.
+        return (member.nominated or member.missed) and pod.nominated != slot.node
+
+
+_PAUSE_SECONDS = 30.0
+"""The pause before the API server is asked again, after an answer that lets somebody wait on."""
+
+
+class Waiter(NamedTuple):
+    """Who waits: all pods of one owner, or one pod whose labels do not say which owner of the name is its own."""
+
+    owner: str
+    """The UID of the owner, "" where only the pod is known."""
+
+    pod: str = ""
+    """The UID of that pod. It was made after its owner, so whatever owner of the name exists may be the one."""
+
+    def has_lost(self, found: str) -> bool:
+        """Whether its owner does not exist, where the owner of this name has the UID ``found``, "" for none."""
+        return not found or bool(self.owner and self.owner != found)
+
+
+def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
+    """As what a pod waits under this key of its owner."""
+    if key.kind is GroupKind.JOB:
+        uid = pod.owner.uid if pod.owner is not None else ""
+    else:
+        uid = pod.place.uid if pod.place is not None else ""
+    return Waiter(uid) if uid else Waiter("", pod.uid)
+
+
+class AwaitedOwner:
+    """What is known of one such owner. Times are loop seconds; ``patience`` is how long it may be late.
+
+    An owner of the same name that was deleted before, or is made later, is another one: each pod waits for its own.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.doubt = ""
+        """Why those who have waited long enough wait on, a phrase; "" before the API server was asked."""
+
+        self._patience = patience
+
+        self._since: dict[Waiter, float] = {}
+        """Since when each was seen that waits."""
+
+        self._lost: set[Waiter] = set()
+        """Those whose owner does not exist."""
+
+        self._next = -math.inf
+        """When the API server may be asked again: not before the last question is over, however long it takes."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether somebody has waited long enough, so that the API server may be asked."""
+        return now >= self._next and any(now - since > self._patience for since in self._since.values())
+
+    def is_lost(self, key: GroupKey, pod: Pod) -> bool:
+        """Whether the owner of a pod, which waits under this key, does not exist."""
+        return bool(self._lost) and find_waiter(key, pod) in self._lost
+
+    def ask(self, key: GroupKey, members: Sequence[Pod], now: float) -> frozenset[Waiter]:
+        """Follow the pods that there are; for whom the API server is to be asked now, nobody if it is not."""
+        self._lost &= {find_waiter(key, pod) for pod in members}
+        waiting = {find_waiter(key, pod): None for pod in members if pod.pending}
+        self._since = {each: self._since.get(each, now) for each in waiting if each not in self._lost}
+        if not self.is_due(now):
+            return frozenset()
+        self._next = math.inf
+        return frozenset(each for each, since in self._since.items() if now - since > self._patience)
+
+    def note_found(self, asked: Set[Waiter], found: str, now: float) -> None:
+        """The API server has an owner of this name with the UID ``found``, "" if it has none."""
+        lost = {each for each in asked if each.has_lost(found)}
+        self._lost |= lost
+        self._since = {each: since for each, since in self._since.items() if each not in lost}
+        self._note(now, "it exists, and no watch has shown it yet" if asked - lost else "")
+
+    def note_unknown(self, why: str, now: float) -> None:
+        """The API server has not said whether the owner exists."""
+        self._note(now, f"cannot tell whether it exists: {why}")
+
+    def _note(self, now: float, doubt: str) -> None:
+        self.doubt = doubt
+        self._next = now + _PAUSE_SECONDS
+
+
+KUBELET_EXCLUSION_SECONDS = 300.0
+"""Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
+
+PREEMPTION_EXCLUSION_SECONDS = 300.0
+"""From the end of the pause after a preemption in vain on, so that the next searches take other nodes.
+
+Longer, because others have ended for the try, and would for the next one.
+"""
+
+VAIN_SECONDS = 1800.0
+"""For how long nobody is evicted again where others have ended in vain: about the longest rest between two times."""
+
+_OFFER_SECONDS = 30.0
+"""How long it counts which nodes the scheduler has offered."""
+
+
+class Refuser(Enum):
+    """Who has refused a node."""
+
+    SCHEDULER = auto()
+
+    SCHEDULER_BESIDE_MATES = auto()
+    """When others of the gang had their nodes: alone, a member may be offered it all the same."""
+
+    KUBELET = auto()
+    """After the member was bound: the scheduler, which does not ask it, may offer it all the same."""
+
+
+class Refusal(NamedTuple):
+    """A node that is not tried again for a class of members."""
+
+    until: float
+    """In loop seconds; infinite as long as there is another node to be tried."""
+
+    seen: Node | None
+    """The node as it was; whatever changes of it may change the answer."""
+
+    by: Refuser = Refuser.SCHEDULER
+
+
+class Exclusions(NamedTuple):
+    """What was refused, as a plan is asked to avoid it."""
+
+    pairs: frozenset[tuple[str, str]]
+    """The (member UID, node name) pairs that are out."""
+
+    nodes: frozenset[str]
+    """The nodes that are out for each of the members."""
+
+
+class Rejection(NamedTuple):
+    """The scheduler had no node at all for a member beside mates that had theirs."""
+
+    until: float
+    """In loop seconds: from then on room may be kept and others may be evicted for the gang again."""
+
+    text: str
+    """The scheduler's own words, as a phrase."""
+
+    uid: str
+    """The member's; without it nothing is known."""
+
+
+@dataclass(slots=True)
+class GroupState:
+    """The memory of one group. Times are loop seconds.
+
+    ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
+    changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
+    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, its time is over, or
+    the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the nodes that the scheduler has
+    offered last, by class.
+
+    ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
+    ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
+    below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
+    """
+
+    first_seen: float
+    verdict: Verdict | None = None
+
+    had_members: bool = False
+    """Whether it had members when the verdict was said last."""
+
+    awaited: AwaitedOwner | None = None
+    """What is known of the owner while no watch has shown it."""
+
+    reason_since: float = 0.0
+    """Since when the verdict has its reason."""
+
+    waiting_since: float = 0.0
+    """Since when it is not Scheduled."""
+
+    quorum_since: float | None = None
+    """Since when its members are enough, as far as their creation times tell; None if they are not."""
+
+    hindered: float = -math.inf
+    """When it was seen last that more than members was missing: their creation times say nothing of that."""
+
+    unattended: bool = False
+    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+
+    cycle: BindingCycle | None = None
+    tried: tuple[object, ...] = ()
+    not_before: float = 0.0
+    retry_at: float = float("inf")
+    attempts: int = 0
+    refusals: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
+    offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
+
+    rejection: Rejection | None = None
+    """What keeps it from running, if it is not room; while that stands it keeps no room, and nobody goes for it."""
+
+    started: bool = False
+    stood: Tree | None = None
+    home: str = ""
+    broken_since: float | None = None
+    reported: bool = False
+    evicting: bool = False
+
+    preemption: Preemption | NoVictims | None = None
+    """What the last search for victims has found."""
+
+    no_preemption_before: float = 0.0
+    """The end of a pause in which no victims are looked for."""
+
+    failed_preemptions: int = 0
+    """How many preemptions in a row have led to nothing."""
+
+    vain: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
+    """As ``refusals``, of nodes refused after others had ended for it: nobody else is to end there for it."""
+
+    taken: dict[str, tuple[frozenset[str], Node | None]] = field(default_factory=dict)
+    """By node, the pods of other schedulers that have come where others had ended for it, as UIDs.
+
+    As long as all of them run there, and the node is as it was, nobody else is to end there for it.
+    """
+
+    disrupted: set[str] = field(default_factory=set)
+    """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
+
+    leaving: set[str] = field(default_factory=set)
+    """The UIDs of those of them that are being ended together, until they are gone or it is given up."""
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on; what that one does and says, nobody here sees."""
+        self.verdict = None  # it may not be told yet
+        self.awaited = None  # it may come, and go, unseen
+        self.quorum_since = None  # it may break, and stand again
+        self.tried = ()  # else a gang that waits would not be planned when our turn comes again, and nothing said of it
+        # Who was to be ended may not be yet, and nobody goes on with it: it follows again.
+        self.disrupted.clear()
+        self.leaving.clear()
+
+    def refuse(
+        self,
+        shape: Shape,
+        node: str,
+        nodes: Mapping[str, Node],
+        mates: Collection[str] = (),
+    ) -> None:
+        """The scheduler has refused this node for this class. ``mates`` are the nodes that others of the gang had then.
+
+        It counts until no other node is left to be tried (`end_round`).
+        """
+        by = Refuser.SCHEDULER_BESIDE_MATES if mates else Refuser.SCHEDULER
+        self.refusals[shape, node] = Refusal(math.inf, nodes.get(node), by)
+
+    def note_kubelet(self, pod: Pod, nodes: Mapping[str, Node], until: float) -> None:
+        """The kubelet of its node would not run a bound member."""
+        self.refusals[pod.shape, pod.node] = Refusal(until, nodes.get(pod.node), Refuser.KUBELET)
+
+    def prolong_refusals(self, until: float) -> None:
+        """What is refused stays so until then at least, also what was when the last try began and is not any more."""
+        self.refusals = {
+            key: found._replace(until=until if found.until == math.inf else max(found.until, until))
+            for key, found in self.refusals.items()
+        }
+
+    def end_round(self, until: float) -> None:
+        """No node is left that the scheduler has not refused: from then on all are tried again."""
+        self.refusals = {
+            key: found._replace(until=until) if found.until == math.inf else found
+            for key, found in self.refusals.items()
+        }
+
+    def reject(self, pod: Pod, beside: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """The scheduler has no node for a member while mates have these, whatever room there is: others are tried."""
+        by = Refuser.SCHEDULER_BESIDE_MATES
+        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), by) for node in beside}
+        self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid)
+
+    def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
+        """Why those that wait cannot run, whatever room there is, a phrase; "" if nothing (more) is known of that."""
+        found = self.rejection
+        if found is None:
+            return ""
+        if now >= found.until or all(pod.uid != found.uid for pod in waiting):
+            self.forget_rejection()
+            return ""
+        return found.text
+
+    def forget_rejection(self) -> None:
+        """Nothing (more) is known of members that have no node beside their mates."""
+        self.rejection = None
+        mates = Refuser.SCHEDULER_BESIDE_MATES
+        self.refusals = {key: each for key, each in self.refusals.items() if each.by is not mates}
+
+    def find_exclusions(self, pods: Collection[Pod], now: float, nodes: Mapping[str, Node]) -> Exclusions:
+        """What is out for these members for now; drops what is void."""
+        self.refusals = _drop_void(self.refusals, now, nodes)
+        if not self.refusals:
+            return Exclusions(frozenset(), frozenset())
+        refused: dict[Shape, set[str]] = {pod.shape: set() for pod in pods}
+        for shape, node in self.refusals:
+            if shape in refused:
+                refused[shape].add(node)
+        everybody = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
+        left = {shape: found - everybody for shape, found in refused.items()}
+        pairs = frozenset((pod.uid, node) for pod in pods for node in left[pod.shape])
+        return Exclusions(pairs, everybody)
+
+    def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
+        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
+        known, offered = self.offers.get(shape), frozenset(names)
+        for name in offered:
+            self.vain.pop((shape, name), None)
+            if (refused := self.refusals.get((shape, name))) is not None and refused.by is Refuser.SCHEDULER:
+                del self.refusals[shape, name]
+        self.offers[shape] = (now + _OFFER_SECONDS, offered)
+        return known is not None and not offered <= known[1]
+
+    def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes that are out for all these members by what was offered to them; none while it is not known."""
+        self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
+        if not self.offers:
+            return frozenset()
+        offers = [self.offers.get(shape) for shape in {pod.shape for pod in pods}]
+        known = [names for offer in offers if offer is not None for names in [offer[1]]]
+        return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
+
+    def note_vain(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """Others have ended for it, and all the same the scheduler refuses this node for this class."""
+        self.vain[shape, node] = Refusal(now + VAIN_SECONDS, nodes.get(node))
+
+    def find_vain(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes on which nobody is to end for these members for now; drops what is void."""
+        self.vain = _drop_void(self.vain, now, nodes)
+        if not self.vain:
+            return frozenset()
+        shapes = {pod.shape for pod in pods}
+        return frozenset(node for shape, node in self.vain if shape in shapes)
+
+    def note_taken(self, node: str, uids: frozenset[str], nodes: Mapping[str, Node]) -> None:
+        """Others have ended on this node for it, and these pods have got the room."""
+        self.taken[node] = (uids, nodes.get(node))
+
+    def find_taken(self, running: Mapping[str, Pod], nodes: Mapping[str, Node]) -> frozenset[str]:
+        """The nodes on which the room is still taken; drops the others. ``running`` are all pods, by UID."""
+        self.taken = {
+            name: (uids, seen)
+            for name, (uids, seen) in self.taken.items()
+            if nodes.get(name) is seen and all(uid in running and running[uid].bound for uid in uids)
+        }
+        return frozenset(self.taken)
+
+
+def _drop_void(
+    found: dict[tuple[Shape, str], Refusal], now: float, nodes: Mapping[str, Node]
+) -> dict[tuple[Shape, str], Refusal]:
+    """What was learnt of nodes that have not changed since, as long as it holds."""
+    return {key: each for key, each in found.items() if now < each.until and nodes.get(key[1]) is each.seen}
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What of a gang is being repaired."""
+
+    replacements: tuple[Pod, ...] = ()
+    """The members that take their kept slots alone, without a quorum: with the gang that runs, they are its quorum.
+
+    A replacement that finds no room in its own slot is a member like any other.
+    """
+
+    fitting: frozenset[str] = frozenset()
+    """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
+
+
+NO_REPAIR = Repair()
+"""Nothing is to be repaired."""
+
+
+class Groups:
+    """The memory of each group, and whether there is something to look at."""
+
+    def __init__(
+        self,
+        touched: Touched,
+        members: Members,
+        ledger: Ledger,
+        status: StatusSink,
+        clock: Callable[[], float],
+        *,
+        metrics: ExtenderMetrics,
+    ) -> None:
+        self.states: dict[GroupKey, GroupState] = {}
+        """What is remembered of each group that was looked at."""
+
+        self.changed = asyncio.Event()
+        """Set when there is something to look at."""
+
+        self._touched = touched
+        self._members = members
+        self._ledger = ledger
+        self._status = status
+        self._clock = clock
+        self._metrics = metrics
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self.changed.set()
+
+    def note_news(self) -> None:
+        """Cycles hear of the changes of their groups, and of their members, since the last call."""
+        for key, uid in self._touched.take_members():
+            state = self.states.get(key)
+            cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its group
+            for cycle in cycles:
+                if cycle is not None:
+                    cycle.note_news(uid)
+
+    def look_again(self, key: GroupKey) -> None:
+        """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
+        self._touched.groups.add(key)
+        self.wake()
+
+    def note_return(self, key: GroupKey) -> None:
+        """The scheduler asks about a member that is held: a gang that it let wait in vain has its turn at once."""
+        state = self.states.get(key)
+        if state is not None and state.unattended:
+            state.unattended = False
+            state.tried = ()
+            self.look_again(key)
+
+    def note_study(self, key: GroupKey) -> None:
+        """The answer to a study of this group is there: it asks again."""
+        state = self.states.get(key)
+        if state is not None and state.cycle is not None:
+            state.cycle.note_refill(())
+        self.look_again(key)
+
+    def say(self, key: GroupKey, verdict: Verdict) -> None:
+        """Record and publish how a group stands; the same once more when it has members, for now somebody waits."""
+        state = self.states.get(key)
+        if state is None:
+            return
+        has_members = key in self._members
+        if state.verdict != verdict or (has_members and not state.had_members):
+            self._measure(state, verdict.reason)
+            state.verdict = verdict
+            state.had_members = has_members
+            self._status.say(key, verdict)
+
+    def _measure(self, state: GroupState, reason: Reason) -> None:
+        before = state.verdict.reason if state.verdict is not None else None
+        if before is reason:
+            return
+        now = self._clock()
+        if before is None or before is Reason.SCHEDULED:
+            state.waiting_since = now
+        else:
+            self._metrics.waited(before.value, now - state.reason_since)
+            if reason is Reason.SCHEDULED:
+                self._metrics.started(now - state.waiting_since)
+        state.reason_since = now
+
+    def cycle_of(self, uid: str) -> BindingCycle | None:
+        """The cycle in which a pod has a slot."""
+        reservation = self._ledger.of_pod(uid)
+        state = self.states.get(reservation.group) if reservation is not None else None
+        return state.cycle if state is not None else None
+
+
+_STRANGER_SECONDS = 360.0
+"""How long a pod that is not known is remembered.
+
+Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s): it asks again before that.
+"""
+
+_MAX_STRANGERS = 50_000
+
+
+class HeldPods:
+    """The pods that filter has turned away, by UID, so that those which turn out to need no gang can be woken.
+
+    A pod that our watch does not show is a stranger: the watch may be late, or the pod gone. It is remembered until
+    kube-scheduler would have asked about it again by itself; of too many, the oldest are forgotten. ``len`` and
+    iteration are over the pods that are known. ``pods`` is the Store's own map.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._pods = pods
+        self._known: dict[str, None] = {}
+        self._now = 0.0
+        self._strangers: TTLCache[str, None] = TTLCache(_MAX_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known or uid in self._strangers
+
+    def note(self, uid: str, now: float) -> None:
+        """Filter has turned this pod away at this time."""
+        self._now = now
+        self._strangers.pop(uid, None)
+        (self._known if uid in self._pods else self._strangers)[uid] = None
+
+    def forget(self, uid: str) -> bool:
+        """This pod is held no longer; whether it was."""
+        # Asked for each filter answer, when nearly always nobody is a stranger: a pop would look at the clock first.
+        was_stranger = self._strangers.currsize > 0 and self._strangers.pop(uid, "") is None
+        return was_stranger or self._known.pop(uid, "") is None
+
+    def needs_activation(self, pod: Pod) -> bool:
+        """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""
+        return pod.unschedulable or pod.uid in self
+
+    def review(self, now: float) -> None:
+        """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
+        self._now = now
+        for uid in [uid for uid in self._strangers if uid in self._pods]:
+            del self._strangers[uid]
+            self._known[uid] = None
+        self._known = {uid: None for uid in self._known if uid in self._pods and self._pods[uid].pending}
+
+
+class Term:
+    """One term after the other. ``holds_lease`` is asked whether the term has not run out by now."""
+
+    def __init__(self, holds_lease: Callable[[], bool]) -> None:
+        self.holds_lease = holds_lease
+
+        self.active = False
+        """Whether this term looks at groups at all."""
+
+        self.recovering = False
+        """Whether it is just taking over what earlier terms have left."""
+
+        self.obstacle = ""
+        """Why it cannot plan any group yet, a phrase; "" for no reason."""
+
+    def leads(self) -> bool:
+        """Whether this instance may write at this moment."""
+        return (self.active or self.recovering) and self.holds_lease()
+
+    @property
+    def plans(self) -> bool:
+        """Whether groups are looked at, and planned."""
+        return self.active and not self.obstacle
+
+    def end(self) -> None:
+        """Another instance may lead from now on."""
+        self.active = False
+        self.recovering = False
+        self.obstacle = ""

@@ -1,0 +1,626 @@
+"""Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits.
+
+What kube-scheduler offers, and refuses, to members: that is how a gang learns what only the scheduler knows.
+
+Synchronous, like the group scheduler: what is learnt here decides its next plan, or ends the cycle that is open.
+
+Cycles that go on while the cluster changes: members that end, leave, are bound, or are refused by the scheduler.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from extender.protocol import MAX_COMPLETE_LIST
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.scheduling.effects import ActivateIdle, Nominate, Outbox, Release
+from extender.scheduling.group import NO_REPAIR, Groups, GroupState, HeldPods, Repair, SchedulerActivity, Term
+from extender.scheduling.permit import Permit, adjust_quorum, describe_standing, find_offered, find_parts_to_leave
+from extender.scheduling.planning import Planning
+from extender.scheduling.preemption import describe_wait
+from extender.scheduling.repair import KeptSlotPlanner, Repairs
+from extender.scheduling.request import build_joining_request, describe_refused, find_refused
+from extender.scheduling.scheduling_cycle import CycleEndings
+from serried.api.group import PodGroup, find_path
+from serried.api.node import Node
+from serried.api.pod import Phase, Pod, is_by_node, lacks_neighbours
+from serried.api.reservation import Slot
+from serried.api.selectors import selects
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.cache import Store
+from serried.cluster.ledger import Ledger
+from serried.cluster.members import Members
+from serried.cluster.shapes import Uncounted
+from serried.plan.fit import admits
+from serried.plan.quorum import Standing, find_standing
+from serried.plan.request import Plan
+
+
+class Moves:
+    """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be replacements."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        groups: Groups,
+        held: HeldPods,
+        *,
+        permit: Permit,
+        repairs: Repairs,
+        planning: Planning,
+        planner: KeptSlotPlanner,
+        outbox: Outbox,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._held = held
+        self._permit = permit
+        self._repairs = repairs
+        self._planning = planning
+        self._planner = planner
+        self._outbox = outbox
+        self._clock = clock
+
+    def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
+        """Take a member out of a cycle: its call fails, its slot is free."""
+        cycle.close_call(uid, f"serried: {error}")
+        self._ledger.drop(uid)
+        cycle.note_news(uid)
+        self._outbox.put(Release(frozenset({uid})))
+
+    def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
+        """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
+        for uid in list(self._iterate_surplus(cycle)):
+            self.drop(cycle, uid, error)
+
+    def _iterate_surplus(self, cycle: BindingCycle) -> Iterator[str]:
+        for uid in cycle.reservation.slots.keys() - cycle.reservation.committed - cycle.bound:
+            sending = cycle.member(uid).stage is MemberStage.SENDING
+            if not sending and not self._permit.has_own_slot(cycle, uid):
+                yield uid
+
+    def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
+        repair = self._settle(gang, cycle, group)
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
+        tried = (room, cycle.standing, cycle.late_version)
+        if not cycle.late or tried == cycle.refill_tried:
+            return
+        late = self._list_late(cycle, group)
+        if not cycle.reservation.need or cycle.reservation.committed:
+            late = self._list_permitted(cycle, group, late, repair)
+        if not late:
+            return
+        cycle.note_refill(tried)
+        out = gang.find_exclusions(late, self._clock(), self._store.nodes)
+        request = build_joining_request(cycle, late, 0, out.pairs, self._store).avoiding(out.nodes)
+        answer = self._planner.plan(request)
+        if isinstance(answer, Plan):
+            for pod in late:
+                if pod.uid in answer.nodes:
+                    part = self._store.members.leaf_of(pod.uid)
+                    self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
+                    cycle.drop_late(pod.uid)
+                    if self._held.needs_activation(pod):
+                        cycle.put_aside(pod.uid, pod.objection)
+            self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
+
+    def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give the slots of members that were deleted while victims end to those that have come in their place.
+
+        Nothing is planned for them: the victims still use the room. One that does not fit there gets no slot.
+        """
+        filled: list[str] = []
+        for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
+            self._ledger.add(cycle.reservation, pod, slot.node, slot.part)
+            if self._permit.find_misfit(cycle, pod.uid) is not None:
+                self._ledger.drop(pod.uid)
+                continue
+            cycle.fill_freed(slot, cycle.reservation.slots[pod.uid])
+            cycle.drop_late(pod.uid)
+            filled.append(pod.uid)
+            if self._held.needs_activation(pod):
+                cycle.put_aside(pod.uid, pod.objection)
+        if filled:
+            self._outbox.put(Nominate(cycle, tuple(filled)))
+
+    def _list_late(self, cycle: BindingCycle, group: PodGroup) -> tuple[Pod, ...]:
+        # Some PodGroups may have been left out since.
+        leaf_of, parts = self._store.members.leaf_of, cycle.reservation.parts
+        late = [self._store.pods[uid] for uid in cycle.late if leaf_of(uid) in parts]
+        return self._store.members.in_order(group.key, late)
+
+    def _settle(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
+        """What of the gang is being repaired. As long as it stands as before and lacks nobody, that is nothing."""
+        standing = describe_standing(cycle.reservation, group, self._store.members)
+        if standing == cycle.standing and not self._store.vacancies.has(group.key):
+            return NO_REPAIR
+        cycle.settle(standing)
+        return self._repairs.settle(gang, group, self._store.members.classify(group.key))
+
+    def _list_permitted(
+        self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
+    ) -> tuple[Pod, ...]:
+        """Those that the door would let pass one by one; the others wait to be bound together."""
+        one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
+        closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
+        return tuple(
+            pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in repair.replacements
+        )
+
+    def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
+        """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is."""
+        pod = self._store.pods.get(uid)
+        if pod is None or not cycle.any_node or not cycle.may_move(uid):
+            return None
+        node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed)
+        if node is not None:
+            self._ledger.move(pod, node)
+        return node
+
+    def trade(self, cycle: BindingCycle, uid: str, names: Collection[str]) -> str | None:
+        """Give a member whose node is not free yet the slot of a mate on one of these, which are; None if none is.
+
+        The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
+        their PodGroup, and none that have ranks: those are side by side on purpose.
+        """
+        slots = cycle.reservation.slots
+        if not names or not self._may_trade(cycle, uid):
+            return None
+        free, pod, own = set(names), self._store.pods[uid], slots[uid]
+        for mate, slot in slots.items():
+            if slot.node not in free or slot.part != own.part or not self._may_trade(cycle, mate):
+                continue
+            other = self._store.pods[mate]
+            if other.shape == pod.shape:
+                self._ledger.move(pod, slot.node)
+                self._ledger.move(other, own.node)
+                self._send_to_slot(cycle, mate)
+                return slot.node
+        return None
+
+    def _may_trade(self, cycle: BindingCycle, uid: str) -> bool:
+        reached = cycle.member(uid).stage is MemberStage.FILTERED
+        known = uid in self._store.pods and cycle.may_move(uid)
+        return known and not reached and self._store.members.rank_of(uid) is None
+
+    def _send_to_slot(self, cycle: BindingCycle, uid: str) -> None:
+        """A member's slot is on another node by now: if it was nominated, it is nominated there."""
+        cycle.mark_moved(uid)
+        if cycle.member(uid).nominated:
+            self._outbox.put(Nominate(cycle, (uid,)))
+
+    def renominate(self, cycle: BindingCycle, uid: str) -> None:
+        """A sample had no node for a member: it is nominated (again).
+
+        If any node would have done, so is everybody else: the next samples will not do better.
+        """
+        cycle.mark_missed(uid)
+        self._outbox.put(Nominate(cycle, (uid,)))
+        if cycle.any_node:
+            cycle.keep_to_slots()
+            others = ((mate, cycle.member(mate)) for mate in cycle.reservation.slots if mate != uid)
+            left = tuple(mate for mate, member in others if not member.reached and not member.nominated)
+            self._outbox.put(Nominate(cycle, left))
+
+    def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
+        """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
+        gang, now = self._groups.states[cycle.reservation.group], self._clock()
+        out = gang.find_exclusions([pod], now, self._store.nodes)
+        request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
+        if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
+            request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
+        answer = self._planning.plan_at_once(request)
+        if isinstance(answer, Verdict):
+            return False
+        self._ledger.move(pod, answer.nodes[pod.uid])
+        cycle.mark_moved(pod.uid)
+        self._outbox.put(Nominate(cycle, (pod.uid,)))
+        return True
+
+    def displace(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Find one member of the commit another slot, at the cost of a mate beyond it, if there is one.
+
+        The mate is one whose room would do: the commit would wait for it, and it for the commit.
+        """
+        mate = next((uid for uid in self._iterate_surplus(cycle) if self._may_give_way(cycle, uid, pod)), None)
+        if mate is not None:
+            self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
+            self.replace(cycle, pod)
+
+    def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
+        mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
+        node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
+        if mate is None or node is None or slot.part != own.part or slot.node in cycle.closed:
+            return False
+        left = dict(mate.shape.requests)
+        return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
+
+    def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
+        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
+        left = find_parts_to_leave(cycle, cycle.reservation.find_short(present), self._store)
+        if left is None:
+            return False
+        for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
+            self.drop(cycle, uid, "the others of its PodGroup did not come")
+        kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
+        self._ledger.adjust_quorum(cycle.reservation, kept)
+        self._store.touched.add(cycle.reservation.group)
+        return True
+
+
+def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
+    """Which pod gets which slot, each at most once: of its PodGroup, the one of its name, else the next one."""
+    left = {pod.uid: pod for pod in pods}
+    named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}
+    pairs: list[tuple[Slot, Pod]] = []
+    for slot in sorted(slots, key=lambda slot: (slot.part, slot.name) not in named):
+        alike = (pod for pod in left.values() if leaf_of(pod.uid) == slot.part)
+        pod = named.get((slot.part, slot.name)) or next(alike, None)
+        if pod is not None and left.pop(pod.uid, None) is not None:
+            pairs.append((slot, pod))
+    return pairs
+
+
+_SETTLED_SECONDS = 0.5
+"""After how long without progress it counts that the scheduler has tried a member in vain, whatever it lacked."""
+
+_LAG_SECONDS = 5.0
+"""The same where others have ended: the scheduler may see that late."""
+
+_FOLLOW_SECONDS = 12.0
+"""The same of one that must be beside a mate: the scheduler tries it up to 10 s after that has its node."""
+
+
+class Offers:
+    """Reads the scheduler's word. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        nodes: Mapping[str, Node],
+        members: Members,
+        uncounted: Uncounted,
+        *,
+        groups: Groups,
+        moves: Moves,
+        activity: SchedulerActivity,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pods = pods
+        self._nodes = nodes
+        self._members = members
+        self._uncounted = uncounted
+        self._groups = groups
+        self._moves = moves
+        self._activity = activity
+        self._clock = clock
+
+    def note(self, uid: str, names: Sequence[str]) -> None:
+        """The scheduler takes these nodes for a pod, and no others.
+
+        Of pods for which plans can count it matters once some node was refused. A sample teaches nothing.
+        """
+        pod = self._pods.get(uid)
+        key = self._members.group_of(uid)
+        state = self._groups.states.get(key) if key is not None else None
+        if pod is None or key is None or state is None or not names or not is_complete(names):
+            return
+        if not (pod.counted_elsewhere or state.refusals):
+            return
+        if state.learn_offer(pod.shape, names, self._clock()):
+            state.tried = ()
+            self._groups.look_again(key)
+
+    def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+        """The scheduler refuses a member on its node, and has these instead, maybe a sample: they are tried first."""
+        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        state.refuse(pod.shape, cycle.reservation.slots[pod.uid].node, self._nodes, mates=mates)
+        if names and (is_complete(names) or not pod.counted_elsewhere):
+            state.learn_offer(pod.shape, names, self._clock())
+
+    def close(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Keep a cycle from the nodes that the scheduler did not offer to a member, but for those of other members.
+
+        One that is full by now because they are there is as good for them as before.
+        """
+        if not pod.counted_elsewhere:
+            return
+        state = self._groups.states[cycle.reservation.group]
+        slots = cycle.reservation.slots
+        unoffered = state.unoffered([pod], self._clock(), self._nodes)
+        if unoffered:
+            mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
+            cycle.close_nodes(unoffered.difference(mates))
+
+    def note_vain(self, cycle: BindingCycle, pod: Pod) -> None:
+        """The scheduler refuses a member on its node: if others have ended for that, they have in vain."""
+        if cycle.eviction_sent:
+            node = cycle.reservation.slots[pod.uid].node
+            self._groups.states[cycle.reservation.group].note_vain(pod.shape, node, self._clock(), self._nodes)
+
+    def refuse_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+        """A member is offered these nodes, and finds none in its gang's domain: the others there need no try."""
+        if not is_complete(names):
+            return
+        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        for name in self._list_domain(cycle, pod) - mates - set(names):
+            state.refuse(pod.shape, name, self._nodes, mates=mates)
+
+    def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+        """Those of these members for whom the scheduler has no node; UIDs.
+
+        Where some nodes lacked nothing but room it may not have seen yet what was freed: that counts after a while.
+        """
+        tried = self._activity.find_refused(cycle, uids) if cycle.idle_seconds >= _SETTLED_SECONDS else ()
+        settled = [uid for uid in tried if cycle.idle_seconds >= self._find_lag(cycle, self._pods[uid])]
+        return find_refused(cycle, uids, self._pods, self._members, settled)
+
+    def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
+        """For how many seconds nothing must have happened before what was said of a member counts."""
+        if pod.affinity and lacks_neighbours(pod.objection):
+            mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
+            if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):
+                return _FOLLOW_SECONDS
+        return _LAG_SECONDS if cycle.eviction_sent else _SETTLED_SECONDS
+
+    def drop_refused(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
+        """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must.
+
+        Only those are asked for of whom there is ``news`` (UIDs).
+        """
+        refused = [self._pods[uid] for uid in self.find_refused(cycle, news)]
+        if not refused:
+            return None
+        state, taken = self._groups.states[cycle.reservation.group], self._list_taken(cycle, refused[0])
+        group_members = self._members.classify(cycle.group.key)
+        beside = " while others of its gang have theirs" if taken else ""
+        need = cycle.group.policy.min_count or 1
+        verdict = describe_refused(group_members, need, self._uncounted, refused, beside)
+        apart = {pod.uid: self._list_apart(cycle, pod, taken) for pod in refused}
+        for pod in refused:
+            if is_by_node(pod.objection):  # what is said of the pod itself ends with it
+                self.note_vain(cycle, pod)
+                state.refuse(pod.shape, cycle.reservation.slots[pod.uid].node, self._nodes, mates=taken)
+            self._moves.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
+        if cycle.reservation.committed or not cycle.out_of_reach():
+            return None
+        if self._moves.leave_out(cycle, cycle.reservation.slots):
+            return None
+        for pod in refused:
+            if taken and is_by_node(pod.objection):
+                state.reject(pod, apart[pod.uid], verdict.detail, self._clock(), self._nodes)
+        return verdict
+
+    def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
+        """The nodes that are not tried again at once for a member that has none beside its mates, who have these."""
+        if pod.counted_elsewhere:
+            return set()  # what devices there are may be others the next time; where pods may be is the same
+        return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
+
+    def _list_taken(self, cycle: BindingCycle, pod: Pod) -> set[str]:
+        """The nodes of the members, but for one, to which the scheduler has come."""
+        slots = cycle.reservation.slots.items()
+        return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}
+
+    def _list_domain(self, cycle: BindingCycle, pod: Pod) -> set[str]:
+        """The nodes of the narrowest domain in which a member must be; none without a topology key."""
+        path = find_path(cycle.group.tree, self._members.leaf_of(pod.uid))
+        key = next((each.topology_key for each in reversed(path) if each.topology_key is not None), None)
+        own = self._nodes.get(cycle.reservation.slots[pod.uid].node)
+        if key is None or own is None or key not in own.labels:
+            return set()
+        return {name for name, node in self._nodes.items() if node.labels.get(key) == own.labels[key]}
+
+
+def is_complete(names: Sequence[str]) -> bool:
+    """Whether the scheduler would take no other node: a sample ends with its hundredth one."""
+    return len(names) < MAX_COMPLETE_LIST
+
+
+class CycleTending:
+    """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        groups: Groups,
+        term: Term,
+        *,
+        permit: Permit,
+        moves: Moves,
+        offers: Offers,
+        endings: CycleEndings,
+        activity: SchedulerActivity,
+        outbox: Outbox,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._groups = groups
+        self._term = term
+        self._permit = permit
+        self._moves = moves
+        self._offers = offers
+        self._endings = endings
+        self._activity = activity
+        self._outbox = outbox
+        self._clock = clock
+
+    def review(self, cycle: BindingCycle) -> None:
+        """See to what has to be seen to from time to time while members are sent to their slots."""
+        self._outbox.put(ActivateIdle(cycle))
+        self._activity.count_idle(cycle)
+        refused = self._offers.find_refused(cycle, cycle.reservation.slots.keys())
+        for uid in refused:
+            cycle.note_news(uid)
+        if refused:
+            self._groups.look_again(cycle.reservation.group)
+
+    def tend(self, state: GroupState) -> Verdict | None:
+        """Bring the cycle of a group up to date; what is to be said of the group then, if anything.
+
+        Only those members are looked at of which there is news: a gang of thousands is tended thousands of times.
+        """
+        cycle = state.cycle
+        if cycle is None:
+            return None
+        try:
+            return self._tend(state, cycle)
+        except Exception:
+            cycle.forget_looks()  # nobody knows how far it came
+            raise
+
+    def _tend(self, state: GroupState, cycle: BindingCycle) -> Verdict | None:
+        committed = bool(cycle.reservation.committed)
+        group = self._permit.find_group(cycle)
+        if not committed and group is None:
+            self._endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
+            return None
+        news = self._take_news(cycle)
+        refusal = self._offers.drop_refused(cycle, news)
+        if refusal is not None:
+            self._endings.abort(cycle, refusal)
+            return None
+        self._look_at(cycle, news)
+        if group is None:
+            # What was committed is all that a group gets that is gone, or that was made anew under its name.
+            self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
+        else:
+            self._tend_quorum(state, cycle, group)
+        cycle.changed.set()
+        return self._describe(cycle)
+
+    def _take_news(self, cycle: BindingCycle) -> Collection[str]:
+        news = cycle.take_news()
+        if news is None:
+            mates = (pod.uid for pod in self._store.members.iterate(cycle.reservation.group))
+            news = dict.fromkeys(chain(cycle.reservation.slots, mates))
+            cycle.settle(())
+        elif "" in news:
+            cycle.settle(())
+        return news
+
+    def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
+        self._moves.drop_surplus(cycle, error)
+        self._look_at(cycle, self._take_news(cycle))  # who has lost its slot may get another one at once
+
+    def _look_at(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if uid in cycle.reservation.slots:
+                self._tend_member(cycle, uid)
+            self._tend_late(cycle, uid)
+
+    def _tend_late(self, cycle: BindingCycle, uid: str) -> None:
+        """Note whether a member waits without a slot.
+
+        The others' PodGroups are not in this cycle: each starts whole, in the next one.
+        """
+        pod = self._store.pods.get(uid)
+        if uid in cycle.reservation.slots:
+            cycle.drop_late(uid)
+            return
+        if uid in cycle.at_bind:
+            cycle.close_call(uid, "serried: the pod has no slot any more")
+        members, reservation = self._store.members, cycle.reservation
+        ours = members.group_of(uid) == reservation.group and members.leaf_of(uid) in reservation.parts
+        if (
+            pod is not None
+            and ours
+            and uid not in cycle.bound
+            and find_standing(pod, self._store.schedulers) is Standing.WAITING
+        ):
+            cycle.note_late(uid, pod.shape)
+        else:
+            cycle.drop_late(uid)
+
+    def _describe(self, cycle: BindingCycle) -> Verdict | None:
+        reservation = cycle.reservation
+        if reservation.committed:
+            need = len(reservation.committed)
+            return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
+        if cycle.preempts:
+            return describe_wait(reservation, self._store.yields)
+        if cycle.preempted and cycle.stage is CycleStage.GATHERING:
+            return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
+        return None  # it was said when the plan was made
+
+    def _tend_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        reservation = cycle.reservation
+        if reservation.need and not reservation.committed:
+            adjust_quorum(cycle, group, self._store, self._ledger)
+        elif not reservation.need and self._permit.count_missing(cycle, group):
+            # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
+            self._drop_surplus(cycle, "its gang is below its quorum by now")
+        if self._term.obstacle:
+            return
+        if cycle.steers:
+            self._moves.refill(state, cycle, group)
+        elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
+            self._moves.fill_freed(cycle, group)
+
+    def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
+        pod = self._store.pods.get(uid)
+        slot = cycle.reservation.slots[uid]
+        member = cycle.member(uid)
+        if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
+            if cycle.stage is CycleStage.PREEMPTING and cycle.eviction_sent:
+                cycle.free_slot(slot, self._clock())
+            self._moves.drop(cycle, uid, "the pod is being deleted")
+        elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
+            self._moves.drop(cycle, uid, "the pod has left the group")
+        elif pod.node == slot.node and not member.bound:
+            cycle.mark_bound(uid, self._clock())
+        elif pod.node and pod.node != slot.node:
+            error = f"the pod is bound to {pod.node}"
+            if cycle.taken_up and uid in cycle.reservation.committed:
+                # An earlier term may have moved its slot without a word: the rest of the commit has to follow.
+                cycle.note_binding_sent()
+            cycle.mark_bound_elsewhere(uid, f"serried: {error}")
+            self._moves.drop(cycle, uid, error)
+        elif pod.unschedulable and member.stage is MemberStage.WAITING:
+            cycle.mark_unschedulable(uid)
+            if cycle.steers and not (member.nominated or pod.objection):
+                self._outbox.put(Nominate(cycle, (uid,)))
+
+    def refuse(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
+        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
+
+        ``names`` are the nodes that it offered instead. A member that the quorum does not need just loses its slot.
+        Nothing happens if the plan is another by now.
+        """
+        cycle = self._groups.cycle_of(uid)
+        pod = self._store.pods.get(uid)
+        if cycle is None or pod is None or uid in cycle.reservation.committed:
+            return
+        if cycle.member(uid).stage in (MemberStage.SENDING, MemberStage.BOUND):
+            return
+        if cycle.reservation.slots[uid].node != node:
+            return
+        self._offers.note_refusal(cycle, pod, names)
+        self._offers.note_vain(cycle, pod)
+        self._offers.close(cycle, pod)
+        cycle.close_call(uid, f"serried: the scheduler refused {node}")
+        if self._moves.replace(cycle, pod):
+            return
+        self._offers.refuse_domain(cycle, pod, names)
+        self._moves.drop(cycle, uid, f"the scheduler refused {node}")
+        if cycle.reservation.committed or not cycle.reservation.need:
+            return  # a member beyond the quorum; those that are committed are only ever rolled forward
+        if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
+            detail = f"the scheduler refused node {node} for {pod.name}"
+            self._endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+
+    def note_room(self, cycle: BindingCycle) -> None:
+        """Its victims have ended: the group's reason says that it waits for the scheduler now."""
+        self._groups.look_again(cycle.reservation.group)
+
+    def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
+        """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
+        slot = cycle.reservation.slots.get(uid)
+        if slot is not None:
+            cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
+            self._groups.look_again(cycle.reservation.group)

@@ -1,0 +1,506 @@
+"""What happens to a gang after it was bound: slots of dead members are kept, and a broken gang is told of.
+
+A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the Store opens in the same
+step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
+that is memory. A standby has the same, and the next Store of this process gets it (`serried.cluster.earlier_slots`); a
+restart finds the slots of members whose pods are still there (decision 31).
+
+Where replacements go: into the slots that are kept for them, as far as these take them.
+
+A slot is kept for the member that comes in the place of one that has ended (`serried.cluster.usage`).
+
+How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from extender.scheduling.effects import Evict, Outbox
+from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
+from extender.scheduling.order import SlotShares
+from extender.scheduling.request import find_home, find_repairable, leave_out
+from extender.status.timeline import StatusSink
+from serried.api.group import PodGroup
+from serried.api.job import Job
+from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef, ParentKind
+from serried.api.node import Node
+from serried.api.parent import OwnerKey, Parent, stages_of
+from serried.api.pod import Phase, Pod
+from serried.api.resources import Resources, add, count_slots, subtract
+from serried.api.verdict import Reason, Verdict, render
+from serried.cluster.cache import Store
+from serried.cluster.usage import Vacancy, find_taken, match_replacements
+from serried.ops.metrics import ExtenderMetrics
+from serried.plan.fit import admits
+from serried.plan.quorum import GroupMembers, count_missing, is_whole
+from serried.plan.request import Plan, PlanRequest
+
+
+class Planner(Protocol):
+    """Finds nodes for the members of a request."""
+
+    def __call__(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+        """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
+
+
+class KeptSlots:
+    """The kept slots of replacements. Every method is synchronous."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_kept(self, members: Iterable[Pod]) -> list[Vacancy]:
+        """The kept slots that these members are replacements of."""
+        found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
+        return [vacancy for vacancy in found if vacancy is not None]
+
+    def find(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
+        """Member UID to node: the replacements that their own slots take, in one domain; ``base`` is what is used."""
+        replacements = [
+            (pod, found) for pod in ask.members if (found := self._store.vacancies.of_replacement(pod.uid)) is not None
+        ]
+        kept_slots: dict[str, str] = {}
+        used: dict[str, Resources] = {}
+        domains = set(ask.pinned)
+        for pod, vacancy in replacements:
+            node = self._store.nodes.get(vacancy.pod.node)
+            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded or node.name in ask.closed:
+                continue
+            if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
+                continue
+            # The replacement's own claim is among what is used: another one may be larger, or its node smaller by now.
+            others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
+            wish = dict(pod.shape.requests)
+            if count_slots(node.allocatable, others, wish) > 0:
+                kept_slots[pod.uid] = node.name
+                used[node.name] = add(others, wish)
+                if ask.topology_key is not None:
+                    domains.add(node.labels[ask.topology_key])
+        return kept_slots
+
+    def move_out(self, plan: Plan) -> None:
+        """A gang starts anew with this plan: it leaves those of its old slots that the plan does not use."""
+        for uid, node in plan.nodes.items():
+            vacancy = self._store.vacancies.of_replacement(uid)
+            if vacancy is not None and vacancy.pod.node != node:
+                self._store.vacancies.close(vacancy)
+
+
+class KeptSlotPlanner:
+    """Plans for members of which some may be replacements; ``plan`` finds nodes for those that are not."""
+
+    def __init__(self, store: Store, kept_slots: KeptSlots, plan: Planner) -> None:
+        self._store = store
+        self._kept_slots = kept_slots
+        self._plan = plan
+
+    def plan(self, ask: PlanRequest) -> Plan | Verdict:
+        """The answer to ``ask``: replacements get their own slots as far as these take them, the rest is planned."""
+        kept = self._kept_slots.list_kept(ask.members)
+        if not kept and not ask.own_slots:
+            return self._plan(ask)
+        kept_slots = self._kept_slots.find(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
+        if ask.own_slots:
+            return self._take_seats(ask, kept_slots)
+        found = self._plan_beside(kept_slots, ask) if kept_slots else None
+        if found is not None:
+            return found
+        # A gang that starts anew, and that its old slots do not help: their room is better than their places.
+        return self._plan(ask, kept if ask.need else ())
+
+    def _take_seats(self, ask: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
+        if not kept_slots:
+            return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
+        return Plan(self._domain_of(ask, kept_slots), kept_slots)
+
+    def _domain_of(self, ask: PlanRequest, kept_slots: Mapping[str, str]) -> str:
+        node = self._store.nodes[next(iter(kept_slots.values()))]
+        return node.labels[ask.topology_key] if ask.topology_key is not None else ""
+
+    def _plan_beside(self, kept_slots: dict[str, str], ask: PlanRequest) -> Plan | None:
+        """The plan in which these replacements have their own slots; None if it lacks the quorum."""
+        domain = self._domain_of(ask, kept_slots)
+        rest = leave_out(ask, kept_slots, self._store.nodes)
+        if not rest.members:
+            return Plan(domain, kept_slots)
+        found = self._plan(rest.avoiding(self._find_outgrown(kept_slots, ask.members)))
+        if isinstance(found, Plan):
+            return Plan(domain, {**kept_slots, **found.nodes})
+        return Plan(domain, kept_slots) if ask.need <= len(kept_slots) else None
+
+    def _find_outgrown(self, kept_slots: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
+        """The nodes where a replacement takes more than its slot, which alone is known to be used."""
+        asked = {pod.uid: pod.shape.requests for pod in members}
+        kept = {vacancy.replacement: vacancy.pod.shape.requests for vacancy in self._kept_slots.list_kept(members)}
+        return {node for uid, node in kept_slots.items() if asked[uid] != kept[uid]}
+
+
+def _is_in(node: Node, key: str | None, domains: set[str]) -> bool:
+    if key is None:
+        return True
+    return key in node.labels and (not domains or node.labels[key] in domains)
+
+
+def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
+    """How many members are to run at a time, without those that need no pod any more.
+
+    0 if the owner has ended, or is about to, is suspended, is being deleted or is gone. If no known owner says a
+    number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
+    """
+    below = ((store.groups.get(group.key.leaf(name)), each) for name, each in group_members.leaves.items())
+    return sum(_count_of_leaf(store, leaf, each) for leaf, each in below if leaf is not None)
+
+
+def _count_of_leaf(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
+    job = store.membership.job_of(group)
+    if job is not None:
+        return _count_of_job(job)
+    size = _count_of_owner(store, group)
+    if size is None:
+        left = group_members.bound or group_members.waiting or group_members.gated or group_members.refused
+        size = (group.policy.min_count or 0) if left else 0
+    return max(0, size - (group_members.placed - len(group_members.bound)))
+
+
+def _count_of_job(job: Job) -> int:
+    if job.finished or job.ending or job.suspended or job.deleting:
+        return 0
+    if job.completions is None:
+        return job.parallelism
+    return max(0, min(job.parallelism, job.completions - job.completed - job.given_up))
+
+
+def _count_of_owner(store: Store, group: PodGroup) -> int | None:
+    """The size that the group's controlling owner gives it, 0 if that is gone, None if it says nothing."""
+    owner = next((owner for owner in group.owners if owner.controller), None)
+    if owner is None:
+        return None
+    if owner.kind == JOB:
+        return 0  # else it would be known
+    return _count_of_parent(store, group, owner) if owner.kind in set(ParentKind) else None
+
+
+def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | None:
+    parent = store.parents.get(OwnerKey(owner.kind, Key(group.key.namespace, owner.name)))
+    if parent is None:
+        return 0 if owner.kind in store.membership.followed else None
+    if parent.uid != owner.uid or parent.finished or parent.deleting or _is_beyond(parent, group.labels.get(REPLICA)):
+        return 0
+    sizes = {stage.name: stage.size for stage in stages_of(parent)}
+    return sizes.get(group.template or "") if parent.staged else sum(sizes.values())
+
+
+def _is_beyond(parent: Parent, replica: str | None) -> bool:
+    """Whether the parent's number of replicas does not reach up to this one (any more)."""
+    return (
+        replica is not None and parent.replicas is not None and replica.isdecimal() and int(replica) >= parent.replicas
+    )
+
+
+class Broken(StrEnum):
+    """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
+
+    REPORT = "report"
+    EVICT = "evict"
+
+
+class RepairOutcome(StrEnum):
+    """What became of a slot that was kept."""
+
+    SAME_NODE = "SameNode"
+    SAME_DOMAIN = "SameDomain"
+    LOST = "Lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """For how many ``seconds`` a slot is kept (0: not at all), and what follows ``grace`` seconds of being broken."""
+
+    seconds: float = 120.0
+    grace: float = 300.0
+    broken: Broken = Broken.REPORT
+
+
+USUAL = Rules()
+
+
+class Repairs:
+    """Tends vacancies and broken gangs. Every method is synchronous.
+
+    It asks for the eviction of a gang that stays broken, if the rules say so.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kept_slots: KeptSlots,
+        shares: SlotShares,
+        outbox: Outbox,
+        *,
+        clock: Callable[[], float],
+        status: StatusSink,
+        metrics: ExtenderMetrics,
+        rules: Rules = USUAL,
+    ) -> None:
+        self._store = store
+        self._kept_slots = kept_slots
+        self._shares = shares
+        self._outbox = outbox
+        self._clock = clock
+        self._status = status
+        self._metrics = metrics
+        self._rules = rules
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def settle(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
+        """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
+        committed = state.cycle is not None and bool(state.cycle.reservation.committed)
+        intact = is_whole(group, group_members)
+        state.started = state.started or intact or committed or _was_scheduled(group, group_members)
+        state.home = find_home(group, group_members, self._store.nodes) or state.home
+        if intact or (state.stood is None and _stood_once(group, group_members)):
+            state.stood = group.tree if group.policy.is_gang else None
+        found = self._store.vacancies.of_group(group.key)
+        if intact and not found:
+            _note_whole(state)
+            return NO_REPAIR
+        wanted = count_wanted(self._store, group, group_members) if state.started else 0
+        if found:
+            self._close_old(state, found)
+            self._trim(group.key, group_members, 0 if state.evicting else wanted)
+            self._find_replacements(group.key, group_members)
+            self._keep_to_share(group.key)
+        found = self._store.vacancies.of_group(group.key)
+        # What has stood still does: the gang lost nobody, but is to have more.
+        grown = state.stood is not None and not count_missing(state.stood, group_members.placed_by_leaf)
+        # An evicted member has its time to end: until then its gang is still being evicted.
+        left = group_members.bound or found or (state.evicting and group_members.terminating)
+        if intact or grown or state.stood is None or not wanted or not left:
+            _note_whole(state)
+        elif state.broken_since is None and not committed:  # else its first members are just being bound
+            state.broken_since = self._clock()
+        return self._describe(state, group, found, group_members)
+
+    def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
+        """Close those whose time is over; date those that are new."""
+        now = self._clock()
+        for vacancy in vacancies:
+            if vacancy.since is None:
+                vacancy.since = now
+                if vacancy.refusal:
+                    state.note_kubelet(vacancy.pod, self._store.nodes, now + KUBELET_EXCLUSION_SECONDS)
+            elif now - vacancy.since >= self._rules.seconds:
+                self._lose(vacancy)
+
+    def _trim(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
+        """Close those that nobody will fill: their members are not wanted, or others have their place already."""
+        placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
+        kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
+        vacancies = self._store.vacancies.of_group(key)
+        taken = find_taken(vacancies, placed) | _find_seated(vacancies, placed)
+        vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
+        for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
+            self._store.vacancies.close(vacancy)
+
+    def _is_placed(self, pod: Pod) -> bool:
+        return (
+            self._store.vacancies.of_replacement(pod.uid) is None and self._store.occupancy.node_of(pod.uid) is not None
+        )
+
+    def _find_replacements(self, key: GroupKey, group_members: GroupMembers) -> None:
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
+        unplaced = [pod for pod in group_members.waiting if self._store.occupancy.node_of(pod.uid) is None]
+        waiting = [pod for pod in unplaced if self._store.vacancies.of_replacement(pod.uid) is None]
+        for vacancy, pod in match_replacements(free, waiting):
+            self._store.vacancies.assign(vacancy, pod.uid)
+
+    def _keep_to_share(self, key: GroupKey) -> None:
+        """Close those that are too much for one namespace while gangs of others wait, the last ones first."""
+        free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
+        while free and self._shares.is_exceeded(key.namespace):
+            self._lose(free.pop())
+
+    def _lose(self, vacancy: Vacancy) -> None:
+        kept = 0.0 if vacancy.since is None else self._clock() - vacancy.since
+        self._store.vacancies.close(vacancy)
+        self._metrics.repaired(RepairOutcome.LOST, kept)
+
+    def _describe(
+        self, state: GroupState, group: PodGroup, vacancies: Sequence[Vacancy], group_members: GroupMembers
+    ) -> Repair:
+        replacements = tuple(
+            pod for pod in group_members.waiting if self._store.vacancies.of_replacement(pod.uid) is not None
+        )
+        if not replacements:
+            return NO_REPAIR
+        fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
+        replacements = tuple(pod for pod in replacements if pod.uid in fitting)
+        # With fewer slots than what ran a gang is not mended but starts anew, together.
+        mended = find_repairable(group, group_members, vacancies, state.stood)
+        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
+
+    def _place_replacements(
+        self, state: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
+    ) -> dict[str, str]:
+        """The replacements whose own slot takes them now, each with its node, as a plan would see it."""
+        key, nodes = group.topology_key, self._store.nodes
+        homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
+        pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
+        out = state.find_exclusions(replacements, self._clock(), nodes)
+        priority = self._store.priorities.find_own(group.key)
+        request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
+        taken = self._store.snapshots.take(request.yielding_priority, replacements)
+        return self._kept_slots.find(request, taken.used)
+
+    def judge(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
+    ) -> Verdict | None:
+        """What is said of a group that stands at ``verdict``: a broken one is broken first of all.
+
+        Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
+        """
+        if state.broken_since is None:
+            return verdict
+        broken = Verdict(Reason.BROKEN, have=group_members.placed, need=group.policy.min_count or 0)
+        conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
+        if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
+            state.verdict = replace(broken, detail="nobody has come in the place of the others")
+            return None
+        if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
+            return verdict
+        return replace(broken, detail=render(verdict))
+
+    # --- terms and time ----------------------------------------------------------------------------------------
+
+    def forget(self, state: GroupState) -> None:
+        """Nobody asks for now whether a gang is broken: its PodGroup is not there."""
+        _note_whole(state)
+
+    def end_term(self, states: Iterable[GroupState]) -> None:
+        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again.
+
+        Slots stay kept, for as long as they would be: whoever is next knows as much of them.
+        """
+        self._store.vacancies.filled.clear()
+        for state in states:
+            _note_whole(state)
+            state.stood = None
+        self._age(list(self._store.vacancies))
+
+    def review_awaiting(self) -> None:
+        """Slots of gangs that have no object yet are looked at with no group: see that their time ends as well."""
+        vacancies = self._store.vacancies
+        self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
+
+    def _age(self, vacancies: Iterable[Vacancy]) -> None:
+        now = self._clock()
+        for vacancy in vacancies:
+            if vacancy.since is None:
+                vacancy.since = now
+            elif now - vacancy.since >= self._rules.seconds:
+                self._store.vacancies.close(vacancy)
+
+    def catch_up(self, promised: Collection[str]) -> None:
+        """Our turn begins, and the records promise slots on these nodes: close what only a standby has kept.
+
+        It gives no slot to a replacement, so it keeps those that were taken since, and those that nobody wants.
+        """
+        for vacancy in self._store.vacancies:
+            # Its room is theirs for whom it ended. Elsewhere it tells who goes with it.
+            if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
+                self._store.vacancies.close(vacancy)
+        for key in self._store.vacancies.groups():
+            group = self._store.groups.get(key)
+            if group is None:
+                continue  # it still waits for its object
+            group_members = self._store.members.classify(key)
+            self._close_taken(key, group_members.bound)
+            wanted = count_wanted(self._store, group, group_members)
+            self._trim(key, group_members, wanted)
+            self._find_replacements(key, group_members)
+
+    def _close_taken(self, key: GroupKey, placed: Sequence[Pod]) -> None:
+        vacancies = self._store.vacancies.of_group(key)
+        taken = find_taken(vacancies, placed)
+        for vacancy in vacancies:
+            if id(vacancy) in taken:
+                self._store.vacancies.close(vacancy)
+
+    def release(self, victims: Collection[str]) -> None:
+        """Keep no slot of these members: they ended for another gang, and their room is that one's."""
+        for vacancy in self._store.vacancies:
+            if vacancy.pod.uid in victims:
+                self._store.vacancies.close(vacancy)
+
+    def recall(self, now: float) -> None:
+        """Our turn begins, at ``now`` in seconds since 1970: keep the slots of members that have failed of late.
+
+        Their pods are still there. Of one that was deleted only those know who have seen it: a standby does.
+        """
+        known = {vacancy.pod.uid for vacancy in self._store.vacancies}
+        for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
+            ended = pod.ends or pod.disrupted
+            if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
+                self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
+
+    def note_filled(self) -> None:
+        """Count the repairs that are done."""
+        filled, self._store.vacancies.filled = self._store.vacancies.filled, []
+        now = self._clock()
+        for vacancy, node in filled:
+            outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
+            self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
+
+    def review(self, key: GroupKey, state: GroupState) -> None:
+        """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
+        since = state.broken_since
+        if since is None or state.reported or self._clock() - since < self._rules.grace:
+            return
+        state.reported = True
+        group = self._store.groups.get(key)
+        need = (group.policy.min_count or 0) if group is not None else 0
+        verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
+        self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
+        if self._rules.broken is Broken.EVICT:
+            state.evicting = True
+            self._outbox.put(Evict(key))
+
+
+def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
+    """The vacancies (by ``id``) on whose node a member of the same kind is placed: maybe it came in their place."""
+    by_node: dict[str, list[Pod]] = {}
+    for pod in placed:
+        by_node.setdefault(pod.node, []).append(pod)
+    homes = {vacancy.pod.node for vacancy in vacancies}
+    pairs = [
+        pair
+        for home in homes & by_node.keys()
+        for pair in match_replacements([each for each in vacancies if each.pod.node == home], by_node[home])
+    ]
+    return {id(vacancy) for vacancy, _ in pairs}
+
+
+def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since.
+
+    Of objects made anew for a gang that was bound under others, nothing was changed either.
+    """
+    stranded = any(pod.stranded for pod in group_members.bound)
+    return (group.scheduled or stranded) and group.generation <= 1
+
+
+def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Whether the quorum has stood before this process looked, as far as the API can tell.
+
+    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others. Of
+    the others, the condition is written only some time after the Bindings, and these say it themselves.
+    """
+    bound = group_members.bound
+    return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)
+
+
+def _note_whole(state: GroupState) -> None:
+    state.broken_since, state.reported, state.evicting = None, False, False

@@ -1,0 +1,4 @@
+"""Another cluster: decisions made again, and gangs that do not exist.
+
+``/debug/snapshot``, ``/debug/whatif``, ``serried replay``, ``serried whatif``.
+"""

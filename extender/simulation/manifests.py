@@ -1,0 +1,555 @@
+"""What a set of manifests says: groups, their pods, and the owners of which a controller would make both.
+
+Pods that do not exist, as admission would let them in.
+
+Manifests as people write them: YAML or JSON, one document or several. Read in steps, for YAML takes its time.
+
+Objects of which no pod comes, such as the Services of a chart: a question may leave them out.
+
+Kinds are known with their API group: a Service of Knative makes pods. What is not known here may make some.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+import yaml
+
+from serried.api.group import (
+    Composite,
+    PodGroup,
+    Workload,
+    decode_compatible_group,
+    decode_composite,
+    decode_pod_group,
+    decode_workload,
+)
+from serried.api.job import decode_job
+from serried.api.level import ApiLevel
+from serried.api.names import (
+    COMPATIBLE_API,
+    GANG_POLICY,
+    PARENT_APIS,
+    GroupKey,
+    Malformed,
+    composite_api_version,
+    read_map,
+    read_objects,
+    read_text,
+)
+from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.pod import Pod, decode_pod
+from serried.api.priority import PriorityClass
+from serried.cluster.cache import Store
+from serried.plan.steps import Work
+
+Decoded = TypeVar("Decoded")
+
+
+def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any], store: Store) -> Pod:
+    """A pod of a template. Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands."""
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        raise ValueError(f"{place}: spec is missing")  # noqa: TRY004 - what people have sent
+    try:
+        admitted = {**default_requests(_admit(spec, store.priority_classes)), "nodeName": ""}
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+    # Claims that are made from templates exist before the scheduler tries the pod.
+    pod = replace(usable(place, decode_pod({"metadata": metadata, "spec": admitted})), unclaimed="")
+    if pod.scheduler not in store.schedulers:
+        names = " or ".join(sorted(store.schedulers))
+        raise ValueError(
+            f"{place}: schedulerName is {pod.scheduler}, which Serried does not serve; it has to be {names}"
+        )
+    return store.show_pod(pod)
+
+
+def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's spec with the requests that an API server gives it: limits stand for requests that are not there.
+
+    As SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
+    """
+    said = dict(spec)
+    for name in ("containers", "initContainers"):
+        if spec.get(name) is not None:
+            said[name] = [_default_container(each) for each in read_objects(spec, name)]
+    containers = [*read_objects(said, "containers"), *read_objects(said, "initContainers")]
+    asked = {key for each in containers for key in read_map(read_map(each, "resources"), "requests")}
+    resources = read_map(spec, "resources")
+    # What containers ask for stands for the pod's own request, but for pages that nobody may have twice.
+    open_ = {
+        key: amount
+        for key, amount in read_map(resources, "limits").items()
+        if key.startswith("hugepages-") or key not in asked
+    }
+    if open_:
+        said["resources"] = {**resources, "requests": {**open_, **read_map(resources, "requests")}}
+    return said
+
+
+def _default_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = read_map(container, "resources")
+    limits = read_map(resources, "limits")
+    if not limits:
+        return dict(container)
+    return {**container, "resources": {**resources, "requests": {**limits, **read_map(resources, "requests")}}}
+
+
+def usable(place: str, found: Decoded | Malformed) -> Decoded:
+    """What was decoded. Raises ValueError for an object with a field that cannot be understood."""
+    if isinstance(found, Malformed):
+        raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent
+    return found
+
+
+def _admit(spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dict[str, Any]:
+    name = read_text(spec, "priorityClassName")
+    default = min((each for each in classes.values() if each.is_default), key=lambda each: each.value, default=None)
+    found = classes.get(name) if name else default
+    if name and found is None and spec.get("priority") is None:
+        raise ValueError(f"PriorityClass {name} does not exist; create it, or name another one")
+    said: dict[str, Any] = {}
+    if found is not None:
+        said["priority"] = found.value
+        if found.preemption is not None:
+            said["preemptionPolicy"] = found.preemption.value
+    return {**said, **{key: value for key, value in spec.items() if value is not None}}
+
+
+_EVENTS_PER_STEP = 50
+_MAX_DEPTH = 64
+
+_MAX_REPEATED = 1 << 16
+"""How many values aliases may stand for, in all documents."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C where there is one."""
+
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+_PREFIX = "tag:yaml.org,2002:"
+
+
+def read_documents(text: str) -> Work[list[Any]]:
+    """The documents. Raises ValueError, with the line, for what cannot be read."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            document = orjson.loads(text)
+        except ValueError:
+            pass  # YAML may begin so, too
+        else:
+            _check_depth(document)
+            return [document]
+    builder = _Builder()
+    events = iter(yaml.parse(text, _LOADER))
+    while True:
+        try:
+            for _ in range(_EVENTS_PER_STEP):
+                builder.take(next(events))
+        except StopIteration:
+            return builder.documents
+        except yaml.YAMLError as problem:
+            raise ValueError(f"it is no YAML{_tell_place(problem)}") from None
+        yield
+
+
+def _check_depth(document: Any) -> None:
+    level = [document]
+    for _ in range(_MAX_DEPTH):
+        level = [each for value in level for each in _list_below(value)]
+        if not level:
+            return
+    raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
+
+
+def _list_below(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A value that is read, with all that is in it."""
+
+    value: Any
+
+    anchor: str | None = None
+    """The name by which it can be repeated."""
+
+    size: int = 1
+    """How many values it is, repeated ones included."""
+
+    depth: int = 0
+    """How many levels are below it."""
+
+    key: str | None = None
+    """The key whose value is next; of a map that has not ended."""
+
+    merges: bool = False
+    """Whether that key is the one that adds another map."""
+
+
+class _Builder:
+    """Makes values of the parser's events. What aliases repeat is counted: a few lines can mean millions of values."""
+
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+        self._repeated = 0
+        self._open: list[_Part] = []
+        """Maps and lists that have not ended."""
+
+        self._anchored: dict[str, _Part] = {}
+        """What can be repeated in this document."""
+
+    def take(self, event: Any) -> None:
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._anchored.clear()
+        elif isinstance(event, yaml.AliasEvent):
+            self._put(self._repeat(event), event)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._put_scalar(event)
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._check_depth(len(self._open), event)
+            self._open.append(_Part({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._put(self._open.pop(), event)
+
+    def _check_depth(self, levels: int, event: Any) -> None:
+        if levels >= _MAX_DEPTH:
+            raise ValueError(f"line {_find_line(event)}: more than {_MAX_DEPTH} levels are not read")
+
+    def _repeat(self, event: Any) -> _Part:
+        found = self._anchored.get(event.anchor)
+        if found is None:
+            raise ValueError(f"line {_find_line(event)}: nothing that has ended before it is called {event.anchor}")
+        self._check_depth(len(self._open) + found.depth, event)
+        self._repeated += found.size
+        if self._repeated > _MAX_REPEATED:
+            raise ValueError(f"line {_find_line(event)}: aliases repeat more than {_MAX_REPEATED} values; write less")
+        return replace(found, anchor=None)
+
+    def _put_scalar(self, event: Any) -> None:
+        within = self._open[-1] if self._open else None
+        if within is not None and isinstance(within.value, dict) and within.key is None:
+            within.key = str(event.value)
+            within.merges = event.value == "<<" and event.implicit[0]
+        else:
+            self._put(_Part(_read_scalar(event), event.anchor), event)
+
+    def _put(self, part: _Part, event: Any) -> None:
+        if part.anchor is not None:
+            self._anchored[part.anchor] = part
+        if not self._open:
+            self.documents.append(part.value)
+            return
+        within = self._open[-1]
+        within.size += part.size
+        within.depth = max(within.depth, part.depth + 1)
+        if isinstance(within.value, list):
+            within.value.append(part.value)
+        elif within.key is None:
+            raise ValueError("a key of a map is no text")
+        elif within.merges:
+            _merge(within.value, part.value, event)
+        else:
+            within.value[within.key] = part.value
+        within.key = None
+
+
+def _merge(into: dict[str, Any], value: Any, event: Any) -> None:
+    """Add what a map, or each of a list of maps, says and nothing before it."""
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, dict):
+            raise ValueError(f"line {_find_line(event)}: << takes maps only")  # noqa: TRY004 - what people have sent
+        for key, said in each.items():
+            into.setdefault(key, said)
+
+
+def _find_line(event: Any) -> int:
+    line: int = event.start_mark.line
+    return line + 1
+
+
+def _read_scalar(event: Any) -> Any:
+    """A value as Kubernetes reads it: times stay texts."""
+    tag = event.tag or _resolve(event)
+    node = yaml.ScalarNode(tag, event.value)
+    try:
+        match tag.removeprefix(_PREFIX):
+            case "null":
+                return None
+            case "bool":
+                return _CONSTRUCTOR.construct_yaml_bool(node)
+            case "int":
+                return _CONSTRUCTOR.construct_yaml_int(node)
+            case "float":
+                return _CONSTRUCTOR.construct_yaml_float(node)
+    except ValueError:
+        raise ValueError(f"line {_find_line(event)}: {event.value[:50]!r} cannot be read") from None
+    return event.value
+
+
+_RESOLVER: Any = yaml.resolver.Resolver()
+
+
+def _resolve(event: Any) -> str:
+    tag: str = _RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit)
+    return tag
+
+
+def _tell_place(problem: yaml.YAMLError) -> str:
+    mark: Any = getattr(problem, "problem_mark", None)
+    said = getattr(problem, "problem", "") or ""
+    return f": line {mark.line + 1}: {said}" if mark is not None else ""
+
+
+def flatten(documents: list[Any], where: str = "document") -> Iterator[tuple[str, Any]]:
+    """Every object, with where it stands: the items of lists, and of ``manifests``, one by one."""
+    for number, document in enumerate(documents, 1):
+        place = f"{where} {number}"
+        items = _list_items(document)
+        if items is not None:
+            yield from flatten(items, f"{place}, item")
+        elif document is not None:
+            yield place, document
+
+
+def _list_items(document: Any) -> list[Any] | None:
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict):
+        return None
+    items = document.get("manifests") if "kind" not in document else document.get("items")
+    is_list = "kind" not in document or str(document["kind"]).endswith("List")
+    return items if is_list and isinstance(items, list) else None
+
+
+MOST_PODS = 10_000
+
+_READ_KINDS = ("Job", "JobSet", "LeaderWorkerSet", "PodGroup", "CompositePodGroup", "Workload", "Pod")
+
+READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
+
+_UNREAD = f"this kind is not read; send the pods that it makes, or their Job. What is read: {READ}"
+
+_UID = "whatif:"
+"""Before the UID of what does not exist; no true one has a colon."""
+
+_OWNERS: Mapping[str, Callable[[object], Owner | Malformed]] = {
+    "Job": decode_job,
+    "JobSet": decode_job_set,
+    "LeaderWorkerSet": decode_leader_worker_set,
+}
+
+_APIS: Mapping[str, frozenset[str]] = {
+    "Pod": frozenset({"v1"}),
+    "Job": frozenset({"batch/v1"}),
+    **{kind.value: frozenset({api.api_version}) for kind, api in PARENT_APIS.items()},
+}
+"""The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
+
+
+class Asked(NamedTuple):
+    """An owner of which somebody asks."""
+
+    place: str
+    """Where its manifest stands."""
+
+    raw: Mapping[str, Any]
+    owner: Owner
+
+
+@dataclass(slots=True)
+class Manifests:
+    """What the manifests say, so far."""
+
+    groups: dict[GroupKey, tuple[str, PodGroup]] = field(default_factory=dict)
+    """Each group, with what it comes from."""
+
+    members: dict[GroupKey, list[Pod]] = field(default_factory=dict)
+    """The pods by the group that they name, or that their owner makes."""
+
+    single: list[Pod] = field(default_factory=list)
+    """The pods of no group."""
+
+    owners: list[Asked] = field(default_factory=list)
+    workloads: list[tuple[str, Workload]] = field(default_factory=list)
+    composites: list[Composite] = field(default_factory=list)
+    pods: int = 0
+
+    sources: set[tuple[str, str]] = field(default_factory=set)
+    """What each object was made from: its apiVersion, then kind, namespace and name."""
+
+    refused: list[str] = field(default_factory=list)
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is read in here is refused, and no more, if it is wrong (ValueError)."""
+        try:
+            yield
+        except ValueError as problem:
+            self.refused.append(str(problem))
+
+    def add(self, more: "Manifests") -> None:
+        """Add the groups and members of others."""
+        for key, group in more.groups.items():
+            self.groups.setdefault(key, group)
+        for group_key, pods in more.members.items():
+            self.members.setdefault(group_key, []).extend(pods)
+
+    def count(self, more: int) -> None:
+        """There are so many more pods. Raises ValueError if they are too many."""
+        self.pods += more
+        if self.pods > MOST_PODS:
+            raise ValueError(f"there are more than {MOST_PODS} pods; ask for fewer at a time")
+
+    def read(self, place: str, raw: object, namespace: str, store: Store) -> None:
+        """Read one more object, which stands at ``place``. Raises ValueError: what, where, and what to do."""
+        obj = _complete(place, raw, namespace)
+        kind = obj["kind"]
+        source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        place = f"{place}, {source}"
+        if (origin := (str(obj.get("apiVersion", "")), source)) in self.sources:
+            raise ValueError(f"{place}: there is another one of this name; send it once, or under a name of its own")
+        self.sources.add(origin)
+        _check_api(place, obj, store)
+        match kind:
+            case "Job" | "JobSet" | "LeaderWorkerSet":
+                self._read_owner(place, obj)
+            case "Pod":
+                self._read_pod(place, obj, store)
+            case "PodGroup":
+                compatible = str(obj.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
+                group = usable(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
+                self.groups[group.key] = (source, group)
+            case "CompositePodGroup":
+                self.composites.append(usable(place, decode_composite(obj)))
+            case "Workload":
+                self.workloads.append((place, usable(place, decode_workload(obj))))
+
+    def _read_owner(self, place: str, obj: dict[str, Any]) -> None:
+        owner = _OWNERS[obj["kind"]](obj)
+        if isinstance(owner, Malformed) or owner.problem:
+            raise ValueError(f"{place}: {owner.problem}")
+        if isinstance(owner, Parent) and "scheduling" in read_map(obj, "spec"):
+            raise ValueError(
+                f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
+                f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
+            )
+        self.owners.append(Asked(place, obj, owner))
+
+    def _read_pod(self, place: str, obj: dict[str, Any], store: Store) -> None:
+        self.count(1)
+        pod = make_pod(place, obj, obj["metadata"], store)
+        if pod.group is None:
+            self.single.append(pod)
+        else:
+            self.members.setdefault(pod.group, []).append(pod)
+
+
+def _check_api(place: str, obj: Mapping[str, Any], store: Store) -> None:
+    """Raise ValueError for an object of a kind or of a version that is not read. Others have a Job, too."""
+    kind, api = obj["kind"], obj.get("apiVersion")
+    if kind not in _READ_KINDS:
+        raise ValueError(f"{place}: {_UNREAD}")
+    if not api:
+        return
+    read = _APIS.get(kind) or _list_group_apis(kind, store.level)
+    if not isinstance(api, str) or api.rpartition("/")[0] not in {each.rpartition("/")[0] for each in read}:
+        raise ValueError(f"{place}, of {api}: {_UNREAD}")
+    if api not in read:
+        raise ValueError(f"{place}: {api} is not read here; this kind is read as {', '.join(sorted(read))}")
+
+
+def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
+    if kind == "CompositePodGroup":
+        return level.read | {level.composite_api_version, composite_api_version(level.api_version)}
+    return level.read | ({COMPATIBLE_API} if kind == "PodGroup" else frozenset())
+
+
+def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:
+    """An object as it would be created: without what an API server has written into it."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
+        raise ValueError(f"{place} is no manifest: it has no kind")  # noqa: TRY004 - what people have sent
+    metadata: Any = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = metadata.get("name") or metadata.get("generateName")
+    if not isinstance(name, str):
+        raise ValueError(f"{place}, {raw['kind']}: metadata.name is missing")  # noqa: TRY004 - as above
+    home = metadata.get("namespace") or namespace
+    kept = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+    made = {**kept, "name": name, "namespace": home, "uid": f"{_UID}{raw['kind']}:{home}/{name}"}
+    return {**{key: value for key, value in raw.items() if key != "status"}, "metadata": made}
+
+
+_CORE = (
+    "ConfigMap",
+    "Endpoints",
+    "LimitRange",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ResourceQuota",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+)
+
+_KINDS = {
+    *(("", kind) for kind in _CORE),
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("cert-manager.io", "Certificate"),
+    ("cert-manager.io", "Issuer"),
+    ("monitoring.coreos.com", "PodMonitor"),
+    ("monitoring.coreos.com", "PrometheusRule"),
+    ("monitoring.coreos.com", "ServiceMonitor"),
+    ("scheduling.k8s.io", "PriorityClass"),
+}
+
+_GROUPS = {
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "gateway.networking.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "storage.k8s.io",
+}
+"""Groups none of whose kinds makes pods."""
+
+
+def sift(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
+    """The objects of which pods may come, each with where it stands, and the kinds and names of the others."""
+    kept: list[tuple[str, Any]] = []
+    skipped: list[str] = []
+    for place, raw in objects:
+        if _makes_no_pods(raw):
+            skipped.append(f"{raw['kind']} {_find_name(raw)}".rstrip())
+        else:
+            kept.append((place, raw))
+    return kept, skipped
+
+
+def _makes_no_pods(raw: Any) -> bool:
+    if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
+        return False
+    version = raw.get("apiVersion")
+    if not isinstance(version, str) or not version:
+        return False
+    group = version.rpartition("/")[0]
+    return group in _GROUPS or (group, raw["kind"]) in _KINDS
+
+
+def _find_name(raw: dict[str, Any]) -> str:
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return str(metadata.get("name") or metadata.get("generateName") or "")

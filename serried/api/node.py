@@ -1,0 +1,54 @@
+"""A node, as far as placement needs it.
+
+Nodes. Their capacity is ``status.allocatable``, as for kube-scheduler.
+"""
+
+from dataclasses import dataclass, field
+
+from serried.api.names import (
+    Malformed,
+    Raw,
+    attempt,
+    read_flag,
+    read_key,
+    read_labels,
+    read_map,
+    read_name,
+    read_objects,
+    read_version,
+)
+from serried.api.resources import Resources, read_amounts
+from serried.api.selectors import Labels, Taint
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster. ``version`` is its resourceVersion: equal versions mean an equal object."""
+
+    name: str
+    allocatable: Resources
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    version: str = ""
+
+
+def decode_node(obj: object) -> Node | Malformed:
+    """A Node from its JSON object; the name is required."""
+    return attempt("Node", _decode, obj)
+
+
+def _decode(obj: Raw) -> Node:
+    spec = read_map(obj, "spec")
+    return Node(
+        name=read_key(obj).name,
+        allocatable=read_amounts(read_map(obj, "status"), "allocatable"),
+        labels=read_labels(read_map(obj, "metadata"), "labels"),
+        taints=tuple(_read_taint(raw) for raw in read_objects(spec, "taints")),
+        unschedulable=read_flag(spec, "unschedulable"),
+        version=read_version(obj),
+    )
+
+
+def _read_taint(raw: Raw) -> Taint:
+    return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))

@@ -1,0 +1,672 @@
+"""A pod, as far as gangs and placement need it.
+
+Host ports and anti-affinity by host name: they keep two pods off one node that has room for both.
+
+Both become requests for amounts of which every node has the same (``serried.api.resources.SHARES``), so whatever
+counts resources keeps such pods apart. The rules are those of kube-scheduler's NodePorts
+(HostPortInfo.CheckConflict) and InterPodAffinity.
+
+Why kube-scheduler found no node for a pod, read from the pod's condition.
+
+Its text is that of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu,
+3 cannot allocate all claims. preemption: ...``, each reason with the number of its nodes.
+
+The part of a pod that decides where it fits. Equal shapes are one object: thousands of pods have the same.
+
+Pods. Nothing of the raw object is kept; strings that many pods share are interned.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache, partial
+
+from serried.api.level import ResizeRule
+from serried.api.names import (
+    DISRUPTION_TARGET,
+    DOMAIN,
+    GANG,
+    JOB,
+    PREEMPTED,
+    GroupKey,
+    Malformed,
+    ParentKind,
+    Raw,
+    attempt,
+    is_deleting,
+    read_compatible_label,
+    read_controller,
+    read_end,
+    read_grace,
+    read_group_field,
+    read_group_label,
+    read_index,
+    read_int,
+    read_key,
+    read_labels,
+    read_lifetime,
+    read_map,
+    read_name,
+    read_objects,
+    read_text,
+    read_texts,
+    read_time,
+    read_uid,
+    read_version,
+)
+from serried.api.parent import WORKER_INDEX, Place, read_place
+from serried.api.priority import PreemptionPolicy, read_preemption
+from serried.api.resources import PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.selectors import (
+    Labels,
+    NodeSelectorTerm,
+    Requirement,
+    Terms,
+    Toleration,
+    read_label_selector,
+    read_terms,
+    selects,
+)
+from serried.api.storage import read_claims, read_device_claims, read_unclaimed
+
+HOSTNAME = "kubernetes.io/hostname"
+
+APART = "apart:"
+"""How the name of the amount begins that stands for a term of anti-affinity."""
+
+_ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
+_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def read_conflicts(pod: Raw) -> dict[str, int]:
+    """The amounts that stand for the pod's host ports and anti-affinity terms; empty for most pods."""
+    spec = read_map(pod, "spec")
+    asked = _read_ports(spec)
+    affinity = read_map(spec, "affinity")
+    if affinity:
+        terms = read_objects(read_map(affinity, "podAntiAffinity"), _TERMS)
+        asked.update((name, SHARES) for name in _read_terms(terms, read_map(pod, "metadata")))
+    return asked
+
+
+def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
+    """The selectors of the pod's required affinity to pods; empty for most pods."""
+    affinity = read_map(spec, "affinity")
+    terms = read_objects(read_map(affinity, "podAffinity"), _TERMS) if affinity else ()
+    found = (read_label_selector(term, "labelSelector") for term in terms)
+    return tuple([each for each in found if each is not None])
+
+
+def _read_ports(spec: Raw) -> dict[str, int]:
+    """All shares of a port that is taken on every address; else one of its shares, and all shares on that address."""
+    asked: dict[str, int] = {}
+    sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
+    for container in (*read_objects(spec, "containers"), *sidecars):
+        for port in read_objects(container, "ports") if container.get("ports") else ():
+            number = read_int(port, "hostPort")
+            address = read_text(port, "hostIP")
+            if number <= 0:
+                continue
+            name = f"hostPort:{read_text(port, 'protocol', 'TCP')}/{number}"
+            name_at_address = f"{name}/{address}"
+            if address in _ANY_ADDRESS:
+                asked[name] = SHARES
+            elif name_at_address not in asked:
+                asked[name_at_address] = SHARES
+                asked[name] = min(SHARES, asked.get(name, 0) + 1)
+    return asked
+
+
+def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
+    """A name for each term by host name that selects the pod itself; two pods with the same name must not meet.
+
+    Three sorts of terms are left to the scheduler: terms with another topology key, terms that do not select their own
+    pod, and terms that choose namespaces by label.
+    """
+    labels = read_labels(metadata, "labels") if terms else {}
+    for term in terms:
+        if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
+            requirements = read_label_selector(term, "labelSelector")
+            if requirements is not None and selects(requirements, labels):
+                yield f"{APART}{scope}/{_name_requirements(requirements)}"
+
+
+def _read_scope(term: Raw, metadata: Raw) -> str:
+    """A name for the namespaces of a term; "" if the pod's own is not among them, or is not known to be."""
+    own = read_text(metadata, "namespace")
+    namespaces = read_texts(term, "namespaces")
+    if term.get("namespaceSelector") is None:
+        selected = sorted(set(namespaces)) or [own]
+        return ",".join(selected) if own in selected else ""
+    return "*" if not any(map(bool, read_map(term, "namespaceSelector").values())) else ""
+
+
+def _name_requirements(requirements: Iterable[Requirement]) -> str:
+    return "&".join(f"{each.key} {each.operator} ({','.join(each.values)})" for each in requirements)
+
+
+HELD_GATE = "scheduling.serried.dev/held"
+"""Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
+
+HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
+
+KEPT = "Serried keeps these nodes for the first gang in its queue: see /debug/queue"
+"""What filter says of a node that a held pod does not get; kube-scheduler puts it into the pod's condition.
+
+Constant on purpose: a text that changes is an update of the pod, after which the scheduler tries it again, in a loop
+(upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides where a pod fits. Members with equal shapes are one class to the planner."""
+
+    requests: tuple[tuple[str, int], ...]
+    """Amounts sorted by name; ``pods`` is always among them.
+
+    Host ports and anti-affinity by host name are amounts of what every node has (``resources.SHARES``), claims of
+    devices are amounts of what nodes need not show (``resources.PROVIDED``).
+    """
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None
+    """Required node affinity: any one term suffices; None without."""
+
+    tolerations: tuple[Toleration, ...] = ()
+
+
+OURS = "serried: "
+"""How the message of DisruptionTarget begins where Serried has written it."""
+
+FOR_A_GANG = f"{OURS}preempted by "
+"""How it begins on a victim of a gang; elsewhere it is on a pod that goes with one that was preempted."""
+
+
+class Link(StrEnum):
+    """How a pod names its group."""
+
+    FIELD = "schedulingGroup"
+    LABEL = "label"
+    COMPATIBLE = "compatible label"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRef:
+    """The controlling owner reference."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Phase(StrEnum):
+    """PodPhase, reduced to what counts: a pod still needs or uses a node, or it is done."""
+
+    ACTIVE = "Active"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    """The pod's identity: Jobs and StatefulSets make pods anew under an old name."""
+
+    shape: Shape
+    scheduler: str = "default-scheduler"
+
+    node: str = ""
+    """``spec.nodeName``."""
+
+    nominated: str = ""
+    """``status.nominatedNodeName``."""
+
+    priority: int = 0
+    preemption: PreemptionPolicy | None = None
+    phase: Phase = Phase.ACTIVE
+
+    group: GroupKey | None = None
+    """The name of the PodGroup that the pod itself names (field, then labels); None if it names none."""
+
+    link: Link | None = None
+    owner: ControllerRef | None = None
+
+    place: Place | None = None
+    """Where the pod stands in a JobSet or LeaderWorkerSet."""
+
+    claims: tuple[str, ...] = ()
+    """The names of the PersistentVolumeClaims that the pod mounts."""
+
+    labels: Labels = field(default_factory=dict, hash=False)
+
+    gates: tuple[str, ...] = ()
+    """All scheduling gates, ours included."""
+
+    index: int | None = None
+    """The completion index in an Indexed Job, or the worker index in a LeaderWorkerSet's replica (the leader has 0)."""
+
+    deleting: bool = False
+
+    unschedulable: bool = False
+    """The scheduler has tried the pod in vain, and tries it again only after an event."""
+
+    created: int | None = None
+    """When the pod was created, in seconds since 1970."""
+
+    started: int | None = None
+    """When the kubelet took the pod up, in seconds since 1970."""
+
+    unstarted: bool = False
+    """Whether the API server has it in the phase Pending: without a node, or its containers do not run yet."""
+
+    ready: bool = False
+    """Whether the bound pod is Ready, as its condition says."""
+
+    lifetime: int | None = None
+    """After how many seconds the pod is ended (activeDeadlineSeconds)."""
+
+    grace: int = 30
+    """How many seconds the pod may take to end once somebody ends it (terminationGracePeriodSeconds)."""
+
+    ends: int | None = None
+    """When the pod ended, or by when it is to be gone if it is being deleted, in seconds since 1970."""
+
+    disruption: str = ""
+    """Why somebody other than its owner ends the pod: the reason of its condition DisruptionTarget; "" for nobody."""
+
+    disrupted: int | None = None
+    """Since when that condition is there, in seconds since 1970."""
+
+    disruption_message: str = ""
+    """What that condition says for people."""
+
+    refusal: str = ""
+    """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
+
+    domain: str = ""
+    """What its Binding has told it of the domain of its gang."""
+
+    told: bool = False
+    """Whether its Binding has named its gang: then a quorum of that was there."""
+
+    stranded: bool = False
+    """Whether it was bound as a member of a gang whose objects cannot be read, as its API is not served any more."""
+
+    marked: bool = False
+    """Whether the pod names all MARKERS, so that an isolated scheduler asks about it."""
+
+    device_claims: tuple[str, ...] = ()
+    """What the pod's claims of devices are made from: kube-scheduler alone knows what there is of it."""
+
+    uncounted: tuple[str, ...] = ()
+    """The extended resources that nodes need not show (`cluster.shapes`): as ``device_claims``."""
+
+    missing: tuple[str, ...] = ()
+    """Those of ``uncounted`` that nothing brings, as far as can be seen: no node has them, no DeviceClass either."""
+
+    offered: bool = False
+    """Whether kube-scheduler had a node for the pod when it tried it last, and it was held: so it misses nothing."""
+
+    objection: str = ""
+    """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
+
+    wants_room: bool = False
+    """Whether, as far as that says, some nodes may lack nothing but room, which others may leave, or mates."""
+
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    """The labels of those beside whom the pod must be: the selectors of its required affinity to pods."""
+
+    unclaimed: str = ""
+    """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
+
+    version: str = ""
+
+    @property
+    def counted_elsewhere(self) -> bool:
+        """Asks for what kube-scheduler alone can count."""
+        return bool(self.uncounted or self.device_claims)
+
+    @property
+    def refused(self) -> bool:
+        """As far as anybody knows there is no node for it, and no room that a plan could find would help.
+
+        That is the case while a claim of it does not exist, say, or what it must be beside does not run. What nothing
+        brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers a node
+        all the same.
+        """
+        if self.counted_elsewhere:
+            return bool(self.unclaimed or self.objection or (self.missing and not self.offered))
+        return bool(self.objection) and not self.wants_room
+
+    @property
+    def bound(self) -> bool:
+        """Has a node and still uses it."""
+        return bool(self.node) and self.phase is Phase.ACTIVE
+
+    @property
+    def says_victim(self) -> bool:
+        """Whether Serried has written on it that it ends for a gang; it may not have been ended (yet)."""
+        return self.disruption == PREEMPTED and self.disruption_message.startswith(FOR_A_GANG)
+
+    @property
+    def says_follower(self) -> bool:
+        """Whether Serried has written on it that it goes with another member, which was preempted."""
+        return self.disruption == PREEMPTED and self.disruption_message.startswith(OURS) and not self.says_victim
+
+    @property
+    def pending(self) -> bool:
+        """Has no node yet and may still get one."""
+        return not self.node and self.phase is Phase.ACTIVE and not self.deleting
+
+    @property
+    def linked(self) -> bool:
+        """Whether it could be a member of a group: it names one, stands in a parent or belongs to a Job.
+
+        No other pod ever is one. The policy that marks pods (``manifests/kustomize/marker``) has to know all of this.
+        """
+        return self.group is not None or self.place is not None or (self.owner is not None and self.owner.kind == JOB)
+
+    @property
+    def held_by_gate(self) -> bool:
+        """Carries our gate."""
+        return HELD_GATE in self.gates
+
+    @property
+    def gated_by_others(self) -> bool:
+        """Carries a scheduling gate that is not ours (reason MemberGated)."""
+        return any(gate != HELD_GATE for gate in self.gates)
+
+
+_NO_NODE = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
+_COUNT = re.compile(r"\d+(?= )")
+
+_CHECKED_BY_PLANS = re.compile(
+    r"\d+ (?:Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods|node\(s\) had untolerated taint.*"
+    r"|node\(s\) were unschedulable|node\(s\) didn't match Pod's node affinity/selector)"
+)
+"""The reasons that every plan checks itself, with newer data."""
+
+_FOR_ROOM = re.compile(
+    rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
+)
+"""Those, and what is counted of a pod that asks for nothing that the scheduler alone can count."""
+
+_BESIDE = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
+"""What may be otherwise once mates of the pod have their nodes."""
+
+_APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
+"""What is counted of a pod whose anti-affinity by host name is an amount (`api.pod`)."""
+
+
+def list_refusals(status: Raw) -> Iterator[Raw]:
+    """The conditions that say that the pod has no node yet: PodScheduled is False. There is at most one."""
+    for condition in read_objects(status, "conditions"):
+        if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
+            yield condition
+
+
+def read_objection(status: Raw) -> str:
+    """kube-scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last tried.
+
+    "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
+    """
+    for condition in list_refusals(status):
+        unschedulable = read_text(condition, "reason") == "Unschedulable"
+        return _find_objection(read_text(condition, "message")) if unschedulable else ""
+    return ""
+
+
+def is_for_room(objection: str, shape: Shape) -> bool:
+    """Whether room on some nodes, or mates beside it, could be all that a pod lacks, by the scheduler's reasons.
+
+    ``shape`` is the pod's. What it asks for that the scheduler alone can count is taken for counted.
+    """
+    apart = any(name.startswith(APART) for name, _ in shape.requests)
+    reasons = objection.split(", ") if objection else ()
+    mended = (_FOR_ROOM, _BESIDE, _APART) if apart else (_FOR_ROOM, _BESIDE)
+    return any(pattern.fullmatch(reason) for reason in reasons for pattern in mended)
+
+
+def lacks_neighbours(objection: str) -> bool:
+    """Whether some nodes were refused because nobody is there beside whom the pod must be."""
+    return any(_BESIDE.fullmatch(reason) for reason in objection.split(", "))
+
+
+def is_by_node(objection: str) -> bool:
+    """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
+    return _COUNT.match(objection) is not None
+
+
+def was_offered(status: Raw) -> bool:
+    """Whether kube-scheduler had a node for the pod when it tried it last, which we did not let it have."""
+    return any(HELD in read_text(condition, "message") for condition in list_refusals(status))
+
+
+def is_partly_checked(objection: str) -> bool:
+    """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
+    return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
+
+
+@lru_cache(maxsize=1024)
+def _find_objection(message: str) -> str:
+    found = _NO_NODE.match(message)
+    if found is None or HELD in message:
+        return ""
+    reasons = found["reasons"].split(", ")
+    if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
+        return ""
+    # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.
+    counts = [int(count[0]) for reason in reasons if (count := _COUNT.match(reason))]
+    return "" if counts and sum(counts) < int(found["nodes"]) else found["reasons"]
+
+
+def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
+    """The shape of a raw pod; one object for all pods with an equal one, as long as the cache remembers it."""
+    spec = read_map(pod, "spec")
+    requests = pod_requests(pod, rule)
+    others = read_conflicts(pod)
+    if claims := read_device_claims(spec):
+        others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}
+    terms = _read_affinity(spec)
+    # What is large is kept for as long as a pod has it, and not in the cache: few pods are alike in that.
+    share = _shared_shape if _is_usual(terms) and len(others) <= _MAX_SHARED else Shape
+    return share(
+        tuple(sorted((*requests, *others.items()))) if others else requests,
+        tuple(sorted(read_labels(spec, "nodeSelector").items())),
+        terms,
+        tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
+    )
+
+
+_MAX_SHARED = 64
+"""Up to how many of anything a shape may have for the cache to keep it."""
+
+
+def _is_usual(terms: Terms | None) -> bool:
+    wanted = sum(1 + len(each.values) for term in terms or () for each in (*term.labels, *term.fields))
+    return wanted + len(terms or ()) <= _MAX_SHARED
+
+
+@lru_cache(maxsize=8192)
+def _shared_shape(
+    requests: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...],
+    node_terms: Terms | None,
+    tolerations: tuple[Toleration, ...],
+) -> Shape:
+    return Shape(requests, node_selector, node_terms, tolerations)
+
+
+@lru_cache(maxsize=4096)
+def _shared_toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    return Toleration(key, operator, value, effect)
+
+
+def _read_toleration(raw: Raw) -> Toleration:
+    return _shared_toleration(
+        read_name(raw, "key"), read_name(raw, "operator", "Equal"), read_name(raw, "value"), read_name(raw, "effect")
+    )
+
+
+def _read_affinity(spec: Raw) -> Terms | None:
+    affinity = read_map(spec, "affinity")
+    if not affinity:
+        return None
+    return read_terms(read_map(affinity, "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
+
+_REJECTED = "Pod was rejected: "
+"""The begin of the kubelet's message about a pod that it never ran (1.37, kubelet.go: rejectPod)."""
+
+_OUT_OF = "OutOf"
+_REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration", "UnexpectedAdmissionError"})
+"""Reasons with which the kubelet refuses a pod (1.37, lifecycle/predicate.go), besides those that begin with OutOf."""
+
+_PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
+
+
+def decode_pod(
+    obj: object, apis: Collection[str] | None = None, rule: ResizeRule = ResizeRule.LARGEST
+) -> Pod | Malformed:
+    """A Pod from its JSON object; namespace, name and uid are required.
+
+    ``apis`` are the apiVersions at which groups are read (`ApiLevel.read`); without, that is all of them. By ``rule``
+    a resize is counted (`ApiLevel.resize_rule`).
+    """
+    return attempt("Pod", partial(_decode, apis=apis, rule=rule), obj)
+
+
+def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
+    spec = read_map(obj, "spec")
+    status = read_map(obj, "status")
+    namespace, name = read_key(obj)
+    if not namespace:
+        raise ValueError("namespace is missing")
+    group, link = _read_group(obj, spec, namespace)
+    place = read_place(read_map(read_map(obj, "metadata"), "labels"))
+    said = read_text(status, "phase")
+    phase = _PHASES.get(said, Phase.ACTIVE)
+    node = read_name(spec, "nodeName")
+    deleting = is_deleting(obj)
+    started, lifetime = read_lifetime(spec, status)
+    annotations = read_map(read_map(obj, "metadata"), "annotations")
+    gang = read_text(annotations, GANG)
+    disruption, disrupted, message = _read_disruption(status)
+    shape, objection = decode_shape(obj, rule), read_objection(status)
+    return Pod(
+        namespace=namespace,
+        name=name,
+        uid=read_uid(obj),
+        labels=read_labels(read_map(obj, "metadata"), "labels"),
+        shape=shape,
+        scheduler=read_name(spec, "schedulerName", "default-scheduler"),
+        node=node,
+        nominated=read_name(status, "nominatedNodeName"),
+        priority=read_int(spec, "priority"),
+        preemption=read_preemption(spec),
+        phase=phase,
+        group=group,
+        link=link,
+        owner=_read_owner(obj),
+        place=place,
+        claims=read_claims(name, spec),
+        gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
+        index=_read_index(obj, place),
+        deleting=deleting,
+        unschedulable=_was_tried_in_vain(status),
+        created=read_time(read_map(obj, "metadata"), "creationTimestamp"),
+        started=started,
+        unstarted=said == "Pending",
+        ready=bool(node) and _is_ready(status),
+        lifetime=lifetime,
+        grace=read_grace(spec),
+        ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is not Phase.ACTIVE else None,
+        disruption=disruption,
+        disrupted=disrupted,
+        disruption_message=message,
+        refusal=_read_refusal(status),
+        domain=read_name(annotations, DOMAIN),
+        told=bool(gang),
+        stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
+        marked=is_marked(spec),
+        device_claims=read_device_claims(spec),
+        unclaimed=read_unclaimed(spec, status),
+        objection=objection,
+        affinity=read_affinity(spec),
+        wants_room=bool(objection) and is_for_room(objection, shape),
+        offered=was_offered(status),
+        version=read_version(obj),
+    )
+
+
+def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
+    """The group that the pod names, and by what: its field counts first, then our label, then the compatible label."""
+    metadata = read_map(obj, "metadata")
+    if group := read_group_field(spec, namespace):
+        return group, Link.FIELD
+    if group := read_group_label(metadata, namespace):
+        return group, Link.LABEL
+    if group := read_compatible_label(metadata, namespace):
+        return group, Link.COMPATIBLE
+    return None, None
+
+
+def _read_owner(obj: Raw) -> ControllerRef | None:
+    reference = read_controller(obj)
+    return _shared_owner(reference.kind, reference.name, reference.uid) if reference else None
+
+
+@lru_cache(maxsize=8192)
+def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
+    return ControllerRef(kind, name, uid)
+
+
+def _was_tried_in_vain(status: Raw) -> bool:
+    """Whether the condition PodScheduled is False. Gated pods, which have it too, were never tried."""
+    return any(read_text(condition, "reason") != "SchedulingGated" for condition in list_refusals(status))
+
+
+def _is_ready(status: Raw) -> bool:
+    return any(
+        read_text(condition, "type") == "Ready" and read_text(condition, "status") == "True"
+        for condition in read_objects(status, "conditions")
+    )
+
+
+def _read_disruption(status: Raw) -> tuple[str, int | None, str]:
+    """The reason, the time and the message of condition DisruptionTarget; "", None and "" unless it is True."""
+    for condition in read_objects(status, "conditions"):
+        if read_text(condition, "type") == DISRUPTION_TARGET and read_text(condition, "status") == "True":
+            reason = read_name(condition, "reason") or "Disrupted"
+            return reason, read_time(condition, "lastTransitionTime"), read_text(condition, "message")
+    return "", None, ""
+
+
+def _read_refusal(status: Raw) -> str:
+    """Why the kubelet refused to run the pod; "" if it did not refuse."""
+    if read_text(status, "phase") != "Failed":
+        return ""
+    reason = read_name(status, "reason")
+    refused = reason in _REFUSALS or reason.startswith(_OUT_OF) or read_text(status, "message").startswith(_REJECTED)
+    return (reason or "Rejected") if refused else ""
+
+
+def _read_index(obj: Raw, place: Place | None) -> int | None:
+    metadata = read_map(obj, "metadata")
+    labels = read_map(metadata, "labels")
+    if place is not None and place.kind is ParentKind.LEADER_WORKER_SET:
+        return read_index(labels, WORKER_INDEX)
+    annotations = read_map(metadata, "annotations")
+    return read_index(annotations if annotations.get(COMPLETION_INDEX) else labels, COMPLETION_INDEX)

@@ -1,0 +1,540 @@
+"""Whether the scheduler's configuration and the extender's flags are two halves of one agreement.
+
+What of the cluster itself matters: admission policies, versions, an autoscaler.
+
+What the extender itself says of how it stands.
+
+Whether the labels of nodes are such that a gang finds its domain.
+
+What follows from rights that nobody has granted.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import combinations, groupby
+from typing import Any
+
+from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP
+from serried.api.names import read_int, read_map
+from serried.api.resources import MARKERS
+from serried.cli.check.observed import (
+    ELECTING_NEEDS,
+    NEEDS,
+    Area,
+    Entry,
+    Finding,
+    Need,
+    Observed,
+    Profile,
+    Right,
+    SchedulerConfig,
+    Severity,
+    list_rights,
+)
+
+POLICIES = {
+    "serried-extender-deletions": "the extender's right to delete pods has no limit",
+    "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
+    "serried-extender-pods": "the extender's right to change pods has no limit",
+    "serried-job-gang-policy": "annotations of Jobs may be wrong, and may change while they run",
+    "serried-pod-group-label": "a pod's group may be changed while it waits",
+    "serried-reservations": "anybody with all rights in a namespace may stop all plans by a Reservation there",
+}
+"""The policies that every installation has, and what follows where one is missing."""
+
+_PRIORITY_POLICY = "serried-group-priority"
+_MARKER_POLICY = "serried-marker"
+_GATE_POLICY = "serried-gate"
+
+_OLDEST_MINOR = 35
+_MINOR = re.compile(r"v?1\.(\d+)")
+
+
+def check_policies(seen: Observed) -> Iterator[Finding]:
+    """The admission policies of the shipped manifests."""
+    if seen.policies is None:
+        return
+    for name, without in POLICIES.items():
+        yield from _check_policy(seen, name, without, Severity.WARNING, "policies")
+    if (seen.selfcheck or {}).get("api", {}).get("level") == FALLBACK.name:
+        without = "anybody who makes a PodGroup may give it any priority"
+        yield from _check_policy(seen, _PRIORITY_POLICY, without, Severity.WARNING, "policies")
+    if seen.flags.get("isolated") == "on":
+        without = "members get no markers, so the scheduler does not ask about them and starts gangs pod by pod"
+        yield from _check_policy(seen, _MARKER_POLICY, without, Severity.ERROR, "marker")
+    if seen.flags.get("hold") == "gate":
+        without = "no pod gets the gate, so none is held by it"
+        yield from _check_policy(seen, _GATE_POLICY, without, Severity.ERROR, "gate")
+
+
+def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: str) -> Iterator[Finding]:
+    fix = f"kubectl apply -k manifests/kustomize/{piece}"
+    if name not in (seen.policies or ()):
+        yield Finding(severity, Area.POLICIES, name, f"there is no such policy: {without}", fix)
+    elif name not in seen.bound_policies:
+        yield Finding(severity, Area.POLICIES, name, f"the policy has no binding: {without}", fix)
+
+
+def check_cluster(seen: Observed) -> Iterator[Finding]:
+    """Versions that do not go together, autoscalers that do not see every member, and pods that are no victims."""
+    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version))
+    yield from _check_victims(seen)
+    gated = seen.flags.get("hold") == "gate" or (
+        seen.flags.get("hold") == "auto" and _GATE_POLICY in (seen.policies or ())
+    )
+    if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
+        yield Finding(
+            Severity.ERROR,
+            Area.CLUSTER,
+            "kube-scheduler",
+            "its own gang scheduling is on and holds a whole group while one of its pods has a scheduling gate: a gang "
+            "with more pods than have room never starts",
+            "run the extender with --hold=filter",
+        )
+    if seen.autoscalers and gated:
+        yield Finding(
+            Severity.WARNING,
+            Area.CLUSTER,
+            ", ".join(seen.autoscalers),
+            "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes",
+            "run the extender with --hold=filter",
+        )
+
+
+def _check_victims(seen: Observed) -> Iterator[Finding]:
+    """Pods that are evicted for no gang, whatever their priority."""
+    selfcheck = seen.selfcheck or {}
+    count = read_int(read_map(selfcheck, "objects"), "podsOfOtherSchedulers")
+    if not count or seen.flags.get("preemption") != "on":
+        return
+    names = ", ".join(selfcheck.get("schedulers", ()))
+    what = (
+        f"{count} pods that run are not of {names}: none of them is evicted for a gang, whatever its priority, because "
+        "their own scheduler would take the room first (docs/preemption.md)"
+    )
+    fix = "give pods that are to make room schedulerName: serried, or install overlays/control-plane"
+    yield Finding(Severity.WARNING, Area.CLUSTER, "pods of other schedulers", what, fix)
+
+
+def _check_versions(server: int | None, scheduler: int | None) -> Iterator[Finding]:
+    if server is not None and server < _OLDEST_MINOR:
+        what = f"1.{server} has not what Serried needs of the API server"
+        yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{_OLDEST_MINOR} or newer")
+    if server is None or scheduler is None:
+        return
+    fix = f"set newTag: v1.{server}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"
+    if scheduler > server:
+        what = f"1.{scheduler} is newer than the API server (1.{server}): it may ask for what is not served"
+        yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
+    elif scheduler < server - 1:
+        what = f"1.{scheduler} is more than one minor version older than the API server (1.{server})"
+        yield Finding(Severity.WARNING, Area.CLUSTER, "kube-scheduler", what, fix)
+
+
+def _read_minor(version: str) -> int | None:
+    found = _MINOR.match(version)
+    return int(found[1]) if found else None
+
+
+_SKEW_SECONDS = 2.0
+_LOST_SKEW_SECONDS = 10.0
+"""A Lease lasts 15 s: by a clock so far off it is hardly held."""
+
+_NEEDED_WATCHES = ("podgroups", "workloads")
+
+
+def check_extender(seen: Observed) -> Iterator[Finding]:
+    """Leadership, caches, API level and clock."""
+    if seen.silence:
+        fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
+        yield _find(Severity.ERROR, "/debug", seen.silence, fix)
+    if seen.selfcheck is not None:
+        yield from _check_leadership(seen.selfcheck)
+        yield from _check_caches(seen.selfcheck)
+        yield from _check_holding(seen)
+        yield from _check_marked(seen.selfcheck)
+        yield from _check_certificates(seen.selfcheck)
+    if seen.skew_seconds is not None and abs(seen.skew_seconds) > _SKEW_SECONDS:
+        lost = abs(seen.skew_seconds) > _LOST_SKEW_SECONDS
+        ahead = "ahead of" if seen.skew_seconds > 0 else "behind"
+        yield _find(
+            Severity.ERROR if lost else Severity.WARNING,
+            "clock",
+            f"it is {abs(seen.skew_seconds):.0f} s {ahead} the API server's: leadership ends early or does not begin, "
+            "and forecasts are wrong by as much",
+            "let the node's clock be set by NTP (chrony, systemd-timesyncd)",
+        )
+
+
+def _check_leadership(selfcheck: Any) -> Iterator[Finding]:
+    if not selfcheck["active"]:
+        holder = selfcheck.get("leaseHolder") or "nobody"
+        yield _find(
+            Severity.ERROR,
+            "leadership",
+            f"the extender does not lead (the Lease is held by {holder}), so gangs wait",
+            "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log",
+        )
+    elif selfcheck.get("obstacle"):
+        fix = "install the CRDs (manifests/kustomize/crds), apply the roles (manifests/kustomize/rbac)"
+        yield _find(Severity.ERROR, "Reservations", f"they cannot be read: {selfcheck['obstacle']}", fix)
+
+
+def _check_caches(selfcheck: Any) -> Iterator[Finding]:
+    api = selfcheck["api"]
+    if api["level"] == NATIVE.name and api.get("podsKeepTheirGroup") is False:
+        yield _find(
+            Severity.ERROR,
+            f"API {api['group']}/{api['version']}",
+            "the API server serves PodGroups and drops what pods say of theirs, so gangs start pod by pod",
+            "turn the feature gate GenericWorkload on in every kube-apiserver, or off in all of them",
+        )
+    for refused in api.get("refused", ()):
+        used = f"{api['group']}/{api['version']}"
+        native = api["level"] == NATIVE.name
+        what = f"{refused}; {used} is used instead"
+        fix = "install a version of Serried that knows it"
+        yield _find(Severity.WARNING if native else Severity.ERROR, f"API {used}", what, fix)
+    for kind, watch in sorted(selfcheck.get("watches", {}).items()):
+        if not watch["served"] and kind in _NEEDED_WATCHES:
+            fix = "kubectl apply -k manifests/kustomize/crds, or turn the feature gate on that serves them"
+            yield _find(Severity.ERROR, kind, "the API server does not serve them, so gangs wait", fix)
+        elif watch["malformed"]:
+            what = f"{watch['malformed']} of them cannot be read, and are ignored"
+            yield _find(Severity.WARNING, kind, what, "kubectl get events -A --field-selector reason=Malformed")
+
+
+def _check_holding(seen: Observed) -> Iterator[Finding]:
+    hold = (seen.selfcheck or {}).get("hold", {})
+    if hold.get("mode") == "gate" and hold.get("obstacle"):
+        fix = "kubectl apply -k manifests/kustomize/gate, or run the extender with --hold=filter"
+        yield _find(Severity.ERROR, "--hold=gate", hold["obstacle"], fix)
+
+
+def _check_marked(selfcheck: Any) -> Iterator[Finding]:
+    unmarked = selfcheck.get("isolation", {}).get("unmarkedMembers", 0)
+    if selfcheck.get("isolation", {}).get("isolated") and unmarked:
+        what = f"{unmarked} members have no marker: the scheduler does not ask about them, and binds each alone"
+        yield _find(Severity.ERROR, "markers", what, "apply manifests/kustomize/marker, then delete these pods")
+
+
+def _check_certificates(selfcheck: Any) -> Iterator[Finding]:
+    for use, found in sorted(selfcheck.get("certificates", {}).items()):
+        if warning := found.get("warning"):
+            fix = "replace the file; no restart is needed"
+            yield _find(Severity.WARNING, f"certificate ({use})", warning.removesuffix(f". {fix.capitalize()}"), fix)
+
+
+def _find(severity: Severity, where: str, what: str, fix: str) -> Finding:
+    return Finding(severity, Area.EXTENDER, where, what, fix)
+
+
+_WIDER_KEYS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_MOST_NAMES = 5
+
+Labels = Mapping[str, Mapping[str, str]]
+
+
+def check_nodes(seen: Observed) -> Iterator[Finding]:
+    """Labels that are missing, and keys that do not nest."""
+    if not seen.nodes:
+        return
+    for key in seen.keys:
+        yield from _check_key(seen.nodes, key)
+    labels = {key for labels in seen.nodes.values() for key in labels}
+    keys = [*seen.keys, *(key for key in _WIDER_KEYS if key in labels and key not in seen.keys)]
+    for one, other in combinations(keys, 2):
+        if one in seen.keys or other in seen.keys:
+            yield from _check_nesting(seen.nodes, one, other)
+
+
+def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:
+    without = sorted(name for name, labels in nodes.items() if key not in labels)
+    where = f"label {key}"
+    if len(without) == len(nodes):
+        what = "groups ask for it, and no node has it: no such gang starts"
+        yield Finding(Severity.ERROR, Area.NODES, where, what, f"kubectl label nodes NODE {key}=VALUE")
+    elif without:
+        what = (
+            f"{len(without)} of {len(nodes)} nodes lack it ({_name_some(without)}): no gang that asks for it gets them"
+        )
+        yield Finding(Severity.WARNING, Area.NODES, where, what, f"kubectl label nodes {without[0]} {key}=VALUE")
+
+
+def _check_nesting(nodes: Labels, one: str, other: str) -> Iterator[Finding]:
+    """Two keys nest if each value of the one that has more lies in one value of the other."""
+    homes = defaultdict[str, set[str]](set)
+    back = defaultdict[str, set[str]](set)
+    for labels in nodes.values():
+        if one in labels and other in labels:
+            homes[labels[one]].add(labels[other])
+            back[labels[other]].add(labels[one])
+    narrow, wide = (one, other) if len(homes) >= len(back) else (other, one)
+    found = homes if narrow == one else back
+    for value, around in sorted(found.items()):
+        if len(around) > 1:
+            what = (
+                f"{value} lies in {_name_some(sorted(around))} of {wide}: a gang that asks for one domain of {narrow} "
+                "may be spread over these"
+            )
+            fix = f"give each domain of {narrow} a value of its own, for example with that of {wide} before it"
+            yield Finding(Severity.WARNING, Area.NODES, f"label {narrow}", what, fix)
+            return
+
+
+def _name_some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+_WORKLOAD_RESOURCES = ("podgroups", "workloads", "compositepodgroups")
+
+
+def find_rights(seen: Observed) -> dict[Right, Need]:
+    """Every right that an installation with these flags needs, and what it is for."""
+    return list_rights(ELECTING_NEEDS if seen.extenders_elect else NEEDS)
+
+
+def check_rights(seen: Observed) -> Iterator[Finding]:
+    """One finding for all rights that are missing for the same purpose."""
+    needs = find_rights(seen)
+    missing = sorted(_list_concerned(seen, needs), key=lambda right: (right.account, needs[right].without, right))
+    for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
+        of_these = list(rights)
+        yield Finding(
+            Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING,
+            Area.RIGHTS,
+            f"ServiceAccount {account}",
+            f"it may not {', '.join(map(str, of_these))}: {without}",
+            f"kubectl apply -k manifests/kustomize/{_find_shipped(seen)}, or grant it in roles of your own",
+        )
+
+
+def _find_shipped(seen: Observed) -> str:
+    return "overlays/control-plane" if seen.extenders_elect else "rbac"
+
+
+def _list_concerned(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
+    """Of the API level that is not in use nothing is needed."""
+    level = (seen.selfcheck or {}).get("api", {}).get("group")
+    unused = {NATIVE_GROUP: FALLBACK.group, FALLBACK.group: NATIVE_GROUP}.get(str(level), "")
+    for right in seen.denied or ():
+        about_groups = right.resource.partition("/")[0] in _WORKLOAD_RESOURCES
+        if right in needs and not (about_groups and right.group == unused):
+            yield right
+
+
+_MARKER, _BIND_MARKER = sorted(MARKERS)
+_LONGEST_FILTER_SECONDS = 60.0
+_MOST_UNSAMPLED_NODES = 100
+"""So many nodes are looked at whatever the sample (upstream's minFeasibleNodesToFind)."""
+
+_DEFAULT_QPS = 50
+
+
+def check_scheduler(seen: Observed) -> Iterator[Finding]:
+    """Everything about the scheduler's configuration."""
+    config = seen.config
+    if config is None:
+        return
+    if not config.entries:
+        fix = "take the extenders of manifests/scheduler-config.yaml"
+        yield _error(config, "extenders", "the scheduler knows no extender, so every gang starts pod by pod", fix)
+        return
+    yield from _check_filter(seen, config)
+    yield from _check_bind(seen, config)
+    for entry in config.entries:
+        yield from _check_entry(config, entry)
+    yield from _check_markers(seen, config)
+    yield from _check_sampling(seen, config)
+    yield from _check_profiles(seen, config)
+    yield from _check_lease(seen, config)
+    if config.qps <= _DEFAULT_QPS:
+        what = f"qps is {config.qps:g}, which throttles the conditions and events of gangs of hundreds of pods"
+        yield _warning(config, "clientConnection.qps", what, "set qps to 1000 and burst to 2000")
+
+
+def _check_filter(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    asking = [entry for entry in config.entries if entry.filter_verb]
+    if not asking:
+        what = "no entry has a filterVerb: members are neither held nor steered, so gangs start pod by pod"
+        yield _error(config, "extenders", what, "set filterVerb: filter")
+    for entry in asking:
+        yield from _check_address(seen, config, entry, "filter-listen")
+        if not entry.preempt_verb:
+            what = "without preemptVerb pods of higher priority may evict members, and Serried is not asked"
+            yield _warning(config, _name(entry), what, "set preemptVerb: preempt")
+        if entry.timeout_seconds > _LONGEST_FILTER_SECONDS:
+            what = f"a filter call may take {entry.timeout_seconds:g} s, in which the scheduler does nothing else"
+            yield _warning(config, f"{_name(entry)}.httpTimeout", what, "set 5s here, and bindVerb in another entry")
+
+
+def _check_bind(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    binding = [entry for entry in config.entries if entry.bind_verb]
+    if not binding:
+        what = "no entry has a bindVerb: the scheduler binds members itself, each as it comes, so gangs start in part"
+        yield _error(config, "extenders", what, "set bindVerb: bind in an entry for the address of --bind-listen")
+    deadline = _read_seconds(seen, "barrier-deadline")
+    for entry in binding:
+        yield from _check_address(seen, config, entry, "bind-listen")
+        if deadline is not None and entry.timeout_seconds <= deadline:
+            what = (
+                f"the scheduler gives up on a bind call after {entry.timeout_seconds:g} s, before the barrier does "
+                f"(--barrier-deadline {deadline:g}): members that wait for their gang fail"
+            )
+            fix = "set httpTimeout: 15m, or a --barrier-deadline below it"
+            yield _error(config, f"{_name(entry)}.httpTimeout", what, fix)
+
+
+def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: str) -> Iterator[Finding]:
+    address = seen.flags.get(flag, "")
+    scheme = "https" if seen.flags.get("client-ca-file") else "http"
+    if not address or _leads_to(entry.url.rstrip("/"), scheme, address):
+        return
+    what = f"it calls {entry.url or 'no address'}, and the extender listens at {address} (--{flag})"
+    if not entry.url.startswith(f"{scheme}://"):
+        what += f" by {'TLS' if scheme == 'https' else 'plain HTTP'}"
+    yield _error(config, f"{_name(entry)}.urlPrefix", what, f"set urlPrefix: {scheme}://{address}")
+
+
+def _leads_to(url: str, scheme: str, address: str) -> bool:
+    """Whether one gets there; what stands for an address that is not loopback, as a Service, nobody can tell."""
+    if _spell_loopback(address) == address:
+        return url.startswith(f"{scheme}://")
+    return url in {f"{scheme}://{address}", f"{scheme}://{_spell_loopback(address)}"}
+
+
+def _spell_loopback(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"localhost:{port}" if host in {"127.0.0.1", "[::1]"} else address
+
+
+def _check_entry(config: SchedulerConfig, entry: Entry) -> Iterator[Finding]:
+    if entry.ignorable:
+        what = "ignorable: while the extender is down the scheduler goes on without it, and gangs start in part"
+        yield _error(config, f"{_name(entry)}.ignorable", what, "set ignorable: false")
+    if not entry.node_cache and (entry.filter_verb or entry.prioritize_verb):
+        what = "nodeCacheCapable is not true: the scheduler sends Node objects instead of names, and every call fails"
+        yield _error(config, f"{_name(entry)}.nodeCacheCapable", what, "set nodeCacheCapable: true")
+    if entry.prioritize_verb and entry.managed:
+        what = "prioritizeVerb ranks nodes for pods of no gang, and about these the scheduler does not ask"
+        yield _warning(config, f"{_name(entry)}.prioritizeVerb", what, "remove it")
+
+
+def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    told = seen.flags.get("isolated")
+    isolated = any(entry.managed for entry in config.entries) if told is None else told == "on"
+    for entry in config.entries:
+        wanted = _BIND_MARKER if entry.bind_verb and not entry.filter_verb else _MARKER
+        names = {each.name for each in entry.managed}
+        where = f"{_name(entry)}.managedResources"
+        if isolated and not names:
+            what = "the installation is isolated, and here the scheduler asks about every pod"
+            yield _error(config, where, what, f"add {wanted} (manifests/kustomize/isolated)")
+        elif names and wanted not in names:
+            what = f"the scheduler asks about pods that name {', '.join(sorted(names))}, which no member does"
+            yield _error(config, where, what, f"name {wanted} (manifests/kustomize/isolated)")
+        elif names and not isolated:
+            what = "the scheduler asks about marked pods only, and the extender is not told: it warns of none without"
+            yield _error(config, where, what, "run the extender with --isolated=on, or remove managedResources")
+        for each in entry.managed:
+            if not each.ignored and each.name in MARKERS:
+                what = f"{each.name} is not ignoredByScheduler: a quantity above 0 would fit on no node"
+                yield _warning(config, where, what, "set ignoredByScheduler: true")
+
+
+def _check_sampling(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    for where, percentage in _list_percentages(seen, config):
+        if percentage is not None and 0 < percentage < 100:
+            what = (
+                f"percentageOfNodesToScore is {percentage}: the scheduler shows Serried so few of the nodes that a "
+                "member's planned one is often missing, and the member has to be nominated and tried again"
+            )
+            yield _warning(config, where, what, "remove it, which is adaptive, or set 100")
+        elif not percentage and seen.flags.get("stamp") == "never" and _is_sampled(seen):
+            what = "with --stamp=never nothing brings a member's planned node into the scheduler's sample of nodes"
+            yield _error(
+                config, where, what, "set percentageOfNodesToScore: 100, or run the extender with --stamp=auto"
+            )
+
+
+def _list_percentages(seen: Observed, config: SchedulerConfig) -> Iterator[tuple[str, int | None]]:
+    if all(each.percentage is None for each in config.profiles):
+        yield "percentageOfNodesToScore", config.percentage
+        return
+    for place, profile in enumerate(config.profiles):
+        if profile.scheduler in _list_schedulers(seen):
+            percentage = config.percentage if profile.percentage is None else profile.percentage
+            yield f"profiles[{place}].percentageOfNodesToScore", percentage
+
+
+def _is_sampled(seen: Observed) -> bool:
+    return len(seen.nodes or ()) > _MOST_UNSAMPLED_NODES
+
+
+def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    ours = _list_schedulers(seen)
+    there = {profile.scheduler for profile in config.profiles}
+    for name in sorted(ours - there):
+        what = f"no profile is called {name} (--scheduler-name), so nobody schedules the pods that name it"
+        yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
+    yield from _check_other_profiles(seen, config, there - ours)
+    for profile in _list_foreign(config.profiles, ours):
+        what = f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching"
+        if not all(entry.managed for entry in config.entries):
+            what += ", and wait for Serried's answers although none of them is a gang's"
+        yield _warning(config, "profiles", what, f"run {profile.scheduler} as a kube-scheduler of its own")
+
+
+def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
+    """Whose pods may be evicted for a gang: those of this kube-scheduler, which keeps the room for the gang then."""
+    if seen.flags.get("preemption") != "on":
+        return
+    told = set(filter(None, seen.flags.get("other-profiles", "").split(",")))
+    for name in sorted(told - others):
+        what = f"no profile is called {name} (--other-profiles): another scheduler takes the room of its pods that go"
+        yield _error(config, "profiles", what, f"run the extender without --other-profiles={name}")
+    for name in sorted(others - told):
+        what = f"pods of {name} are evicted for no gang: --other-profiles does not name it"
+        yield _warning(config, "profiles", what, f"run the extender with --other-profiles={name}")
+
+
+def _list_foreign(profiles: tuple[Profile, ...], ours: set[str]) -> list[Profile]:
+    return [profile for profile in profiles if profile.scheduler not in ours]
+
+
+def _list_schedulers(seen: Observed) -> set[str]:
+    return set(seen.flags.get("scheduler-name", "serried").split(","))
+
+
+def _check_lease(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    if seen.extenders_elect:
+        return
+    followed = seen.flags.get("lease", "")
+    if followed and not config.elects:
+        what = f"leaderElect is false, and the extender waits for the Lease {followed} that its scheduler would hold"
+        yield _error(config, "leaderElection.leaderElect", what, "set leaderElect: true, or run it with --lease=")
+    elif followed and followed != config.lease:
+        namespace, _, name = followed.partition("/")
+        what = f"the scheduler holds the Lease {config.lease}, and the extender follows {followed}: it never leads"
+        yield _error(config, "leaderElection", what, f"set resourceNamespace: {namespace} and resourceName: {name}")
+
+
+def _read_seconds(seen: Observed, flag: str) -> float | None:
+    try:
+        return float(seen.flags[flag])
+    except (KeyError, ValueError):
+        return None
+
+
+def _name(entry: Entry) -> str:
+    return f"extenders[{entry.place}]"
+
+
+def _error(config: SchedulerConfig, where: str, what: str, fix: str) -> Finding:
+    return Finding(Severity.ERROR, Area.SCHEDULER, f"{config.source}: {where}", what, fix)
+
+
+def _warning(config: SchedulerConfig, where: str, what: str, fix: str) -> Finding:
+    return Finding(Severity.WARNING, Area.SCHEDULER, f"{config.source}: {where}", what, fix)

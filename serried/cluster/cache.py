@@ -1,0 +1,612 @@
+"""The cluster as the watches tell it.
+
+Objects of one kind at two API levels, of which one map of the Store shows one for each key.
+
+A name is one group, whichever level its object is at: pods that name it stay its members when the cluster turns from
+one level to another, and when somebody makes the object anew at the other level. Of two objects of a name, that of the
+level in use counts (docs/decisions/0030-the-ground-changes.md).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import replace
+from enum import Enum
+from typing import Generic, TypeVar
+
+from serried.api.budget import DisruptionBudget
+from serried.api.group import Composite, PodGroup, Workload
+from serried.api.job import GangJobs, Job
+from serried.api.level import NATIVE, ApiLevel
+from serried.api.names import JOB, REPLICA, GroupKey, Key
+from serried.api.node import Node
+from serried.api.parent import OwnerKey, Parent, owner_key_of
+from serried.api.pod import Link, Phase, Pod, Shape
+from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.api.storage import DeviceClass, Volume, VolumeClaim
+from serried.cluster.domain_use import DomainUse
+from serried.cluster.earlier_slots import EarlierSlots
+from serried.cluster.forest import Forest
+from serried.cluster.index import Touched, key_of_group
+from serried.cluster.members import Members
+from serried.cluster.membership import (
+    Membership,
+    Obstacles,
+    Owners,
+    build_groups,
+    find_job_controller,
+    is_replica,
+    workload_of,
+)
+from serried.cluster.priorities import Exclusives, GroupPriorities
+from serried.cluster.run_times import Endings
+from serried.cluster.shapes import Uncounted, Volumes
+from serried.cluster.usage import ClaimKind, Nominations, Occupancy, Snapshots, Vacancies, Yields
+from serried.plan.capacity import Capacity
+from serried.plan.eviction import STAYING_OWNERS
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Layers(Generic[K, V]):
+    """The objects of the level in use over those beside it; ``put`` and ``drop`` are the Store's."""
+
+    def __init__(self, identify: Callable[[V], K], put: Callable[[V], None], drop: Callable[[K], None]) -> None:
+        self.upper: dict[K, V] = {}
+        """The objects of the level in use."""
+
+        self.lower: dict[K, V] = {}
+        """The objects of the level beside it."""
+
+        self._identify = identify
+        self._put = put
+        self._drop = drop
+
+    def put_upper(self, item: V) -> None:
+        """An object of the level in use came or changed."""
+        self.upper[self._identify(item)] = item
+        self._put(item)
+
+    def drop_upper(self, key: K) -> None:
+        """An object of the level in use went; what is below it, if anything, counts from now on."""
+        self.upper.pop(key, None)
+        below = self.lower.get(key)
+        if below is None:
+            self._drop(key)
+        else:
+            self._put(below)
+
+    def put_lower(self, item: V) -> None:
+        """An object of the level beside it came or changed."""
+        key = self._identify(item)
+        self.lower[key] = item
+        if key not in self.upper:
+            self._put(item)
+
+    def drop_lower(self, key: K) -> None:
+        """An object of the level beside it went."""
+        self.lower.pop(key, None)
+        if key not in self.upper:
+            self._drop(key)
+
+
+class EndedMembers(Enum):
+    """What becomes of the slot of a gang's bound member that has ended without success."""
+
+    KEEP_SLOTS = "keep"
+    """It is a vacancy until somebody closes that: for a process that repairs gangs."""
+
+    FREE_SLOTS = "free"
+    """Its room is free at once."""
+
+
+class Store:
+    """Maps and facets to read, and methods to write.
+
+    The objects by kind are maps, the rest are facets with one idea each. They live as long as the Store, so a part
+    that reads is given those that it needs, not the Store.
+
+    The methods are for whoever follows the watches (`serried.feed`). Each ``put_*`` and ``drop_*`` is one change of one
+    object. It costs O(what that touches), and when it returns, every map and facet agrees with every other.
+
+    ``level`` is where PodGroups live, but for those whose ``api`` says otherwise.
+    """
+
+    def __init__(
+        self,
+        schedulers: Collection[str],
+        gang_jobs: GangJobs = GangJobs.BY_SHAPE,
+        ended: EndedMembers = EndedMembers.FREE_SLOTS,
+        level: ApiLevel = NATIVE,
+        other_profiles: Collection[str] = (),
+    ) -> None:
+        self.schedulers = frozenset(schedulers)
+        self.profiles = self.schedulers | frozenset(other_profiles)
+        """The schedulerNames of our kube-scheduler: it keeps all their pods off room that one of them is nominated to.
+
+        It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
+        """
+        self.level = level
+        self._ended = ended
+
+        # The objects, by kind.
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.groups: dict[GroupKey, PodGroup] = {}
+        self.workloads: dict[Key, Workload] = {}
+        self.jobs: dict[Key, Job] = {}
+        self.parents: dict[OwnerKey, Parent] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
+        self.budgets: dict[Key, DisruptionBudget] = {}
+        self.budgets_in: dict[str, dict[Key, DisruptionBudget]] = {}
+        """The same by namespace."""
+
+        # Room: who uses what, and what plans are given.
+        self.occupancy = Occupancy(self._note_used)
+        self.capacity = Capacity(self.nodes, self.occupancy.used)
+        self.domain_use = DomainUse(self.nodes, self.occupancy.used)
+        self.vacancies = Vacancies(self.occupancy)
+        self.nominations = Nominations(self.occupancy)
+        self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
+        self.endings = Endings(self.jobs)
+
+        self.running_priorities: Counter[int] = Counter()
+        """How many bound pods there are of each priority."""
+
+        self.running_elsewhere = 0
+        """How many bound pods other schedulers serve, but for those that are nobody's victims anyway."""
+
+        self.rivals: Counter[Shape] = Counter()
+        """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
+
+        # What decides on the shape of a pod beside the pod itself.
+        self.volumes = Volumes()
+        self.uncounted = Uncounted()
+
+        # Groups: which there are, and who is a member.
+        self.schedules_gangs = False
+        """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
+
+        self.forest = Forest(self.groups)
+        self.owners = Owners(self.pods, self.jobs, self.parents)
+        self.obstacles = Obstacles(level.obstacle)
+        self.membership = Membership(
+            self.jobs,
+            self.parents,
+            self.groups,
+            self.workloads,
+            forest=self.forest,
+            owners=self.owners,
+            obstacles=self.obstacles,
+            schedulers=self.schedulers,
+            gang_jobs=gang_jobs,
+        )
+        self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
+        self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
+        self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
+
+        self.touched = Touched()
+        self.yields = Yields(self.touched, self.pods)
+        self.earlier_slots = EarlierSlots(
+            self.nodes,
+            self.pods,
+            self.groups,
+            self.occupancy,
+            vacancies=self.vacancies,
+            members=self.members,
+            membership=self.membership,
+            forest=self.forest,
+            owners=self.owners,
+            yields=self.yields.uids,
+        )
+
+    # --- what cannot be seen -----------------------------------------------------------------------------------
+
+    def meet_obstacle(self, what: str) -> None:
+        """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
+        turned = bool(self.obstacles.native) is not bool(what)
+        self.obstacles.native = what
+        if turned:
+            self._rejoin(self.owners.with_pods())
+        self._touch_missing()
+
+    def meet_gap(self, what: str) -> None:
+        """What keeps us from seeing a kind without which nothing is planned, a phrase; "" for nothing (any more)."""
+        if self.obstacles.needed != what:
+            self.obstacles.needed = what
+            self.touched.update(self.groups, self.members.groups())
+
+    def note_unread(self, what: str) -> None:
+        """Why the PodGroups of the cluster's own API cannot be read, a phrase; "" if they can, or there are none."""
+        if self.obstacles.unread != what:
+            self.obstacles.unread = what
+            self._touch_missing()
+
+    def meet_compatible_obstacle(self, what: str) -> None:
+        """What keeps us from seeing PodGroups of scheduler-plugins, a phrase; "" for nothing (any more)."""
+        self.obstacles.compatible = what
+        self._touch_missing()
+
+    def _touch_missing(self) -> None:
+        self.touched.update(group for group in self.members.groups() if group not in self.groups)
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
+        old = self.nodes.get(node.name)
+        if old is not None and _room(old) == _room(node):
+            return
+        self.nodes[node.name] = node
+        self.capacity.note_node(old, node)
+        self.domain_use.note_node(node.name)
+        self.occupancy.note_room(node.name)
+        self._put_anew(self.uncounted.note_node(old, node))
+
+    def drop_node(self, name: str) -> None:
+        """A node went. Its pods keep their claims until they go themselves."""
+        old = self.nodes.pop(name, None)
+        self.capacity.note_node(old, None)
+        self.domain_use.note_node(name)
+        self._put_anew(self.uncounted.note_node(old, None))
+
+    def _note_used(self, name: str) -> None:
+        self.capacity.note_used(name)
+        self.domain_use.note_used(name)
+
+    # --- pods --------------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
+        pod = self.volumes.confine(self.uncounted.relax(pod))
+        if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
+            pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if old is not None and old.bound and pod.phase is Phase.FAILED:
+            self._vacate(replace(old, disruption=pod.disruption, disrupted=pod.disrupted), pod.refusal)
+        self._claim(pod)
+        self._count_running(old, pod)
+        if pod.bound:
+            self.vacancies.fill(pod.uid, pod.node)
+        elif not pod.pending:
+            self.vacancies.forget_replacement(pod.uid)
+        self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
+        if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
+            self.endings.learn(pod)
+        turned = self.owners.follow(old, pod)
+        self._join(pod)
+        self._rejoin(turned)
+        self.yields.note(pod.uid)
+
+    def show_pod(self, pod: Pod) -> Pod:
+        """A pod that does not exist, with the shape that it would have here; nothing changes."""
+        return self.volumes.show(self.uncounted.show(pod))
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod went."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        if pod.bound:
+            self._vacate(pod)
+        self._count_running(pod, None)
+        self.vacancies.forget_replacement(uid)
+        self.occupancy.forget(uid)
+        self.volumes.forget(uid)
+        self.uncounted.forget(uid)
+        self.nominations.follow(uid, None)
+        turned = self.owners.follow(pod, None)
+        self._leave(uid)
+        self._rejoin(turned)
+        self.yields.note(uid)
+
+    def _vacate(self, pod: Pod, refusal: str = "") -> None:
+        # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
+        if self._ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
+            return  # of a victim, the room is the gang's that it ends for
+        key = self.members.group_of(pod.uid)
+        group = self.groups.get(key) if key is not None else None
+        if group is not None and group.policy.is_gang and pod.scheduler in self.schedulers:
+            self.vacancies.open(group.key, pod, refusal, self.members.leaf_of(pod.uid))
+
+    def _count_running(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.bound:
+            self.running_priorities[new.priority] += 1
+        if old is not None and old.bound:
+            self.running_priorities[old.priority] -= 1
+            if not self.running_priorities[old.priority]:
+                del self.running_priorities[old.priority]
+        self.running_elsewhere += self._runs_elsewhere(new) - self._runs_elsewhere(old)
+        if new is not None and is_rival(new, self.profiles):
+            self.rivals[new.shape] += 1
+        if old is not None and is_rival(old, self.profiles):
+            self.rivals[old.shape] -= 1
+            if not self.rivals[old.shape]:
+                del self.rivals[old.shape]
+
+    def list_foreign(self, nodes: Collection[str]) -> list[Pod]:
+        """The bound pods on these nodes that other schedulers serve. O(pods of the cluster)."""
+        bound = (pod for pod in self.pods.values() if pod.node in nodes and pod.bound)
+        return [pod for pod in bound if pod.scheduler not in self.profiles] if nodes else []
+
+    def _runs_elsewhere(self, pod: Pod | None) -> bool:
+        if pod is None or not pod.bound or pod.scheduler in self.profiles:
+            return False
+        stays = pod.owner is not None and pod.owner.kind in STAYING_OWNERS
+        return not stays and pod.priority <= HIGHEST_GROUP_PRIORITY
+
+    def _claim(self, pod: Pod) -> None:
+        if pod.bound:
+            self.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+        elif pod.node:
+            self.occupancy.forget(pod.uid)
+        else:
+            self.occupancy.release(pod.uid, ClaimKind.BOUND)
+        self.occupancy.resize(pod.uid, pod.shape.requests)
+
+    def _join(self, pod: Pod) -> None:
+        own = self.membership.resolve(pod)
+        group = self.forest.lift(own) if own is not None else None
+        before = self.members.group_of(pod.uid)
+        if before != group:
+            self._leave(pod.uid)
+            if group is not None:
+                self.members.join(pod.uid, group)
+                self._note_named(group)
+        self.members.note_leaf(pod.uid, own if own != group else None)
+        if group is not None:
+            self.members.note(pod)
+            self.exclusives.note_pod(pod, group)
+            self.touched.add(group, pod.uid)
+            self.priorities.note(group)
+        elif before is not None or pod.held_by_gate:
+            self.touched.orphans.add(pod.uid)
+
+    def _leave(self, uid: str) -> None:
+        group = self.members.leave(uid)
+        if group is not None:
+            self.touched.add(group, uid)
+            self.priorities.note(group)
+            if group not in self.members and is_replica(group):
+                self.drop_group(group)
+
+    def _note_named(self, group: GroupKey) -> None:
+        key = workload_of(group)
+        workload = self.workloads.get(key) if key is not None else None
+        if workload is not None and workload.inline and group not in self.groups:
+            self._put_inline(workload, [group])
+
+    def _put_inline(self, workload: Workload, named: Iterable[GroupKey]) -> None:
+        for group in build_groups(workload, named).values():
+            if self.groups.get(group.key) != group:
+                self.put_group(group)
+
+    def _rejoin(self, owner_keys: Iterable[OwnerKey]) -> None:
+        for owner_key in owner_keys:
+            for sibling in self.owners.pods_of(owner_key):
+                self._join(sibling)
+
+    def _rejoin_replicas(self, places: Iterable[tuple[OwnerKey, str]]) -> None:
+        for owner_key, replica in places:
+            for sibling in self.owners.pods_at(owner_key, replica):
+                self._join(sibling)
+
+    # --- groups, workloads, jobs -------------------------------------------------------------------------------
+
+    def put_group(self, group: PodGroup) -> None:
+        """A PodGroup came or changed. One that is being deleted governs its pods as before, until it is gone."""
+        old = self.groups.get(group.key)
+        self.groups[group.key] = group
+        if group.told_natively and not self.schedules_gangs:
+            self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
+        self.exclusives.note_group(old, group)
+        self.domain_use.note_group(old, group)
+        self.touched.add(group.key)
+        self.priorities.note(group.key)
+        if old is not None and old.api == group.api and old.uid != group.uid:
+            self.vacancies.close_group(group.key)
+        if old is None or _group_facts(old) != _group_facts(group):
+            self._rejoin_replicas(self.membership.index_group(old, group))
+        moved = old is None or old.parent != group.parent
+        self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
+        self._sort_strangers(old, group)
+        self.earlier_slots.settle()
+
+    def drop_group(self, key: GroupKey) -> None:
+        """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
+        old = self.groups.pop(key, None)
+        if old is not None:
+            self.exclusives.note_group(old, None)
+            self.domain_use.note_group(old, None)
+            self.touched.add(key)
+            self.priorities.note(key)
+            self.vacancies.close_group(key)
+            self._rejoin_replicas(self.membership.index_group(old, None))
+            trees = self.forest.index_group(old, None)
+            self._replant(trees, *trees)
+            self._sort_strangers(old, None)
+
+    def _sort_strangers(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """Who may join a gang has changed: the pods that name it are members or strangers."""
+        if find_job_controller(old) == find_job_controller(new):
+            return
+        key = key_of_group(old, new)
+        for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.strangers)]:
+            if self.membership.find_named(pod) == key:
+                self._join(pod)
+
+    def put_composite(self, composite: Composite) -> None:
+        """A CompositePodGroup came or changed."""
+        trees = self.forest.put_composite(composite)
+        self._replant(trees, *trees)
+
+    def drop_composite(self, key: Key) -> None:
+        """A CompositePodGroup went: the unbound members of its tree are held again."""
+        trees = self.forest.drop_composite(key)
+        self._replant(trees, *trees)
+
+    def _replant(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
+        """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
+        for tree in trees:
+            self.touched.add(tree)
+            built = self.forest.build(tree)
+            if built is None:
+                self.drop_group(tree)
+            elif self.groups.get(tree) != built:
+                self.put_group(built)
+        for key in moved:
+            for pod in self.members.of_group(key):
+                self._join(pod)
+
+    def put_workload(self, workload: Workload) -> None:
+        """A Workload came or changed."""
+        old = self.workloads.get(workload.key)
+        self.workloads[workload.key] = workload
+        if workload.inline:
+            self._put_inline(workload, [group for group in self.members.groups() if workload_of(group) == workload.key])
+        elif old is not None and old.inline:
+            self._drop_inline(workload.key)
+        self._rejoin(self.membership.index_workload(old, workload))
+        self.earlier_slots.settle()
+
+    def drop_workload(self, key: Key) -> None:
+        """A Workload went."""
+        old = self.workloads.pop(key, None)
+        if old is None:
+            return
+        owner_keys = self.membership.index_workload(old, None)
+        if old.inline:
+            self._drop_inline(key)
+        self._rejoin(owner_keys)
+
+    def _drop_inline(self, key: Key) -> None:
+        for group in [group for group in self.groups if workload_of(group) == key]:
+            self.drop_group(group)
+
+    def put_volume(self, volume: Volume) -> None:
+        """A PersistentVolume came or changed."""
+        self._put_anew(self.volumes.put_volume(volume))
+
+    def drop_volume(self, name: str) -> None:
+        """A PersistentVolume went."""
+        self._put_anew(self.volumes.drop_volume(name))
+
+    def put_volume_claim(self, claim: VolumeClaim) -> None:
+        """A PersistentVolumeClaim came or changed."""
+        self._put_anew(self.volumes.put_claim(claim))
+
+    def drop_volume_claim(self, key: Key) -> None:
+        """A PersistentVolumeClaim went."""
+        self._put_anew(self.volumes.drop_claim(key))
+
+    def _put_anew(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self.put_pod(self.uncounted.restore(pod))
+
+    def put_device_class(self, found: DeviceClass) -> None:
+        """A DeviceClass came or changed."""
+        self._put_anew(self.uncounted.put_class(found))
+
+    def meet_class_obstacle(self, what: str) -> None:
+        """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more)."""
+        self._put_anew(self.uncounted.meet_obstacle(what))
+
+    def drop_device_class(self, name: str) -> None:
+        """A DeviceClass went."""
+        self._put_anew(self.uncounted.drop_class(name))
+
+    def put_budget(self, budget: DisruptionBudget) -> None:
+        """A PodDisruptionBudget came or changed."""
+        self.budgets[budget.key] = budget
+        self.budgets_in.setdefault(budget.key.namespace, {})[budget.key] = budget
+
+    def drop_budget(self, key: Key) -> None:
+        """A PodDisruptionBudget went."""
+        if self.budgets.pop(key, None) is not None:
+            here = self.budgets_in[key.namespace]
+            del here[key]
+            if not here:
+                del self.budgets_in[key.namespace]
+
+    def put_priority_class(self, found: PriorityClass) -> None:
+        """A PriorityClass came or changed."""
+        self.drop_priority_class(found.name)
+        self.priority_classes[found.name] = found
+        self._touch_naming(found)
+
+    def drop_priority_class(self, name: str) -> None:
+        """A PriorityClass went."""
+        found = self.priority_classes.pop(name, None)
+        if found is not None:
+            self._touch_naming(found)
+
+    def _touch_naming(self, found: PriorityClass) -> None:
+        for key in self.priorities.list_naming(found):
+            self.touched.add(key)
+            self.priorities.note(key)
+
+    def put_job(self, job: Job) -> None:
+        """A Job came or changed."""
+        old = self.jobs.get(job.key)
+        self.jobs[job.key] = job
+        self.membership.index_job(old, job)
+        if old is None:
+            for pod in self.owners.pods_of(OwnerKey(JOB, job.key)):  # that were listed before their Job
+                if pod.phase is Phase.SUCCEEDED:
+                    self.endings.learn(pod)
+        if old is None or _job_facts(old) != _job_facts(job):
+            self._rejoin([OwnerKey(JOB, job.key)])
+        elif _progress(old) != _progress(job):
+            # Its pods belong where they did; only how its gang stands may be another.
+            groups = {self.members.group_of(pod.uid) for pod in self.owners.pods_of(OwnerKey(JOB, job.key))}
+            groups.update(group.key for group in self.membership.groups_controlled_by(job))
+            self.touched.update(key for key in groups if key is not None)
+
+    def drop_job(self, key: Key) -> None:
+        """A Job went."""
+        old = self.jobs.pop(key, None)
+        if old is not None:
+            self.membership.index_job(old, None)
+            self._rejoin([OwnerKey(JOB, key)])
+
+    def put_parent(self, parent: Parent) -> None:
+        """A JobSet or a LeaderWorkerSet came or changed."""
+        owner_key = owner_key_of(parent)
+        old = self.parents.get(owner_key)
+        self.parents[owner_key] = parent
+        if old != parent:
+            self._rejoin([owner_key])
+
+    def drop_parent(self, owner_key: OwnerKey) -> None:
+        """A JobSet or a LeaderWorkerSet went."""
+        if self.parents.pop(owner_key, None) is not None:
+            self._rejoin([owner_key])
+
+
+def _room(node: Node) -> tuple[object, ...]:
+    return node.allocatable, node.labels, node.taints, node.unschedulable
+
+
+def _group_facts(group: PodGroup) -> tuple[object, ...]:
+    return group.workload, group.template, group.labels.get(REPLICA), group.owners, group.deleting, group.api
+
+
+def _job_facts(job: Job) -> tuple[object, ...]:
+    return (
+        *(job.uid, job.parallelism, job.completions, job.indexed, job.group, job.gang_policy, job.scheduler),
+        *(job.owner, job.delegation, job.finished, job.deleting),
+    )
+
+
+def _progress(job: Job) -> tuple[object, ...]:
+    return job.completed, job.given_up, job.suspended, job.ending
+
+
+def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
+    """Whether a scheduler that has none of these profiles waits for room for a pod, and would give it what ours leave.
+
+    One that its scheduler has not tried yet is none: it may have no scheduler at all.
+    """
+    foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles
+    return foreign and (not pod.objection or pod.wants_room)

@@ -1,0 +1,109 @@
+"""Changes of indexes: what is found under a key, and nothing under a key that has nothing.
+
+What has changed since somebody looked last.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable
+from itertools import chain
+from typing import TypeVar
+
+from serried.api.group import PodGroup, Workload
+from serried.api.names import GroupKey, Key
+
+Place = TypeVar("Place", bound=Hashable)
+Entry = TypeVar("Entry", bound=Hashable)
+Item = TypeVar("Item", bound=tuple[str, ...])
+
+
+def reindex(index: dict[Place, tuple[Item, ...]], old: Place | None, new: Place | None, key: Item) -> set[Place]:
+    """Follow one object from place to place; returns both. Sorted tuples: a set of one costs four times as much."""
+    if old is not None and old != new:
+        _take_out(index, old, key)
+    if new is not None:
+        found = index.get(new, ())
+        at = bisect_left(found, key)
+        # By halves: anybody may have thousands of objects name one place, and each of them is put in here.
+        if found[at : at + 1] != (key,):
+            index[new] = (*found[:at], key, *found[at:])
+    return {place for place in (old, new) if place is not None}
+
+
+def _take_out(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> None:
+    found = index[place]
+    at = bisect_left(found, key)
+    left = found[:at] + found[at + 1 :] if found[at : at + 1] == (key,) else found
+    if left:
+        index[place] = left
+    else:
+        del index[place]
+
+
+def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -> None:
+    """Take something out of the ordered set at a place."""
+    found = index.get(place)
+    if found is not None:
+        found.pop(entry, None)
+        if not found:
+            del index[place]
+
+
+def key_of_workload(old: Workload | None, new: Workload | None) -> Key:
+    """The key of the Workload that changed from ``old`` to ``new``."""
+    item = new or old
+    assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
+    return item.key
+
+
+def key_of_group(old: PodGroup | None, new: PodGroup | None) -> GroupKey:
+    """The key of the PodGroup that changed from ``old`` to ``new``."""
+    item = new or old
+    assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
+    return item.key
+
+
+class Touched:
+    """Groups and pods that are to be looked at."""
+
+    def __init__(self) -> None:
+        self.groups: set[GroupKey] = set()
+        """The groups that a change may concern."""
+
+        self.members: dict[tuple[GroupKey, str], None] = {}
+        """The members (UIDs) that have changed, each with the group that it is or was in; "" is the group itself."""
+
+        self.orphans: set[str] = set()
+        """The pods (UIDs) that left a group and belong to none now."""
+
+    def add(self, group: GroupKey, uid: str = "") -> None:
+        """A change may concern this group: one of its members alone, if there is a ``uid``."""
+        self.groups.add(group)
+        self.members[group, uid] = None
+
+    def update(self, *groups: Iterable[GroupKey]) -> None:
+        """A change may concern all of these."""
+        for group in chain(*groups):
+            self.add(group)
+
+    def clear_groups(self) -> None:
+        """Nobody looks at groups for now."""
+        self.groups.clear()
+        self.members.clear()
+
+    def take_groups(self) -> set[GroupKey]:
+        """The groups, and from now on none."""
+        taken = self.groups
+        self.groups = set()
+        return taken
+
+    def take_members(self) -> Iterable[tuple[GroupKey, str]]:
+        """The members, and from now on none."""
+        taken = self.members
+        self.members = {}
+        return taken
+
+    def take_orphans(self) -> set[str]:
+        """The pods, and from now on none."""
+        taken = self.orphans
+        self.orphans = set()
+        return taken

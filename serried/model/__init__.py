@@ -1,1 +1,0 @@
-"""Values: frozen, slotted, comparable. No I/O, no clock, no raw JSON."""

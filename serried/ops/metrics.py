@@ -1,0 +1,586 @@
+"""What the processes count, one class a process, and the same for Prometheus. No other module uses prometheus_client.
+
+Each method is called at the moment of what it counts, and must not block or raise. The plain classes count nothing.
+Each Prometheus object has a registry of its own, so that several can live in one process (tests). Label values are
+enums and resource names, never names of objects. `bench.metrics` makes the tables of docs/metrics.md from the texts
+here, in their order.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRoom:
+    """What reservations hold at one instant."""
+
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """How many reservations there are of each phase."""
+
+    bound: int = 0
+    """Slots whose members are bound."""
+
+    waiting: int = 0
+    """Slots whose members are not bound yet."""
+
+    idle: Mapping[str, float] = field(default_factory=dict)
+    """What the waiting ones ask for by resource, in cores, bytes or pieces: held, and used by nobody."""
+
+    oldest_seconds: float = 0.0
+    """For how long the oldest reservation has waited."""
+
+
+class Metrics:
+    """What both processes count: watches, writes, Events."""
+
+    def watch_restarted(self, resource: str, cause: str) -> None:
+        """A watch ended, for one of the causes in `kube.reflector.Cause`."""
+
+    def watch_received(self, resource: str, count: int) -> None:
+        """``count`` changes were applied."""
+
+    def malformed(self, resource: str) -> None:
+        """A watched object could not be used (each sighting counts)."""
+
+    def wrote(self, verb: str, resource: str) -> None:
+        """A write was sent (each attempt counts)."""
+
+    def failed(self, method: str, status: int) -> None:
+        """The API server has refused a request (each attempt counts); status 0 if no answer came."""
+
+    def event_dropped(self) -> None:
+        """A core/v1 Event was not written because the queue was full or the server refused it."""
+
+    def cached(self, resource: str, count: int) -> None:
+        """``count`` objects of a resource are in the cache now."""
+
+    def silent(self, resource: str, seconds: float) -> None:
+        """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
+
+    def certificates(self, expiries: Mapping[str, float]) -> None:
+        """When the certificates of each use expire, in seconds since 1970."""
+
+
+class ExtenderMetrics(Metrics):
+    """What the extender counts; times in seconds."""
+
+    def verb(self, name: str, seconds: float) -> None:
+        """One call of kube-scheduler was answered."""
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        """A plan was made or refused."""
+
+    def burst(self, seconds: float, members: int) -> None:
+        """The Bindings of one commit have all been answered."""
+
+    def bound(self, outcome: str) -> None:
+        """One Binding has this outcome."""
+
+    def promised(self, wait: float) -> None:
+        """The head of the queue got its first forecast, which is ``wait`` ahead."""
+
+    def settled(self, outcome: str, error: float | None) -> None:
+        """A head's forecast has come out: placed ``error`` later (earlier if negative), None without a forecast."""
+
+    def repaired(self, outcome: str, seconds: float) -> None:
+        """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        """A search for victims has ended: Found, Fits, Unfinished, or what is in the way."""
+
+    def preemption_ended(self, outcome: str) -> None:
+        """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
+
+    def evicted(self, kind: str) -> None:
+        """A victim was evicted: Group if its whole group is, Member of a group, or Plain."""
+
+    def head(self, seconds: float) -> None:
+        """The head's forecast is ``seconds`` ahead now; not a number without one."""
+
+    def vacancies(self, count: int) -> None:
+        """``count`` slots are kept now."""
+
+    def held(self, by: str, count: int) -> None:
+        """``count`` pods are held now by filter or gate."""
+
+    def unmarked(self, count: int) -> None:
+        """``count`` members that wait for a node lack the markers now."""
+
+    def groups(self, state: str, count: int) -> None:
+        """``count`` groups are in this state now."""
+
+    def waited(self, reason: str, seconds: float) -> None:
+        """A group has another reason now, after it had this one for ``seconds``."""
+
+    def started(self, seconds: float) -> None:
+        """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
+
+    def active(self, count: int) -> None:
+        """1 while this process may plan and bind, else 0."""
+
+    def partial(self, count: int) -> None:
+        """``count`` gangs have bound members now, and fewer than minCount."""
+
+    def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many gangs there are now, by API level and by the kind of their owner."""
+
+    def reservations(self, held: "HeldRoom") -> None:
+        """The room that reservations hold now."""
+
+    def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
+        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
+
+
+class ControllerMetrics(Metrics):
+    """What the controller counts; times in seconds."""
+
+    def synced(self, result: str, seconds: float) -> None:
+        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
+
+    def created(self, result: str, seconds: float) -> None:
+        """The API server has answered the create of a gang Job's Workload."""
+
+    def active(self, count: int) -> None:
+        """1 for the controller that works, 0 for one that stands by."""
+
+    def queued(self, length: int) -> None:
+        """``length`` Jobs wait now."""
+
+
+UNCOUNTED = Metrics()
+"""For whoever has no use for the numbers."""
+
+
+_VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SEARCH_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 80.0)
+_SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_WAIT_SECONDS = (10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
+_ERROR_SECONDS = (-3600.0, -900.0, -300.0, -60.0, -10.0, 0.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+_REPAIR_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_REASON_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+_BURST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class PrometheusMetrics(Metrics):
+    """What both processes count: watches, writes, Events, the process itself."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._sample: Callable[[], None] = lambda: None
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._watch_restarts = self._counter(
+            "serried_watch_restarts",
+            "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
+            " that may be that of one API server of several. `unserved`: the API server no longer serves the resource."
+            " `defect`: an error in Serried, which the log shows.",
+            "resource",
+            "cause",
+        )
+        self._watch_events = self._counter(
+            "serried_watch_events",
+            "Changes that the watches delivered: how much the cluster changes, and whether the caches follow.",
+            "resource",
+        )
+        self._malformed = self._counter(
+            "serried_malformed_objects",
+            "Watched objects that Serried cannot use. Each sighting counts. The log names each of them once."
+            " The last usable state of the object still counts.",
+            "resource",
+        )
+        self._writes = self._counter(
+            "serried_api_writes",
+            "Writes to the API server, such as `create pods/binding` or `apply podgroups/status`. Each attempt counts.",
+            "verb_resource",
+        )
+        self._failures = self._counter(
+            "serried_api_errors",
+            "Requests that the API server refused, or did not answer (`0`). Each attempt counts.",
+            "method",
+            "status",
+        )
+        self._cached = self._gauge("serried_cache_objects", "Objects of each resource in the cache.", "resource")
+        self._silent = self._gauge(
+            "serried_watch_silent_seconds",
+            "Time since a watch last received anything. Bookmarks count, and come about once a minute."
+            " The cache may be behind by this time.",
+            "resource",
+        )
+        self._event_drops = self._counter(
+            "serried_event_drops",
+            "Events that were not written, because the queue was full or the API server refused.",
+        )
+
+        self._certificates = self._gauge(
+            "serried_certificate_expiry_timestamp_seconds",
+            "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
+            " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
+            "certificate",
+        )
+
+    def watch_restarted(self, resource: str, cause: str) -> None:
+        """A watch ended."""
+        self._watch_restarts.labels(resource, cause).inc()
+
+    def watch_received(self, resource: str, count: int) -> None:
+        """``count`` changes were applied."""
+        self._watch_events.labels(resource).inc(count)
+
+    def malformed(self, resource: str) -> None:
+        """A watched object could not be used."""
+        self._malformed.labels(resource).inc()
+
+    def wrote(self, verb: str, resource: str) -> None:
+        """A write was sent."""
+        self._writes.labels(f"{verb} {resource}").inc()
+
+    def failed(self, method: str, status: int) -> None:
+        """The API server has refused a request, or not answered (status 0)."""
+        self._failures.labels(method, status).inc()
+
+    def event_dropped(self) -> None:
+        """An Event was not written."""
+        self._event_drops.inc()
+
+    def cached(self, resource: str, count: int) -> None:
+        """``count`` objects of a resource are in the cache now."""
+        self._cached.labels(resource).set(count)
+
+    def silent(self, resource: str, seconds: float) -> None:
+        """The watch of a resource has said nothing for ``seconds`` now."""
+        self._silent.labels(resource).set(seconds)
+
+    def certificates(self, expiries: Mapping[str, float]) -> None:
+        """When the certificates of each use expire, in seconds since 1970."""
+        _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
+
+    def before_render(self, sampler: Callable[[], None]) -> None:
+        """Call ``sampler`` at each scrape, to set gauges from the state.
+
+        There is one sampler: a second call replaces it.
+        """
+        self._sample = sampler
+
+    def render(self) -> bytes:
+        """The body of ``/metrics``, of type `prometheus_client.CONTENT_TYPE_LATEST`."""
+        self._sample()
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+
+
+class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
+    """What the extender counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._verb_seconds = self._histogram(
+            "serried_verb_seconds",
+            "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
+            " `bind`: time from the call to the answer, including the wait at the barrier.",
+            _VERB_SECONDS,
+            "verb",
+        )
+        self._plans = self._counter(
+            "serried_plans",
+            "Results of planning, including retries: `Planned`, or the reason for the refusal.",
+            "outcome",
+        )
+        self._plan_seconds = self._histogram(
+            "serried_plan_seconds", "Time to plan one gang, including refusals.", _VERB_SECONDS
+        )
+        self._bursts = self._histogram(
+            "serried_bind_burst_seconds",
+            "Time from the first Binding of a commit to the last answer."
+            " During this time only a part of the gang is bound.",
+            _BURST_SECONDS,
+        )
+        self._bindings = self._counter(
+            "serried_bindings",
+            "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
+            " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
+            " committed. `Refused`: it was not sent, or not again, because the plan does not hold any more or"
+            " this extender does not lead any more. The other value is `Bound`.",
+            "result",
+        )
+        self._repairs = self._counter(
+            "serried_repairs",
+            "What happened to the slots of dead members. The replacement got the `SameNode` or another node of the"
+            " `SameDomain`, or the slot was `Lost`, because no replacement came in time.",
+            "outcome",
+        )
+        self._repair_seconds = self._histogram(
+            "serried_repair_seconds",
+            "Time from the end of a member to the binding of its replacement."
+            " It includes the creation of the replacement.",
+            _REPAIR_SECONDS,
+        )
+        self._vacancies = self._gauge("serried_vacancies", "Slots that Serried keeps for replacements.")
+        self._held = self._gauge("serried_held_pods", "Pods that `filter` or `gate` holds now.", "by")
+        self._unmarked = self._gauge(
+            "serried_unmarked_members",
+            "Members that wait for a node and lack the markers of an isolated installation."
+            " They are counted in every installation.",
+        )
+        self._groups = self._gauge(
+            "serried_groups",
+            "PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`, `Binding`),"
+            " or by the reason why they have no cycle.",
+            "state",
+        )
+        self._victim_searches = self._counter(
+            "serried_victim_searches",
+            "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits by"
+            " now without victims. `Unfinished`: the search was given up."
+            " `Protection`, `Priority` and `Room` name the obstacle.",
+            "outcome",
+        )
+        self._victim_search_seconds = self._histogram(
+            "serried_victim_search_seconds",
+            "Time that one search for victims takes. It runs in slices, as a plan does.",
+            _SEARCH_SECONDS,
+        )
+        self._preemptions = self._counter(
+            "serried_preemptions",
+            "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was deleted."
+            " Any other value is the reason why the preemption was given up, such as `EvictionRefused` or"
+            " `VictimsRemain`.",
+            "outcome",
+        )
+        self._victims = self._counter(
+            "serried_victims",
+            "Pods that were evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a group."
+            " `Plain`: a pod of no group.",
+            "kind",
+        )
+        self._forecasts = self._counter(
+            "serried_forecasts",
+            "Gangs for which room was kept, by the result of the forecast. `kept`: placed at most 30 s after the first"
+            " forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
+            " `withdrawn`: the gang stopped waiting.",
+            "outcome",
+        )
+        self._forecast_wait = self._histogram(
+            "serried_forecast_wait_seconds",
+            "Time from a gang's first forecast to the time that the forecast names.",
+            _WAIT_SECONDS,
+        )
+        self._forecast_error = self._histogram(
+            "serried_forecast_error_seconds",
+            "Time from the first forecast's time to the gang's plan. It is negative if the gang was placed earlier.",
+            _ERROR_SECONDS,
+        )
+        self._head = self._gauge(
+            "serried_head_forecast_seconds",
+            "Time until the forecast of the head of the queue. It is NaN if there is no head or no forecast.",
+        )
+        self._reason_seconds = self._histogram(
+            "serried_gang_wait_seconds",
+            "How long groups had a reason. `QuorumMissing` is the wait for their pods.",
+            _REASON_SECONDS,
+            "reason",
+        )
+        self._start_seconds = self._histogram(
+            "serried_gang_start_seconds",
+            "Time until a group's quorum is bound, from the moment when Serried first saw the group or the group lost"
+            " its quorum.",
+            _REASON_SECONDS,
+        )
+        self._partial = self._gauge("serried_partial_gangs", "Gangs that have bound members, but fewer than minCount.")
+        self._gangs = self._gauge(
+            "serried_gangs",
+            'Gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind that'
+            " Serried does not know.",
+            "level",
+            "owner",
+        )
+        self._reservations = self._gauge("serried_reservations", "Plans that hold room.", "phase")
+        self._reserved_slots = self._gauge(
+            "serried_reserved_slots", "Slots of reservations whose members are `bound` or `waiting`.", "member"
+        )
+        self._reserved_idle = self._gauge(
+            "serried_reserved_idle",
+            "What the waiting members of reservations request: room that is held and not used.",
+            "resource",
+        )
+        self._oldest_reservation = self._gauge(
+            "serried_oldest_reservation_seconds", "How long the oldest plan has held room."
+        )
+        self._free_slots = self._gauge(
+            "serried_free_slots", "Free room in the cluster, as a number of members like those planned last."
+        )
+        self._largest_gang = self._gauge(
+            "serried_largest_gang",
+            "The free room of the domain with the most room, for each topology key, as a number of members like those"
+            " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
+            "key",
+        )
+        self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
+
+    def verb(self, name: str, seconds: float) -> None:
+        """One call of kube-scheduler was answered."""
+        self._verb_seconds.labels(name).observe(seconds)
+
+    def planned(self, outcome: str, seconds: float) -> None:
+        """A plan was made or refused."""
+        self._plans.labels(outcome).inc()
+        self._plan_seconds.observe(seconds)
+
+    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - the base's
+        """The Bindings of one commit have all been answered."""
+        self._bursts.observe(seconds)
+
+    def bound(self, outcome: str) -> None:
+        """One Binding has this outcome."""
+        self._bindings.labels(outcome).inc()
+
+    def promised(self, wait: float) -> None:
+        """The head of the queue got its first forecast, which is ``wait`` seconds ahead."""
+        self._forecast_wait.observe(wait)
+
+    def settled(self, outcome: str, error: float | None) -> None:
+        """A head's forecast has come out: placed ``error`` seconds later, None without a forecast."""
+        self._forecasts.labels(outcome).inc()
+        if error is not None:
+            self._forecast_error.observe(error)
+
+    def searched(self, outcome: str, seconds: float) -> None:
+        """A search for victims has ended."""
+        self._victim_searches.labels(outcome).inc()
+        self._victim_search_seconds.observe(seconds)
+
+    def preemption_ended(self, outcome: str) -> None:
+        """A preemption has ended."""
+        self._preemptions.labels(outcome).inc()
+
+    def evicted(self, kind: str) -> None:
+        """A victim was evicted."""
+        self._victims.labels(kind).inc()
+
+    def head(self, seconds: float) -> None:
+        """The head's forecast is ``seconds`` ahead now; not a number without one."""
+        self._head.set(seconds)
+
+    def repaired(self, outcome: str, seconds: float) -> None:
+        """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
+        self._repairs.labels(outcome).inc()
+        if outcome != "Lost":
+            self._repair_seconds.observe(seconds)
+
+    def vacancies(self, count: int) -> None:
+        """``count`` slots are kept now."""
+        self._vacancies.set(count)
+
+    def held(self, by: str, count: int) -> None:
+        """``count`` pods are held now by filter or gate."""
+        self._held.labels(by).set(count)
+
+    def unmarked(self, count: int) -> None:
+        """``count`` members that wait for a node lack the markers now."""
+        self._unmarked.set(count)
+
+    def groups(self, state: str, count: int) -> None:
+        """``count`` groups are in this state now."""
+        self._groups.labels(state).set(count)
+
+    def waited(self, reason: str, seconds: float) -> None:
+        """A group had this reason for ``seconds``."""
+        self._reason_seconds.labels(reason).observe(seconds)
+
+    def started(self, seconds: float) -> None:
+        """A group's quorum is bound, ``seconds`` after the group was first seen."""
+        self._start_seconds.observe(seconds)
+
+    def active(self, count: int) -> None:
+        """1 while this process may plan and bind, else 0."""
+        self._active.set(count)
+
+    def partial(self, count: int) -> None:
+        """``count`` gangs have bound members now, and fewer than minCount."""
+        self._partial.set(count)
+
+    def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many gangs there are now, by API level and by the kind of their owner."""
+        _set_all(self._gangs, counts.items())
+
+    def reservations(self, held: HeldRoom) -> None:
+        """The room that reservations hold now."""
+        _set_all(self._reservations, (((phase,), count) for phase, count in held.phases.items()))
+        _set_all(self._reserved_slots, [(("bound",), held.bound), (("waiting",), held.waiting)])
+        _set_all(self._reserved_idle, (((resource,), amount) for resource, amount in held.idle.items()))
+        self._oldest_reservation.set(held.oldest_seconds)
+
+    def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
+        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
+        self._free_slots.set(free)
+        _set_all(self._largest_gang, (((key,), slots) for key, slots in largest.items()))
+
+
+class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
+    """What the controller counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._syncs = self._counter(
+            "serried_job_syncs",
+            "Looks at Jobs, by result. `success`; `retry`: the API server refused, and the controller tries again"
+            " later; `error`: an error in Serried, which the log shows.",
+            "result",
+        )
+        self._sync_seconds = self._histogram(
+            "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
+        )
+        self._creations = self._counter(
+            "serried_job_gang_workload_creation",
+            "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server"
+            " refused.",
+            "result",
+        )
+        self._creation_seconds = self._histogram(
+            "serried_workload_creation_duration_seconds",
+            "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
+            _SYNC_SECONDS,
+        )
+        self._active = self._gauge(
+            "serried_controller_active", "1 on the controller that creates objects, 0 on a standby."
+        )
+        self._queue = self._gauge(
+            "serried_controller_queue_length",
+            "Jobs that wait for a look, and namespaces with PodGroups that wait for their finalizer to be removed.",
+        )
+
+    def synced(self, result: str, seconds: float) -> None:
+        """One look at a Job ended."""
+        self._syncs.labels(result).inc()
+        self._sync_seconds.observe(seconds)
+
+    def created(self, result: str, seconds: float) -> None:
+        """The API server has answered the create of a gang Job's Workload."""
+        self._creations.labels(result).inc()
+        self._creation_seconds.observe(seconds)
+
+    def active(self, count: int) -> None:
+        """1 for the controller that works, 0 for one that stands by."""
+        self._active.set(count)
+
+    def queued(self, length: int) -> None:
+        """``length`` Jobs wait now."""
+        self._queue.set(length)
+
+
+def _set_all(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    """Let the gauge have these values by labels, and no others."""
+    gauge.clear()
+    for labels, value in values:
+        gauge.labels(*labels).set(value)

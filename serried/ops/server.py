@@ -1,0 +1,551 @@
+"""uvicorn's connections with bounds: of their number, of a request's head, of the time in which it has to arrive.
+
+uvicorn itself ends a connection that is idle after an answer, and no other: one that sends nothing, half a request, or
+does not read its answer, stays for ever. And it begins whatever one read of a socket holds, thousands of requests.
+
+How listeners take in what anybody can send them: silence, halves of handshakes, thousands of them at once.
+
+Whoever opens many takes nothing from others: each address has its bound, waits for handshakes behind itself alone, and
+of too many the first to go is one of the address that has most. It is the oldest one: behind one address there may be
+many, as a node's probes and what its pods send, and who means it is done soon.
+
+The routes and the server for operations that both processes share: probes and metrics.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+log = logging.getLogger(__name__)
+
+_FIRST_BYTE_SECONDS = 20.0
+"""How long a new connection may say nothing: browsers open some ahead."""
+
+_HANDSHAKE_SECONDS = 10.0
+
+_WAITING_SECONDS = 10.0
+"""How long a connection may wait for its handshake: Go's clients have given up by then."""
+
+_HANDSHAKES_OF_ONE = 32
+"""How many handshakes of one address may be under way: each holds far more memory than a connection that waits."""
+
+MOST_FROM_ONE = 128
+"""How many connections of one address may be on their way in at a port for operations, and how many may be open."""
+
+_MOST_AT_ONCE = 1024
+"""How many connections may be on their way in at a port for operations."""
+
+_PAUSE_SECONDS = 0.1
+"""The rest after an error such as a lack of file descriptors."""
+
+_TLS_BEGIN = b"\x16"
+"""With what every connection by TLS begins, and no request by HTTP."""
+
+Turn = Callable[[], Awaitable[None]]
+"""Returns when there is time for a handshake, which is work that anybody can ask for."""
+
+Make = Callable[[], asyncio.Protocol]
+"""Makes the protocol of a connection; of those that are in, it is for the protocols to bound the number."""
+
+Choose = Callable[[bytes], ssl.SSLContext | None]
+"""By what TLS a connection goes on that begins with this byte; None for plain HTTP."""
+
+
+def tell_apart(tls: ssl.SSLContext | None) -> Choose:
+    """Plain HTTP and TLS on one port; without ``tls`` it is plain HTTP only.
+
+    The kubelet's probes and a port-forward come by plain HTTP, tokens by TLS; who may use which is for others to say.
+    """
+    return lambda first: tls if first == _TLS_BEGIN else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many connections may be on their way in."""
+
+    from_one: int
+    """How many of one address; of more the oldest goes."""
+
+    at_once: int
+    """How many in all; of more the oldest goes, of the address that has most."""
+
+
+OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
+
+
+async def take_none() -> None:
+    """The turn where nobody has to wait."""
+
+
+class _Address:
+    """What comes from one address."""
+
+    def __init__(self) -> None:
+        self.entering: dict[asyncio.Task[None], None] = {}
+        """What takes in its connections, first the oldest."""
+        self.next = asyncio.Lock()
+        """Whoever has it waits for a turn. One alone does, so one address gets its turn after the other."""
+        self.handshakes = asyncio.Semaphore(_HANDSHAKES_OF_ONE)
+
+
+class Intake:
+    """Takes in what comes to ``listener`` until it is closed."""
+
+    def __init__(self, listener: socket.socket, make: Make, choose: Choose, turn: Turn, *, bounds: Bounds) -> None:
+        self._turn = turn
+        self.sockets = [listener]
+        self._make = make
+        self._choose = choose
+        self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
+        self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
+        """Those from which a connection is on its way in."""
+        self._entering = 0
+        """How many connections are on their way in."""
+        listener.settimeout(0)
+        self._accepting = self._loop.create_task(self._accept(listener), name="intake: connections")
+
+    def close(self) -> None:
+        """Take nothing more in."""
+        for task in (self._accepting, *self._list_tasks()):
+            task.cancel()
+        for listener in self.sockets:
+            listener.close()
+
+    async def wait_closed(self) -> None:
+        """Return when nobody is being taken in any more."""
+        await asyncio.gather(self._accepting, *self._list_tasks(), return_exceptions=True)
+
+    def _list_tasks(self) -> list[asyncio.Task[None]]:
+        return [task for address in self._addresses.values() for task in address.entering]
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("a connection cannot be accepted", extra={"err": str(error)})
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            self._let_enter(connection, address[0])
+            # Many may stand in line: what else the loop has to do comes between any two.
+            await asyncio.sleep(0)
+
+    def _let_enter(self, connection: socket.socket, name: str) -> None:
+        address = self._addresses[name]
+
+        def end(task: asyncio.Task[None]) -> None:
+            if address.entering.pop(task, self) is None:
+                self._entering -= 1
+            if not address.entering and self._addresses.get(name) is address:
+                del self._addresses[name]
+
+        task = self._loop.create_task(self._take_in(connection, address))
+        address.entering[task] = None
+        self._entering += 1
+        task.add_done_callback(end)
+        if len(address.entering) > self._bounds.from_one:
+            self._end_oldest(address)
+        elif self._entering > self._bounds.at_once:
+            self._end_oldest(max(self._addresses.values(), key=lambda address: len(address.entering)))
+
+    def _end_oldest(self, address: _Address) -> None:
+        oldest = next(iter(address.entering))
+        del address.entering[oldest]
+        self._entering -= 1
+        oldest.cancel()
+
+    async def _take_in(self, connection: socket.socket, address: _Address) -> None:
+        try:
+            connection.settimeout(0)
+            tls = self._choose(await self._hear(connection))
+            if tls is None:
+                await self._loop.connect_accepted_socket(self._make, connection)
+            else:
+                await self._shake_hands(connection, address, tls)
+        except (OSError, TimeoutError):
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    async def _shake_hands(self, connection: socket.socket, address: _Address, tls: ssl.SSLContext) -> None:
+        async with asyncio.timeout(_WAITING_SECONDS) as patience, address.handshakes:
+            async with address.next:
+                await self._turn()
+            patience.reschedule(None)
+            await self._loop.connect_accepted_socket(
+                self._make, connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+            )
+
+    async def _hear(self, connection: socket.socket) -> bytes:
+        """The first byte, which stays there to be read; raises OSError if none comes."""
+        heard = asyncio.Event()
+        self._loop.add_reader(connection.fileno(), heard.set)
+        try:
+            async with asyncio.timeout(_FIRST_BYTE_SECONDS):
+                await heard.wait()
+        finally:
+            self._loop.remove_reader(connection.fileno())
+        first = connection.recv(1, socket.MSG_PEEK)
+        if not first:
+            raise ConnectionAbortedError
+        return first
+
+
+_MOST = 512
+"""How many connections there may be; probes, scrapers and people need far fewer."""
+
+_ARRIVAL_SECONDS = 20.0
+"""How long a request may take to arrive, from the connection's or its own first byte to its last."""
+
+_READING_SECONDS = 20.0
+"""How long a client may leave unread what is written for it, beyond what buffers hold."""
+
+_LINGER_SECONDS = 2.0
+"""How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
+
+_MAX_HEAD_BYTES = 1 << 16
+
+GONE = "serried.gone"
+"""Where a request's scope has the asyncio.Event that is set when its connection has ended.
+
+To ask ``receive`` for that would read the body, and promise to.
+"""
+
+_MOST_WAITING = 16
+"""How many requests may wait behind the one that is being answered; clients that wait for answers have none."""
+
+
+class _TooManyError(Exception):
+    """So many requests wait on one connection that no other is read."""
+
+
+class _Alarm:
+    """Rings once, unless it is stopped before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._ring)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Connection(HttpToolsProtocol):
+    """One connection.
+
+    Of too many, of one address or in all, the one that was of use longest ago ends: first of those that wait for no
+    answer.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._arrival = _Alarm(self.loop, partial(self.give_up, "the request does not arrive"))
+        """Runs while a request has not arrived whole."""
+
+        self._reading = _Alarm(self.loop, partial(self.give_up, "the answer is not read"))
+        """Runs while the client does not read."""
+
+        self._head_bytes = 0
+        """How much has arrived since the last head was complete."""
+
+        self._refused = False
+        """Whether what still arrives is dropped."""
+
+        self._answered: RequestResponseCycle | None = None
+        """The request that is being answered, or was last; uvicorn knows the one that has come last."""
+
+        self._since = self.loop.time()
+        """When the connection was of use last, in loop seconds."""
+
+        self._gone = asyncio.Event()
+        """Set at its end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(cast("asyncio.Transport", _Patient(transport)))
+        self._arrival.start(_ARRIVAL_SECONDS)
+        others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
+        neighbours = [each for each in others if each.address == self.address]
+        if len(neighbours) >= MOST_FROM_ONE:
+            self._make_room(neighbours)
+        elif len(others) >= _MOST:
+            self._make_room(others)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
+        self._arrival.stop()
+        self._reading.stop()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        if self._answered is not None:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_done():
+            return  # it was told so, and its parser understands nothing more
+        self._head_bytes += len(data)
+        self._arrival.start(_ARRIVAL_SECONDS)
+        super().data_received(data)
+        if self._head_bytes > _MAX_HEAD_BYTES and not self._is_done():
+            self._refuse_head()
+
+    def _is_done(self) -> bool:
+        """Whether what arrives is dropped."""
+        return self._refused or self.transport.is_closing()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MOST_WAITING:
+            self._end_after_answers()
+            raise _TooManyError  # which ends the parsing of what has arrived
+        super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[GONE] = self._gone
+        self._since = self.loop.time()
+        self._arrival.start(_ARRIVAL_SECONDS)
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        self._arrival.stop()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, if it was read."""
+        if not self._refused:
+            super().send_400_response(msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.start(_READING_SECONDS)
+
+    def resume_writing(self) -> None:
+        self._reading.stop()
+        super().resume_writing()
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Which of two gives way: the lower."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete, self._since
+
+    def give_up(self, why: str) -> None:
+        """End at once."""
+        log.warning("a connection is given up", extra={"why": why})
+        self.transport.abort()
+
+    def _make_room(self, others: Sequence["_Connection"]) -> None:
+        oldest = min(others, key=_find_rank)
+        self.connections.discard(oldest)  # it ends later in this turn of the loop, in which more may come
+        oldest.give_up("there are too many connections")
+
+    def _end_after_answers(self) -> None:
+        self._refused = True
+        self._arrival.stop()
+        self.cycle.keep_alive = False
+
+    def _refuse_head(self) -> None:
+        log.warning("a connection is given up", extra={"why": "the request's head is too large"})
+        self._refused = True
+        self._arrival.stop()
+        self.transport.write(STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        if self.transport.can_write_eof():  # TLS has no half of a connection
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+class _Patient:
+    """A transport that drops what is written after its end.
+
+    uvicorn learns with the loop's next turn that the client has hung up, and never that a refusal was the last word
+    while it was at work on an answer. uvloop raises, and that would be logged as a failure of ours.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not (self._ended or self._transport.is_closing()):
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        self._ended = True
+        self._transport.write_eof()
+
+
+def _find_rank(connection: _Connection) -> tuple[bool, float]:
+    return connection.rank
+
+
+def make_bounded(server: uvicorn.Server) -> asyncio.Protocol:
+    """A connection of a server that has started."""
+    return _Connection(server.config, server.server_state, server.lifespan.state)
+
+
+BOUNDED: type[asyncio.Protocol] = _Connection
+"""For ``uvicorn.Config.http``."""
+
+
+Readiness = Callable[[], Mapping[str, bool]]
+
+_BACKLOG = 4096
+"""How many connections may wait to be accepted."""
+
+KEEP_ALIVE_SECONDS = 120
+"""How long idle connections stay open: longer than the 90 s of Go's clients, whose request would be lost otherwise."""
+
+
+def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
+    """``/livez``, ``/readyz`` (with each condition of ``readiness`` by name) and ``/metrics``.
+
+    Liveness only shows that the event loop turns: a restart helps against nothing else.
+    """
+    routes = APIRouter()
+
+    @routes.get("/livez", response_class=PlainTextResponse)
+    async def livez() -> str:
+        return "ok\n"
+
+    @routes.get("/readyz", response_class=PlainTextResponse)
+    async def readyz() -> PlainTextResponse:
+        return tell_checks(readiness())
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(render(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def tell_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
+    """The answer to a probe: 200 if all of its checks pass, and each of them by name."""
+    lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()]
+    return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
+
+
+class Server(uvicorn.Server):
+    """uvicorn beside other work: signals belong to the process, which sets ``should_exit``."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, turn: Turn) -> None:
+        super().__init__(config)
+        self._turn = turn
+        self._tls = tls
+        """For those who come by TLS; None if nobody can."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, on ``sockets`` or else on the address. Raises OSError if that is taken."""
+        await self.lifespan.startup()
+        listeners = sockets or listen_at(self.config.host, self.config.port)
+        for listener in listeners:
+            log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
+        choose = tell_apart(self._tls)
+        self.servers = [Intake(each, self._make, choose, self._turn, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
+        self.started = True
+
+    def _make(self) -> asyncio.Protocol:
+        return make_bounded(self)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def listen_at(host: str, port: int) -> list[socket.socket]:
+    """Sockets on each address of ``host``; "" is every address. Raises OSError if the port is taken."""
+    if not host:
+        return [listen_everywhere(port)]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [socket.create_server(address[:2], family=family, backlog=_BACKLOG) for family, _, _, _, address in found]
+
+
+def listen_everywhere(port: int) -> socket.socket:
+    """A socket on every address of this machine: IPv6 and IPv4, or IPv4 alone where there is no IPv6.
+
+    One socket for both, so that ``port`` 0 is one port. Raises OSError if the port is taken.
+    """
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def make_server(
+    app: ASGIApp, host: str, port: int, patience: int = 5, tls: ssl.SSLContext | None = None, turn: Turn = take_none
+) -> Server:
+    """A server for the running loop: `serve` it, and set ``should_exit`` to end it.
+
+    Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6. With ``tls`` it
+    understands TLS as well as plain HTTP; each handshake waits for its ``turn``.
+    """
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=BOUNDED,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=patience,
+        backlog=_BACKLOG,
+    )
+    return Server(config, tls, turn)

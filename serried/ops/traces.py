@@ -1,0 +1,91 @@
+"""Traces of gangs for OpenTelemetry, sent over OTLP/HTTP. No other module uses opentelemetry, which is an extra.
+
+A trace is one way of a gang from the first sight of it, or from the loss of its quorum, to its bound quorum: a root
+span, and below it one span for each thing that it waited for.
+"""
+
+import atexit
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+
+_NANOS = 1_000_000_000
+
+_NAMES = {
+    "seen": "wait for the quorum",
+    "broken": "wait for replacements",
+    "quorum": "wait for room",
+    "preempting": "wait for victims",
+    "planned": "wait for the scheduler",
+    "steered": "wait for bind calls",
+    "atBind": "gather the quorum",
+    "committed": "bind",
+    "givenUp": "wait for another plan",
+}
+"""What a gang does after a milestone (`extender.status.timeline`)."""
+
+
+class MissingExtraError(Exception):
+    """Traces are asked for, and their libraries are not installed."""
+
+
+class Span(NamedTuple):
+    """What a gang did from one time to another, in seconds since 1970."""
+
+    name: str
+    start: float
+    end: float
+
+
+def list_spans(milestones: Sequence[tuple[str, float]]) -> Iterator[Span]:
+    """The spans between milestones, the oldest first; ``milestones`` are words with their times."""
+    for (word, start), (_, end) in pairwise(milestones):
+        yield Span(_NAMES.get(word, word), start, end)
+
+
+class Traces:
+    """Sends one trace for each gang that has started; a thread of its own does the sending.
+
+    Where nobody takes them, traces are dropped, and the library's log says so.
+    """
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("serried")
+
+    def send(self, name: str, attributes: Mapping[str, str], milestones: Sequence[tuple[str, float]]) -> None:
+        """A gang has got from the first of these milestones to the last one. Does not wait for anybody."""
+        from opentelemetry import trace  # noqa: PLC0415 - an extra
+
+        start, end = milestones[0][1], milestones[-1][1]
+        root = self._tracer.start_span(name, attributes=dict(attributes), start_time=int(start * _NANOS))
+        inside = trace.set_span_in_context(root)
+        for span in list_spans(milestones):
+            child = self._tracer.start_span(span.name, inside, start_time=int(span.start * _NANOS))
+            child.end(int(span.end * _NANOS))
+        root.end(int(end * _NANOS))
+
+    def flush(self) -> None:
+        """Send what has not been sent; waits for it."""
+        self._provider.force_flush()
+
+
+def make_traces(endpoint: str) -> Traces:
+    """Traces that go to ``endpoint``, for example ``http://collector:4318/v1/traces``. Raises MissingExtraError."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtraError(
+            f"--traces needs libraries that are not installed ({error}): see docs/metrics.md#traces"
+        ) from error
+    provider = TracerProvider(resource=Resource.create({"service.name": "serried"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    atexit.register(provider.shutdown)
+    return Traces(provider)

@@ -1,0 +1,591 @@
+"""What would make a gang fit: the planner is run with one constraint relaxed at a time.
+
+Whatever is found has been planned: the plan is part of the advice. The search takes the changes in the order of what
+they cost: what an administrator does to nodes; what the gang itself asks for; what happens to others.
+
+Why a gang does not fit, domain by domain, and what would make it fit.
+
+Why a gang does not fit: how many members each domain has room for, and what keeps them off the other nodes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from serried.api.node import Node
+from serried.api.pod import Pod, Shape
+from serried.api.resources import PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
+from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
+from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
+from serried.plan.gang import Candidate, hope_for
+from serried.plan.placement import Step, Trial, generate_placements
+from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
+from serried.plan.steps import Work, finish
+from serried.plan.tree import solve_group
+
+
+@dataclass(frozen=True, slots=True)
+class HurdleCount:
+    """How many nodes one hurdle keeps from taking any member."""
+
+    hurdle: Hurdle
+    nodes: int
+
+    def __str__(self) -> str:
+        return f"{self.hurdle} {count_things(self.nodes, 'node')}"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDiagnosis:
+    """How far one domain is from holding a gang."""
+
+    domain: str
+
+    slots: int
+    """How many members it has room for; at most, where they are of several shapes."""
+
+    nodes: int
+    hurdles: tuple[HurdleCount, ...]
+    """Those of its nodes that take no member, the most frequent hurdle first."""
+
+    taken: bool = False
+    """Whether another gang has it for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a gang does not fit."""
+
+    key: str
+    """The topology key; "" for the cluster as one domain."""
+
+    need: int
+
+    domains: tuple[DomainDiagnosis, ...]
+    """The nearest to holding the gang first."""
+
+    domain_count: int
+    """How many there are in all."""
+
+    hurdles: tuple[HurdleCount, ...]
+    """Those of all nodes of all domains, the dominant one first."""
+
+
+def count_things(count: int, word: str) -> str:
+    """So many of them, in English: ``1 node``, ``4 nodes``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def describe_domain(found: DomainDiagnosis, need: int) -> str:
+    """One line for people: ``rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node``."""
+    name = found.domain or "the cluster"
+    why = ", ".join(map(str, found.hurdles))
+    taken = "exclusively another gang's" if found.taken else ""
+    rest = "; ".join(part for part in (taken, why) if part)
+    return f"{name}: {found.slots} of {need}{f'; {rest}' if rest else ''}"
+
+
+class Change(StrEnum):
+    """What could be changed so that a gang fits; the cheapest first."""
+
+    UNCORDON = "uncordon"
+    SMALLER = "smallerRequest"
+    WIDER = "widerLevel"
+    PREFERRED = "preferred"
+    """Preferred instead of required."""
+
+    FEWER = "fewerMembers"
+    MOVE = "moveGang"
+    RELEASE = "releaseKept"
+    """Nothing is kept for the head of the queue."""
+
+    END = "endGang"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change with which a gang fits: the planner has found the plan."""
+
+    change: Change
+    plan: Plan
+
+    nodes: tuple[str, ...] = ()
+    """For UNCORDON, those nodes; for MOVE, where the other gang goes."""
+
+    name: str = ""
+    """The resource, the topology key, or the other gang."""
+
+    before: int = 0
+    """How much each member asks for at the most, or how many members are needed."""
+
+    after: int = 0
+    """How much, or how many, it may be."""
+
+    domain: str = ""
+    """For MOVE, the domain to which the other gang goes."""
+
+    pods: int = 0
+    """How many pods of the other gang it concerns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A gang that runs, and that could be ended or moved."""
+
+    name: str
+    pods: Sequence[Pod]
+    topology_key: str | None = None
+
+    movable: bool = True
+    """Whether its constraint is known to the full: a tree's is not."""
+
+
+_UNITS = {"cpu": (1000, ""), "memory": (1 << 30, "Gi"), "ephemeral-storage": (1 << 30, "Gi")}
+
+
+def describe_amount(resource: str, amount: int) -> str:
+    """An amount with its resource, as Kubernetes writes quantities."""
+    unit, suffix = _UNITS.get(resource, (1, ""))
+    if amount % unit == 0:
+        return f"{amount // unit}{suffix} {resource}"
+    return f"{amount}m {resource}" if resource == "cpu" else f"{amount / unit:.2f}{suffix} {resource}"
+
+
+_MAX_NODES_NAMED = 5
+
+
+def describe_advice(advice: Advice) -> str:
+    """The sentence for people: what to change."""
+    where = f"; it would go to {advice.plan.domain}" if advice.plan.domain else ""
+    match advice.change:
+        case Change.UNCORDON:
+            text = f"uncordon {_name_some(advice.nodes)}"
+        case Change.SMALLER:
+            before = describe_amount(advice.name, advice.before).removesuffix(f" {advice.name}")
+            text = f"ask for {describe_amount(advice.name, advice.after)} instead of {before}"
+        case Change.WIDER:
+            text = f"require one domain of {advice.name}, the next wider level"
+        case Change.PREFERRED:
+            text = f"prefer {advice.name} instead of requiring it"
+        case Change.FEWER:
+            text = f"let {count_things(advice.after, 'member')} be enough instead of {advice.before}"
+        case Change.MOVE:
+            target = advice.domain or _name_some(advice.nodes)
+            text = f"move gang {advice.name} ({count_things(advice.pods, 'pod')}) to {target}"
+        case Change.RELEASE:
+            text = "let it pass the head of the queue, for which nodes are kept"
+        case Change.END:
+            text = f"end gang {advice.name} ({count_things(advice.pods, 'pod')}), or wait for its end"
+    return text + where
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NODES_NAMED
+    return ", ".join(names[:_MAX_NODES_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+_NODES_PER_STEP = 200
+
+_NOTHING: Resources = {}
+
+
+def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Diagnosis:
+    """As `solve_diagnosis`, at once."""
+    return finish(solve_diagnosis(snapshot, ask, capacity))
+
+
+def solve_diagnosis(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Diagnosis]:
+    """What each domain of the gang's topology key lacks, in steps.
+
+    Of members of several shapes, hurdles are those of the shape that has the fewest slots. A tree is looked at as if
+    all of its members were one gang of its root.
+    """
+    trial = Trial(snapshot, ask, capacity)
+    yield from trial.count()
+    key = ask.topology_key
+    step = Step((key,) if key is not None else (), ())
+    placements = generate_placements(trial.census, step, ask)
+    hopes = yield from hope_for(trial, step, placements)
+    hardest = min(trial.classes, key=trial.census.total)
+    found = []
+    total: Counter[Hurdle] = Counter()
+    for each in sorted(hopes, key=lambda hope: (-hope.room, hope.placement.domain)):
+        diagnosis, counts = yield from _look_at(trial, snapshot, hardest, each)
+        found.append(diagnosis)
+        total.update(counts)
+    if key is not None and not ask.pinned:
+        found += [DomainDiagnosis(name, 0, 0, (), taken=True) for name in sorted(ask.taken)]
+    return Diagnosis(key or "", max(1, ask.need), tuple(found), len(found), _rank(total))
+
+
+def _look_at(
+    trial: Trial, snapshot: Snapshot, kind: MemberClass, hope: Candidate
+) -> Work[tuple[DomainDiagnosis, Counter[Hurdle]]]:
+    names = snapshot.nodes if hope.placement.names is None else hope.placement.names
+    counts: Counter[Hurdle] = Counter()
+    for place, name in enumerate(names, 1):
+        hurdle = _find_hurdle(kind, snapshot.nodes[name], trial.census.used(name), trial.ask.closed)
+        if hurdle is not None:
+            counts[hurdle] += 1
+        if place % _NODES_PER_STEP == 0:
+            yield
+    yield
+    return DomainDiagnosis(hope.placement.name, hope.room, len(names), _rank(counts)), counts
+
+
+def _find_hurdle(kind: MemberClass, node: Node, used: Resources, closed: Collection[str]) -> Hurdle | None:
+    """What keeps a member off a node; None if one fits."""
+    if node.name in closed:
+        return Hurdle(HurdleKind.KEPT)
+    rejection = find_rejection(kind.shape, node)
+    if rejection is not None:
+        return rejection
+    lacking = list(_list_lacking(kind.request, node, used))
+    return Hurdle(HurdleKind.RESOURCE, max(lacking)[1]) if lacking else None
+
+
+def _list_lacking(request: Resources, node: Node, used: Resources) -> Iterable[tuple[float, str]]:
+    """The resources of which too little is free, with the part of the request that is missing."""
+    for name, amount in request.items():
+        free = capacity(node.allocatable, name) - used.get(name, 0)
+        if amount > 0 and free < amount:
+            yield (amount - max(0, free)) / amount, name.removeprefix(PROVIDED)
+
+
+def _rank(counts: Counter[Hurdle]) -> tuple[HurdleCount, ...]:
+    return tuple(HurdleCount(hurdle, nodes) for hurdle, nodes in sorted(counts.items(), key=lambda one: (-one[1], one)))
+
+
+_MEMBERS_PER_STEP = 100
+_MAX_DROPS = 8
+"""How many of the nodes to be uncordoned are tried to be left as they are."""
+
+_MAX_SMALLER = 1_000
+"""Into how many steps a request is divided; it is made smaller by half of them at the most."""
+
+_MAX_RESIDENTS = 12
+"""For how many other gangs it is planned as if they had gone."""
+
+
+def find_advice(
+    snapshot: Snapshot, ask: PlanRequest, residents: Iterable[Resident] = (), keys: Collection[str] = ()
+) -> list[Advice]:
+    """As `solve_advice`, at once."""
+    found: list[Advice] = []
+    finish(solve_advice(snapshot, ask, residents, keys=keys, found=found))
+    return found
+
+
+def solve_advice(
+    snapshot: Snapshot,
+    ask: PlanRequest,
+    residents: Iterable[Resident],
+    capacity: Capacity | None = None,
+    *,
+    keys: Collection[str] = (),
+    found: list[Advice],
+) -> Work[None]:
+    """Put into ``found`` each change with which a gang fits that does not fit now, the cheapest first, in steps.
+
+    ``keys`` are labels that are levels of the topology; those that have the word in them are, too.
+    Whoever stops early has what was found by then. Between steps neither snapshot nor capacity may change.
+    """
+    search = _Relaxation(snapshot, ask, capacity, keys)
+    ways: Sequence[Callable[[], Work[Advice | None]]] = (
+        search.uncordon,
+        search.shrink,
+        search.widen,
+        search.prefer,
+        search.lower_quorum,
+    )
+    for way in ways:
+        advice = yield from way()
+        if advice is not None:
+            found.append(advice)
+    ended: list[Advice] = []
+    found += yield from search.move_others(residents, ended)
+    released = yield from search.release()
+    found += [*([released] if released is not None else ()), *ended]
+
+
+class _Relaxation:
+    """One gang, and the ground on which it is planned with changes."""
+
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None, keys: Collection[str]) -> None:
+        self._snapshot = snapshot
+        self._ask = ask
+        self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
+        self._keys = keys
+
+    def _plan(
+        self, ask: PlanRequest, nodes: Mapping[str, Node] | None = None, used: Mapping[str, Resources] | None = None
+    ) -> Work[Plan | None]:
+        """The plan if some nodes were others, or used otherwise; None without one."""
+        all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
+        all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
+        others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
+        fork = Fork(self._capacity, all_nodes, all_used, others)
+        answer = yield from solve_group(Snapshot(all_nodes, all_used), ask, fork)
+        return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def uncordon(self) -> Work[Advice | None]:
+        """The cordoned nodes that would have to be used, as few as a few tries find."""
+        closed = {}
+        for place, (name, node) in enumerate(self._snapshot.nodes.items(), 1):
+            if node.unschedulable or any(taint.key == UNSCHEDULABLE.key for taint in node.taints):
+                closed[name] = _open(node)
+            if place % _NODES_PER_STEP == 0:
+                yield
+        plan = (yield from self._plan(self._ask, closed)) if closed else None
+        if plan is None:
+            return None
+        chosen = _count_members(plan, closed)
+        if not chosen:
+            return None  # it fits as it is
+        for name in sorted(chosen, key=lambda each: (chosen[each], each))[:_MAX_DROPS]:
+            fewer = {each: closed[each] for each in chosen if each != name}
+            without = (yield from self._plan(self._ask, fewer)) if fewer else None
+            if without is not None:
+                plan = without
+                chosen = _count_members(plan, fewer)
+                if not chosen:
+                    return None
+        return Advice(Change.UNCORDON, plan, nodes=tuple(sorted(chosen)))
+
+    # --- what the gang asks for --------------------------------------------------------------------------------
+
+    def shrink(self) -> Work[Advice | None]:
+        """The request that has to become smaller by the smallest part."""
+        best: tuple[float, Advice] | None = None
+        for resource in _list_resources(self._ask.members):
+            advice = yield from self._shrink(resource)
+            if advice is not None:
+                share = advice.after / advice.before
+                best = (share, advice) if best is None or share > best[0] else best
+        return best[1] if best is not None else None
+
+    def _shrink(self, resource: str) -> Work[Advice | None]:
+        most = max(dict(member.shape.requests).get(resource, 0) for member in self._ask.members)
+        amounts = _list_smaller(resource, most)
+        best: tuple[int, Plan] | None = None
+        low = 0
+        high = len(amounts)
+        while low < high:
+            # The smallest first: what half of it does not help needs no second plan.
+            middle = (low + high) // 2 if best is not None else low
+            smaller = yield from _cap(self._ask, resource, amounts[middle])
+            plan = yield from self._plan(smaller)
+            if plan is None:
+                high = middle
+            else:
+                best = (amounts[middle], plan)
+                low = middle + 1
+        return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
+
+    def widen(self) -> Work[Advice | None]:
+        """The next wider level that holds the gang, or each group of a tree that requires the narrower one."""
+        for key in _list_keys(self._ask):
+            for wider in (yield from self._find_wider(key)):
+                homes = {
+                    node.labels[key]: node.labels[wider]
+                    for node in self._snapshot.nodes.values()
+                    if key in node.labels and wider in node.labels
+                }
+                plan = yield from self._plan(_rekey(self._ask, key, wider, homes))
+                if plan is not None:
+                    return Advice(Change.WIDER, plan, name=wider)
+        return None
+
+    def prefer(self) -> Work[Advice | None]:
+        """Without a required key, which is preferred then."""
+        for key in _list_keys(self._ask):
+            plan = yield from self._plan(_prefer(self._ask, key))
+            if plan is not None:
+                return Advice(Change.PREFERRED, plan, name=key)
+        return None
+
+    def lower_quorum(self) -> Work[Advice | None]:
+        """As many members as the best domain holds."""
+        ask = self._ask
+        if ask.parts or ask.need < 2:
+            return None
+        answer = yield from self._plan(replace(ask, need=1))
+        enough = 0 if answer is None else len(answer.nodes)
+        if answer is None or enough >= ask.need:
+            return None
+        return Advice(Change.FEWER, answer, before=ask.need, after=enough)
+
+    def _find_wider(self, key: str) -> Work[list[str]]:
+        """The labels of the topology whose domains consist of whole domains of ``key``, the narrowest first."""
+        shared: dict[str, dict[str, str]] = {}
+        for place, node in enumerate(self._snapshot.nodes.values(), 1):
+            home = node.labels.get(key)
+            if home is None:
+                continue
+            labels = shared.get(home)
+            if labels is None:
+                shared[home] = {name: value for name, value in node.labels.items() if self._is_level(name)}
+            else:
+                for name in [name for name, value in labels.items() if node.labels.get(name) != value]:
+                    del labels[name]
+            if place % _NODES_PER_STEP == 0:
+                yield
+        common = set.intersection(*(set(labels) for labels in shared.values())) if shared else set()
+        sizes = {name: len({labels[name] for labels in shared.values()}) for name in common - {key}}
+        return sorted((name for name, size in sizes.items() if 1 < size < len(shared)), key=lambda n: (-sizes[n], n))
+
+    def _is_level(self, label: str) -> bool:
+        return "topology" in label or label in self._keys or label in self._ask.levels
+
+    # --- others ------------------------------------------------------------------------------------------------
+
+    def release(self) -> Work[Advice | None]:
+        """Without the nodes that are kept from the gang."""
+        if not self._ask.closed:
+            return None
+        plan = yield from self._plan(_without_closed(self._ask))
+        return Advice(Change.RELEASE, plan) if plan is not None else None
+
+    def move_others(self, residents: Iterable[Resident], ended: list[Advice]) -> Work[list[Advice]]:
+        """The smallest gang that could go elsewhere; the smallest whose end would help is ``ended``."""
+        helpful = yield from self._find_helpful(residents)
+        for resident in helpful[:_MAX_RESIDENTS]:
+            left = self._remove(resident)
+            plan = yield from self._plan(self._ask, used=left)
+            if plan is None:
+                continue
+            if not ended:
+                ended.append(Advice(Change.END, plan, name=resident.name, pods=len(resident.pods)))
+            moved = (yield from self._replan(resident, left, plan)) if resident.movable else None
+            if moved is not None:
+                nodes = tuple(sorted(set(moved.nodes.values())))
+                size = len(resident.pods)
+                return [Advice(Change.MOVE, plan, nodes, resident.name, domain=moved.domain, pods=size)]
+        return []
+
+    def _find_helpful(self, residents: Iterable[Resident]) -> Work[list[Resident]]:
+        """Those on whose nodes more members would fit without them, the smallest first."""
+        classes = group_classes(self._ask.members)
+        helpful = []
+        for resident in residents:
+            left = self._remove(resident)
+            if any(self._gains(kind, left) for kind in classes[:4]):
+                helpful.append(resident)
+            yield
+        return sorted(helpful, key=lambda each: (len(each.pods), each.name))
+
+    def _gains(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
+        for name, used in left.items():
+            node = self._snapshot.nodes[name]
+            before = self._snapshot.used.get(name, _NOTHING)
+            if admits(kind.shape, node) and name not in self._ask.closed:
+                more = count_slots(node.allocatable, used, kind.request)
+                if more > count_slots(node.allocatable, before, kind.request):
+                    return True
+        return False
+
+    def _remove(self, resident: Resident) -> dict[str, Resources]:
+        """What is used on its nodes when a gang has gone."""
+        left: dict[str, Resources] = {}
+        for pod in resident.pods:
+            if pod.node in self._snapshot.nodes:
+                base = left.get(pod.node) or self._snapshot.used.get(pod.node, _NOTHING)
+                left[pod.node] = subtract(base, dict(pod.shape.requests))
+        return left
+
+    def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Work[Plan | None]:
+        """Where a gang goes when the other one has its plan."""
+        used = dict(left)
+        shapes = {member.uid: member.shape for member in self._ask.members}
+        for uid, name in plan.nodes.items():
+            base = used.get(name) or self._snapshot.used.get(name, _NOTHING)
+            used[name] = add(base, dict(shapes[uid].requests))
+        ask = PlanRequest(tuple(resident.pods), len(resident.pods), topology_key=resident.topology_key)
+        return (yield from self._plan(ask, used=used))
+
+
+def _open(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE.key)
+    return replace(node, unschedulable=False, taints=taints)
+
+
+def _count_members(plan: Plan, names: Collection[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in plan.nodes.values():
+        if name in names:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _list_resources(members: Sequence[Pod]) -> list[str]:
+    """What members ask for that could be less."""
+    shapes = {id(member.shape): member.shape for member in members}
+    names = {name for shape in shapes.values() for name, amount in shape.requests if amount > 1}
+    return sorted(name for name in names if name != PODS and ":" not in name)
+
+
+def _list_smaller(resource: str, most: int) -> list[int]:
+    """Smaller amounts in round numbers down to a half, ascending."""
+    unit = _find_unit(resource, most)
+    return [each for each in range(-(-most // (2 * unit)) * unit, most, unit) if each > 0]
+
+
+def _find_unit(resource: str, most: int) -> int:
+    """In what steps an amount is made smaller: there are no more than some hundred of them."""
+    rounds = {"cpu": (1000, 500, 100, 10)}.get(resource, (1 << 30, 1 << 26, 1 << 20, 1 << 10))
+    found = next((unit for unit in rounds if most >= 4 * unit), 1)
+    return max(found, most // _MAX_SMALLER // found * found)
+
+
+def _cap(ask: PlanRequest, resource: str, amount: int) -> Work[PlanRequest]:
+    """The request as if no member asked for more than so much."""
+    shapes: dict[int, Shape] = {}
+    members: dict[str, Pod] = {}
+    for place, member in enumerate(ask.members, 1):
+        known = shapes.get(id(member.shape))
+        if known is None:
+            requests = tuple((n, min(a, amount) if n == resource else a) for n, a in member.shape.requests)
+            known = shapes[id(member.shape)] = replace(member.shape, requests=requests)
+        members[member.uid] = replace(member, shape=known)
+        if place % _MEMBERS_PER_STEP == 0:
+            yield
+    return _with_members(ask, members)
+
+
+def _with_members(ask: PlanRequest, members: Mapping[str, Pod]) -> PlanRequest:
+    parts = tuple(_with_members(part, members) for part in ask.parts)
+    return replace(ask, members=tuple(members[member.uid] for member in ask.members), parts=parts)
+
+
+def _list_keys(ask: PlanRequest) -> list[str]:
+    """The required keys of a gang, or of a tree, that of the root first."""
+    own = [ask.topology_key] if ask.topology_key is not None else []
+    return list(dict.fromkeys([*own, *(key for part in ask.parts for key in _list_keys(part))]))
+
+
+def _rekey(ask: PlanRequest, key: str, wider: str, homes: Mapping[str, str]) -> PlanRequest:
+    """As if every group that requires ``key`` required ``wider``; ``homes`` has its domain around each of ``key``."""
+    parts = tuple(_rekey(part, key, wider, homes) for part in ask.parts)
+    if ask.topology_key != key:
+        return replace(ask, parts=parts)
+    levels = tuple(level for level in ask.levels if level != wider)
+    pinned = frozenset(homes[domain] for domain in ask.pinned if domain in homes)
+    return replace(ask, topology_key=wider, levels=levels, pinned=pinned, taken=frozenset(), parts=parts)
+
+
+def _prefer(ask: PlanRequest, key: str) -> PlanRequest:
+    """As if every group that requires ``key`` only preferred it."""
+    parts = tuple(_prefer(part, key) for part in ask.parts)
+    if ask.topology_key != key:
+        return replace(ask, parts=parts)
+    levels = (*(level for level in ask.levels if level != key), key)
+    return replace(
+        ask, topology_key=None, levels=levels, spills=True, pinned=frozenset(), taken=frozenset(), parts=parts
+    )
+
+
+def _without_closed(ask: PlanRequest) -> PlanRequest:
+    return replace(ask, closed=frozenset(), parts=tuple(_without_closed(part) for part in ask.parts))

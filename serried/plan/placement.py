@@ -1,0 +1,189 @@
+"""What a gang's placements are measured against, for as long as one plan takes.
+
+Placements: the sets of nodes that may hold a whole gang (GeneratePlacements of the native TopologyPlacement).
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
+from serried.plan.request import PlanRequest, Snapshot
+from serried.plan.steps import Work
+
+
+class Budget:
+    """Steps that one plan may take, whatever the number of domains that it looks at."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def take(self, steps: int) -> bool:
+        """Spend steps; whether the budget had them."""
+        self.left -= steps
+        return self.left >= 0
+
+
+Pair = tuple[str, str]
+"""Member uid and the name of a node that it must not get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A domain and its nodes."""
+
+    key: LevelKey
+    """() for the whole cluster."""
+
+    domain: Domain
+
+    names: Collection[str] | None
+    """The names of the nodes; None for the whole cluster."""
+
+    @property
+    def name(self) -> str:
+        """For people: the values of the labels; "" for the whole cluster."""
+        return "/".join(self.domain)
+
+
+CLUSTER = Placement((), (), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A level at which one domain is looked for."""
+
+    key: LevelKey
+
+    below: tuple[str, ...]
+    """The narrower levels, the widest first."""
+
+
+def list_steps(ask: PlanRequest) -> list[Step]:
+    """The levels to try, the narrowest first; the last is the one that the gang must not leave.
+
+    A domain of a preferred level is looked for inside the required one, and that inside those of the groups above:
+    two racks of one name in two blocks are two.
+    """
+    required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
+    levels = tuple(level for level in ask.levels if level != ask.topology_key)
+    steps = [Step((*required, level), levels[:place][::-1]) for place, level in enumerate(levels)]
+    return [*steps, Step(required, levels[::-1])] if ask.spills or not steps else steps
+
+
+def generate_placements(census: Census, step: Step, ask: PlanRequest) -> list[Placement]:
+    """One placement per domain; nodes without the label are in none. The whole cluster without a key.
+
+    If the gang is pinned, only those domains of the required key, also if no node is left in one.
+    """
+    if not step.key:
+        return [CLUSTER]
+    domains = census.domains(step.key)
+    around = tuple(value for _, value in ask.within)
+    depth = len(around)
+    if ask.topology_key is None and len(step.key) == depth:
+        return [Placement(step.key, around, domains.get(around, ()))]
+    pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
+    if pinned and len(step.key) == depth + 1:
+        homes = [(*around, domain) for domain in sorted(pinned)]
+        return [Placement(step.key, home, domains.get(home, ())) for home in homes]
+    return [
+        Placement(step.key, domain, names)
+        for domain, names in domains.items()
+        if domain[:depth] == around and _is_allowed(domain, depth, pinned, ask)
+    ]
+
+
+def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: PlanRequest) -> bool:
+    if ask.topology_key is None:
+        return True
+    return domain[depth] in pinned if pinned else domain[depth] not in ask.taken
+
+
+_MAX_MIXING_STEPS = 20_000
+"""How many steps of `mixing` a whole plan may take: some tens of milliseconds."""
+
+_MAX_NARROWING_STEPS = 5_000
+"""How many steps a whole plan may take to improve what has been found (`narrowing`)."""
+
+
+class Trial:
+    """A gang's classes, what it must not use, the census, and how long it may be thought about."""
+
+    def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
+        uids = {member.uid for member in ask.members}
+        self.classes = group_classes(ask.members)
+        self.census = Census(snapshot, ask, capacity)
+        self.ask = ask
+        self.budget = Budget(_MAX_MIXING_STEPS)
+        self.spare_budget = Budget(_MAX_NARROWING_STEPS)
+        self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
+        """The members' nodes in each placement that was tried.
+
+        So what was measured is assigned, also if used-up budgets would not let it be found again.
+        """
+
+        self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
+        self._barred_nodes = frozenset(name for _, name in self._barred)
+        self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
+        self._least: MemberClass | None = None
+        self._most: dict[LevelKey, Mapping[Domain, int]] = {}
+
+    def barred(self, placement: Placement) -> frozenset[Pair]:
+        """The excluded pairs, empty if none of them is about this placement."""
+        names = placement.names
+        if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
+            return frozenset()
+        return self._barred
+
+    def count(self) -> Work[None]:
+        """Count the slots of every class ahead, in steps."""
+        for kind in self.classes:
+            yield from self.census.count(kind)
+
+    def sum_up(self, step: Step) -> Work[None]:
+        """Sum up the slots of a step's placements, and of what is around them, ahead, in steps."""
+        for key in {step.key, *self._wider(step)}:
+            if key and key not in self._totals:
+                sums = []
+                for kind in self.classes:
+                    sums.append(self.census.totals(kind, key))
+                    yield
+                self._totals[key] = sums
+
+    def totals(self, placement: Placement) -> list[int]:
+        """Slots of each class, as if it were alone."""
+        if not placement.key:
+            return [self.census.total(kind) for kind in self.classes]
+        found = self._totals.get(placement.key)
+        if found is None:
+            found = self._totals[placement.key] = [self.census.totals(kind, placement.key) for kind in self.classes]
+        return [sums.get(placement.domain, 0) for sums in found]
+
+    def may_hold(self, placement: Placement) -> Work[bool]:
+        """Whether there is room for the quorum if all asked for as little as any; False is certain, True is not."""
+        if len(self.classes) == 1:
+            return True
+        if self._least is None:
+            least = find_least(self.classes)
+            yield from self.census.count(least)
+            self._least = least
+        if not placement.key:
+            return self.census.total(self._least) >= max(self.ask.need, 1)
+        if placement.key not in self._most:
+            self._most[placement.key] = self.census.totals(self._least, placement.key)
+        return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
+
+    def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
+        """Slots in the wider domains of the gang's levels, the narrowest first."""
+        if placement.names is None:
+            return ()
+        node = next(iter(placement.names), None)
+        homes = [(key, self.census.home(key, node)) for key in self._wider(step)] if node is not None else []
+        return tuple(sum(self.totals(Placement(key, home, ()))) for key, home in homes if home is not None)
+
+    def _wider(self, step: Step) -> list[LevelKey]:
+        """The keys of the wider domains of the gang's levels, the narrowest first."""
+        narrower = {*step.below, *step.key[-1:]}
+        wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
+        keys = [(*step.key[:-1], level) for level in wider] if len(step.key) > 1 else [(level,) for level in wider]
+        return keys + ([step.key[:-1]] if len(step.key) > 1 else [])

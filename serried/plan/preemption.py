@@ -1,0 +1,697 @@
+"""Which domains would hold a gang if pods were evicted, and up to which priority.
+
+The units go in the order of their priority, as the endings of a forecast in the order of time. From the priority on at
+which a domain holds the quorum it is a prospect: with units of lower priorities alone it never is.
+
+What kube-scheduler did not offer to members that it alone can count for, when others may leave room.
+
+Who has to go so that a gang fits, the whole quorum in one domain, with the least damage.
+
+First the domains are found that would hold the quorum at the lowest priority (`survey`). In the most promising of them,
+all units up to that priority go, or as many as budgets allow that bind (`allotment`), and as many as possible come back
+(`reprieve`). The domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.verdict import Reason, Verdict
+from serried.plan.allotment import Allotment, Exchange, Patience
+from serried.plan.capacity import Capacity, Census, Domain, Fork, MemberClass, Table, find_least, group_classes
+from serried.plan.eviction import (
+    Allowances,
+    Alternative,
+    Blocker,
+    Budget,
+    Cost,
+    NoVictims,
+    Preemption,
+    Unit,
+    count_pods,
+    describe_limit,
+    measure_cost,
+)
+from serried.plan.placement import Placement, generate_placements, list_steps
+from serried.plan.reprieve import Clearing, PlanClearing, SlotClearing, reprieve
+from serried.plan.request import Plan, PlanRequest, Snapshot
+from serried.plan.steps import Haste, Work, finish, sort_in_steps
+from serried.plan.tree import solve_group
+
+
+def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> Work[PlanRequest]:
+    """The question for whoever looks for room that others leave: full nodes count, whether or not they were offered.
+
+    One that has room for a member and was not offered lacks what we cannot count, and stays closed. One that has none
+    was not offered for want of room, as far as can be told. In steps, as the plans.
+    """
+    if not ask.unoffered:
+        return ask
+    origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+    counted = Fork(origin, snapshot.nodes, snapshot.used, snapshot.over)
+    full = set(ask.unoffered)
+    for kind in group_classes(ask.members):
+        table = yield from counted.count(kind.shape)
+        full.difference_update(table.by_node)
+        yield
+    return ask.reopening(frozenset(full))
+
+
+_GROWTH = 1.1
+"""By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
+
+When all has gone that may go, the last plan of a domain waits for nothing.
+"""
+
+_MAX_PLANNED = 4
+"""How many prospects are looked for where each of them takes a plan."""
+
+_MAX_ALLOTTED = 16
+"""How many prospects of one priority are looked for where budgets do not let go all that may."""
+
+_UNITS_PER_STEP = 250
+
+
+class Shortage(NamedTuple):
+    """How much a domain depends on evictions of one priority."""
+
+    priority: int
+
+    harmful: int
+    """For how many members of the quorum gangs have to break, or more go of this domain than budgets allow."""
+
+    members: int
+    """For how many members of the quorum pods of this priority have to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A domain that would hold the quorum."""
+
+    placement: Placement
+
+    priority: int
+    """Up to which priority units have to go; never lower than that."""
+
+    shortages: tuple[Shortage, ...]
+    """The highest priority first. An estimate of what the domain costs: the smaller, the more promising."""
+
+    allotted: tuple[Unit, ...] | None = None
+    """What goes at first where budgets do not let go all that may; None where they do."""
+
+    @property
+    def promise(self) -> tuple[int, tuple[Shortage, ...], Domain]:
+        """The smallest is the most promising."""
+        return self.priority, self.shortages, self.placement.domain
+
+
+@dataclass(slots=True)
+class _Plot:
+    """A domain while units go."""
+
+    placement: Placement
+
+    room: int = 0
+    """Its slots for the quorum as they were counted last."""
+
+    tried: int = -1
+    """Its slots at the last plan in vain."""
+
+    planned: bool = False
+    """Whether a plan would hold if budgets did not bind."""
+
+    taken: dict[Budget, int] = field(default_factory=dict)
+    """How many pods have gone of each budget."""
+
+    exceeded: set[str] = field(default_factory=set)
+    """Why not all of it can be a set of victims, phrases: more have gone than budgets allow that bind."""
+
+    shortages: list[Shortage] = field(default_factory=list)
+    """The lowest priority first."""
+
+    units: list[Unit] = field(default_factory=list)
+    """What may be evicted there."""
+
+    owners: set[Unit] = field(default_factory=set)
+    """The units that have it for themselves."""
+
+    holders: set[Unit] = field(default_factory=set)
+    """Those of them that have not gone: as long as there is any, the gang may not go there."""
+
+
+class Survey:
+    """The cluster while units go, and what that does for a gang in each domain that it may use."""
+
+    def __init__(
+        self, snapshot: Snapshot, ask: PlanRequest, allowances: Allowances, capacity: Capacity | None, haste: Haste
+    ) -> None:
+        self._all_nodes = snapshot.nodes
+        self._step = list_steps(ask)[-1]
+        self._ask = _open(ask) if self._is_required(ask) else ask
+        self._allowances = allowances
+        self._haste = haste
+        self._patience = Patience()
+        self._need = max(ask.need, 1)
+        nodes = snapshot.nodes
+        if ask.closed:
+            nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
+        self._base = snapshot.used
+        self._clearing = Clearing(nodes, snapshot.used)
+        origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
+        self._capacity = Fork(origin, nodes, self._clearing.used, {*snapshot.over, *ask.closed})
+        self._homes: Mapping[str, Domain] = self._capacity.homes(self._step.key) if self._step.key else {}
+        self._kinds = group_classes(ask.members)
+        self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
+        self._tables: list[tuple[MemberClass, Table]] = []
+        self._plots: dict[Domain, _Plot] = {}
+        self._excluded = frozenset(name for _, name in ask.excluded)
+
+    # --- the cluster as it is --------------------------------------------------------------------------------------
+
+    def count(self) -> Work[None]:
+        """Count the slots of each domain as they are now."""
+        self._table = yield from self._capacity.count(self._least.shape)
+        for kind in self._kinds if len(self._kinds) > 1 else ():
+            self._tables.append((kind, (yield from self._capacity.count(kind.shape))))
+        census = Census(Snapshot(self._clearing.nodes, self._clearing.used), self._ask, self._capacity)
+        for placement in generate_placements(census, self._step, self._ask):
+            self._plots[placement.domain] = _Plot(placement)
+        yield from self._measure(self._plots)
+
+    @property
+    def domains(self) -> Collection[Domain]:
+        """The domains that the gang may use."""
+        return self._plots.keys()
+
+    def find_homes(self, unit: Unit) -> Iterable[Domain]:
+        """The domains of the gang in which a unit has pods, each once."""
+        if len(unit.pods) == 1:
+            domain = self._home(unit.pods[0].node)
+            return () if domain is None else (domain,)
+        found = dict.fromkeys(self._home(pod.node) for pod in unit.pods)
+        return [domain for domain in found if domain is not None]
+
+    def note_holder(self, unit: Unit) -> None:
+        """Note what a unit has for itself."""
+        for pod in unit.pods:
+            plot = self._find_held(pod)
+            if plot is not None:
+                plot.owners.add(unit)
+                plot.holders.add(unit)
+
+    def _find_held(self, pod: Pod) -> _Plot | None:
+        node = self._all_nodes.get(pod.node)
+        label = node.labels.get(self._step.key[-1]) if node is not None and self._step.key else None
+        return self._plots.get((label,)) if label is not None else None
+
+    @staticmethod
+    def _is_required(ask: PlanRequest) -> bool:
+        """Whether domains are looked for by the required key alone, by which others have some for themselves."""
+        return ask.topology_key is not None and list_steps(ask)[-1].key == (ask.topology_key,)
+
+    def assign(self, unit: Unit, homes: Iterable[Domain]) -> None:
+        """Note where a unit is that may be evicted."""
+        for domain in homes:
+            self._plots[domain].units.append(unit)
+
+    def list_units(self, prospect: Prospect) -> Work[list[Unit]]:
+        """What goes from a prospect at first."""
+        found: list[Unit] = []
+        rest = iter(self._plots[prospect.placement.domain].units)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            found += [unit for unit in batch if unit.priority <= prospect.priority]
+            yield
+        return found
+
+    def _home(self, name: str) -> Domain | None:
+        if name not in self._clearing.nodes:
+            return None
+        domain = self._homes.get(name) if self._step.key else ()
+        return domain if domain in self._plots else None
+
+    # --- units that go ---------------------------------------------------------------------------------------------
+
+    def remove(self, priority: int, units: Sequence[Unit]) -> Work[list[Domain]]:
+        """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
+        harmless: list[Unit] = []
+        harmful: list[Unit] = []
+        guarded: list[Unit] = []
+        for place, unit in enumerate(units, 1):
+            kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
+            kind.append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        # What budgets allow goes to some nodes: of two sets that cost the same, that on fewer nodes helps more.
+        guarded = yield from sort_in_steps(guarded, lambda unit: (unit.pods[0].node, unit.pods[0].uid))
+        for place, unit in enumerate(guarded, 1):
+            (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        changed: dict[Domain, int] = {}
+        freed = yield from self._free(units)
+        yield from self._take(harmless, changed)
+        middle = {domain: self._plots[domain].room for domain in changed}
+        yield from self._take(harmful, changed)
+        for domain, before in changed.items():
+            held = freed.get(domain, 0)
+            if before < self._need or held:
+                after = middle.get(domain, before)
+                short = Shortage(priority, max(0, self._need - after), max(self._need - before, held))
+                self._plots[domain].shortages.append(short)
+        return sorted(changed)
+
+    def _free(self, units: Iterable[Unit]) -> Work[dict[Domain, int]]:
+        """Units hold their domains no more; how many pods of theirs were in each."""
+        freed: dict[Domain, int] = {}
+        for place, unit in enumerate(units, 1):
+            for pod in unit.pods if unit.holds_domain and not self._is_kept(unit) else ():
+                plot = self._find_held(pod)
+                if plot is not None:
+                    plot.holders.discard(unit)
+                    domain = plot.placement.domain
+                    freed[domain] = freed.get(domain, 0) + 1
+            if place % _UNITS_PER_STEP == 0:
+                yield
+        return freed
+
+    def _is_kept(self, unit: Unit) -> bool:
+        """Whether a pod of a unit is on a node that is closed to the gang: nobody goes from there."""
+        return any(pod.node in self._ask.closed for pod in unit.pods)
+
+    def _take(self, units: Iterable[Unit], changed: dict[Domain, int]) -> Work[None]:
+        """Take units; ``changed`` gets the domains, with their slots before the first of them went."""
+        touched: dict[Domain, None] = {}
+        rest = iter(units)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            for name in self._clearing.take(batch):
+                self._capacity.note_used(name)
+                domain = self._home(name)
+                if domain is not None:
+                    touched[domain] = None
+            yield
+        for domain in touched:
+            changed.setdefault(domain, self._plots[domain].room)
+        yield from self._measure(touched)
+
+    def _measure(self, domains: Iterable[Domain]) -> Work[None]:
+        yield from self._capacity.refresh(self._table)
+        for domain in domains:
+            self._plots[domain].room = self._room(self._table, domain)
+        yield
+
+    def _room(self, table: Table, domain: Domain) -> int:
+        if not self._step.key:
+            return table.total
+        return table.sum_by(self._step.key, self._homes).get(domain, 0)
+
+    def _violates(self, unit: Unit) -> bool:
+        """Whether more go with a unit from one of its domains than a budget allows."""
+        violated = False
+        for domain in self.find_homes(unit):
+            plot = self._plots[domain]
+            for budget in unit.budgets:
+                plot.taken[budget] = count = plot.taken.get(budget, 0) + 1
+                violated = violated or count > self._allowances.budgets.get(budget, count)
+                if count > self._allowances.limits.get(budget, count):
+                    plot.exceeded.add(describe_limit(budget))
+        return violated
+
+    def _breaks(self, unit: Unit) -> bool:
+        spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
+        return spare is not None and len(unit.pods) > spare.count
+
+    # --- prospects -------------------------------------------------------------------------------------------------
+
+    def list_prospects(self, domains: Iterable[Domain], priority: int) -> Work[list[Prospect]]:
+        """Those of these domains that hold the quorum now, the most promising first.
+
+        Where it takes plans to know, a few are enough, and those with most slots are asked first.
+        """
+        return (yield from self._list(domains, priority, _GROWTH))
+
+    def list_last_prospects(self, domains: Iterable[Domain], priority: int) -> Work[list[Prospect]]:
+        """As ``list_prospects`` when nothing more will go."""
+        return (yield from self._list(domains, priority, 1.0))
+
+    def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[Prospect]]:
+        counted: list[Prospect] = []
+        planned: list[Prospect] = []
+        for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
+            if plot.holders or plot.room < self._need:
+                continue
+            prospect = Prospect(plot.placement, priority, tuple(reversed(plot.shortages)))
+            if self.is_counted(plot.placement):
+                counted.append(prospect)
+            elif len(planned) < (1 if self._haste.made else _MAX_PLANNED) and (yield from self._try(plot, growth)):
+                planned += yield from self._allot([prospect])
+        counted.sort(key=lambda prospect: prospect.promise)
+        counted = yield from self._allot(counted)
+        return sorted([*planned, *counted], key=lambda prospect: prospect.promise)
+
+    def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Work[Placement | None]:
+        """The most promising of these domains that would hold the quorum if all that has gone might go at once."""
+        found: list[Prospect] = []
+        for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
+            if not plot.holders and plot.room >= self._need:
+                wanted = len(found) < (1 if self._haste.made else _MAX_PLANNED)
+                if self.is_counted(plot.placement) or (wanted and (yield from self._try(plot, 1.0))):
+                    found.append(Prospect(plot.placement, priority, tuple(reversed(plot.shortages))))
+        return min(found, key=lambda prospect: prospect.promise).placement if found else None
+
+    def _allot(self, prospects: Iterable[Prospect]) -> Work[list[Prospect]]:
+        """Those of these domains in which budgets let go as much as it takes; the first of them, where that is work."""
+        found: list[Prospect] = []
+        worked = 0
+        for prospect in prospects:
+            if not self.list_exceeded(prospect.placement):
+                found.append(prospect)
+            elif worked < (1 if self._haste.made else _MAX_ALLOTTED):
+                clearing = self.clear(prospect.placement, 0)  # nobody comes back there for a plan's sake
+                yield from clearing.count()
+                units = yield from self.list_units(prospect)
+                going = yield from Allotment(clearing, units, self._allowances.limits, self._patience).run()
+                if going is not None:
+                    found.append(replace(prospect, allotted=tuple(going)))
+                    worked += 1
+        return found
+
+    def list_exceeded(self, placement: Placement) -> Collection[str]:
+        """Why not all may go that has gone from a domain, phrases: that is more than budgets allow that bind."""
+        return self._plots[placement.domain].exceeded
+
+    @property
+    def most(self) -> int:
+        """For how many members there is room by now in one domain, at the most."""
+        return max((plot.room for plot in self._plots.values() if not plot.holders), default=0)
+
+    def is_counted(self, placement: Placement) -> bool:
+        """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""
+        if self._ask.parts or len(self._kinds) > 1:
+            return False
+        names = self._clearing.nodes if placement.names is None else placement.names
+        return not any(name in names for name in self._excluded)
+
+    def _try(self, plot: _Plot, growth: float) -> Work[bool]:
+        if plot.planned:
+            return True
+        if plot.room <= plot.tried or plot.room < plot.tried * growth:
+            return False
+        if not (yield from self._is_promising(plot.placement.domain)):
+            return False
+        plot.tried = plot.room
+        capacity = self._capacity if plot.placement.names is None else None
+        shown = Snapshot(self.find_nodes(plot.placement), self._clearing.used)
+        plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
+        return plot.planned
+
+    def _is_promising(self, domain: Domain) -> Work[bool]:
+        """Whether each class as if it were alone would do."""
+        spare = len(self._ask.members) - self._need
+        for kind, table in self._tables:
+            yield from self._capacity.refresh(table)
+            yield
+            spare -= max(0, len(kind.members) - self._room(table, domain))
+            if spare < 0:
+                return False
+        return True
+
+    def explain(self) -> Work[Verdict]:
+        """Why the gang does not fit now."""
+        shown = Snapshot(self._clearing.nodes, self._clearing.used)
+        held = {plot.placement.name for plot in self._plots.values() if plot.holders}
+        ask = replace(self._ask, taken=self._ask.taken | held)
+        answer = yield from solve_group(shown, ask, self._capacity)
+        return answer if isinstance(answer, Verdict) else Verdict(Reason.NO_CAPACITY, need=self._need)
+
+    # --- one domain ------------------------------------------------------------------------------------------------
+
+    def clear(self, placement: Placement, steps: int) -> SlotClearing:
+        """A domain as it is before anything has gone; plans there may take so many steps."""
+        clearing = Clearing(self.find_nodes(placement), self._base)
+        banned = self._plots[placement.domain].owners
+        if self.is_counted(placement):
+            return SlotClearing(clearing, self._least.shape, self._need, banned=banned)
+        ask = self.confine(placement)
+        return PlanClearing(clearing, self._least.shape, ask, steps, haste=self._haste, banned=banned)
+
+    def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
+        """The nodes of a domain that are open to the gang."""
+        nodes = self._clearing.nodes
+        if placement.names is None:
+            return nodes
+        return {name: nodes[name] for name in placement.names if name in nodes}
+
+    def confine(self, placement: Placement) -> PlanRequest:
+        """The gang's request, to be met in one domain."""
+        if self._ask.topology_key is None:
+            return self._ask
+        return replace(self._ask, pinned=frozenset({placement.domain[len(self._ask.within)]}))
+
+
+def _open(ask: PlanRequest) -> PlanRequest:
+    """The same where no domain is others' that evictions would open."""
+    return replace(ask, taken=ask.taken - ask.openable)
+
+
+_MAX_DOMAINS = 16
+"""In how many domains the victims are chosen."""
+
+_MAX_DOMAINS_PLANNED = 4
+"""The same where that takes plans: members of several shapes, or a tree."""
+
+_MAX_STEPS = 100_000
+"""How many steps the plans in all these domains may take, so that it is known who can come back: a second or two."""
+
+_MAX_BETTERED = 3
+"""In how many of them, the cheapest ones, victims are exchanged."""
+
+_HOPELESS = frozenset({Reason.DOMAIN_CONFLICT, Reason.QUORUM_MISSING})
+"""Why a gang does not fit, whatever goes."""
+
+
+def plan_victims(
+    snapshot: Snapshot,
+    ask: PlanRequest,
+    priority: int,
+    units: Iterable[Unit],
+    allowances: Allowances,
+    capacity: Capacity | None = None,
+) -> Preemption | NoVictims:
+    """The plan of a gang that does not fit, and the cheapest units after whose end it does; or why nothing helps.
+
+    ``priority`` is the gang's: only what has a lower one is a victim. ``units`` are all that run, whatever their
+    priority and protection; each pod is in one of them at the most. Deterministic: the order of units and nodes does
+    not matter. ``capacity`` are the snapshot's slots as far as they are counted already.
+
+    For members of one shape each victim is needed. For others that holds as far as the planner has been asked. Where
+    the quorum stands (``ask.need`` is 0), as many members get room as can be had so, or nearly: of a tree all, or some.
+    """
+    return finish(solve_victims(snapshot, ask, priority, units, allowances, capacity))
+
+
+def solve_victims(
+    snapshot: Snapshot,
+    ask: PlanRequest,
+    priority: int,
+    units: Iterable[Unit],
+    allowances: Allowances,
+    capacity: Capacity | None = None,
+    haste: Haste | None = None,
+) -> Work[Preemption | NoVictims]:
+    """As `plan_victims`, in steps, between which neither snapshot nor capacity may change.
+
+    When ``haste`` is made, no more is looked for once there is an answer: then other victims might have cost less, and
+    of members of several shapes some may not be needed. Plan and victims are sound all the same.
+    """
+    haste = haste or Haste()
+    ask = yield from reopen_full(snapshot, ask, capacity)
+    # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
+    answer = yield from solve_group(snapshot, ask, capacity)
+    if isinstance(answer, Plan):
+        return Preemption(answer, (), Cost())
+    if answer.reason in _HOPELESS:
+        return NoVictims(answer, Blocker.ROOM)
+    running = tuple(units)
+
+    def look(wish: PlanRequest) -> Work[tuple[_Search, list[Prospect]]]:
+        search = _Search(Survey(snapshot, wish, allowances, capacity, haste), wish, allowances, haste)
+        yield from search.sort(running, priority)
+        return search, (yield from search.look_around())
+
+    search, prospects = yield from look(ask)
+    if not prospects:
+        return (yield from search.explain())
+    count = 1 if ask.need else len(ask.members)
+    while count > 1 and not haste.made:
+        larger, found = yield from look(_demand(ask, count))
+        if found:
+            return (yield from larger.choose(found))
+        count = 1 if ask.parts else larger.find_fewer(count)
+    return (yield from search.choose(prospects))
+
+
+def _demand(ask: PlanRequest, count: int) -> PlanRequest:
+    """The same as if so many members were the quorum; of a tree all of them."""
+    if not ask.parts:
+        return replace(ask, need=min(count, len(ask.members)))
+    parts = tuple(_demand(part, count) for part in ask.parts)
+    needs = [part.need for part in parts if part.need]
+    return replace(ask, parts=parts, need=sum(needs), wanted=len(needs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The victims of one domain."""
+
+    prospect: Prospect
+    clearing: SlotClearing
+    units: Sequence[Unit]
+    """What may go there."""
+
+    victims: list[Unit]
+    cost: Cost
+
+    @property
+    def domain(self) -> str:
+        return self.prospect.placement.name
+
+
+class _Search:
+    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, haste: Haste) -> None:
+        self._survey = survey
+        self._ask = ask
+        self._allowances = allowances
+        self._haste = haste
+        self._newest = 0
+        # By priority: what may go, and what would have to be allowed to go.
+        self._lower: dict[int, list[Unit]] = {}
+        self._higher: dict[int, list[Unit]] = {}
+        self._protected: list[Unit] = []
+
+    def sort(self, units: Iterable[Unit], priority: int) -> Work[None]:
+        """Sort the units that have a pod where the gang may go, by what may become of them."""
+        yield from self._survey.count()
+        rest = iter(units)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            for unit in batch:
+                self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
+                homes = self._survey.find_homes(unit)
+                if unit.holds_domain:
+                    self._survey.note_holder(unit)
+                if not homes:
+                    continue
+                if unit.priority >= priority:
+                    self._higher.setdefault(unit.priority, []).append(unit)
+                elif unit.protection:
+                    self._protected.append(unit)
+                else:
+                    self._lower.setdefault(unit.priority, []).append(unit)
+                    self._survey.assign(unit, homes)
+            yield
+
+    def look_around(self) -> Work[list[Prospect]]:
+        """The domains that would hold the quorum, the most promising first: those of the lowest priority, and more.
+
+        If it is one only, the next higher priorities are looked at, too, so that there is something to compare with.
+        """
+        found: list[Prospect] = []
+        known: set[Domain] = set()
+        priorities = sorted(self._lower)
+        for priority in priorities:
+            changed = yield from self._survey.remove(priority, self._lower[priority])
+            if priority == priorities[-1]:
+                rest = sorted(domain for domain in self._survey.domains if domain not in known)
+                more = yield from self._survey.list_last_prospects(rest, priority)
+            elif self._haste.made:
+                continue  # one plan has to do, so it is made where it is most likely to hold
+            else:
+                fresh = [domain for domain in changed if domain not in known]
+                more = yield from self._survey.list_prospects(fresh, priority)
+            known.update(prospect.placement.domain for prospect in more)
+            found += more
+            if len(found) >= self._count_wanted():
+                break
+        return found
+
+    def find_fewer(self, count: int) -> int:
+        """How many members to try next where so many do not fit when all has gone that may."""
+        most = self._survey.most
+        return most if 0 < most < count else count // 2
+
+    def _count_wanted(self) -> int:
+        return 1 if self._haste.made else min(2, len(self._survey.domains))
+
+    def choose(self, prospects: Sequence[Prospect]) -> Work[Preemption]:
+        """The least victims, in the best of the most promising domains."""
+        counted = all(self._survey.is_counted(prospect.placement) for prospect in prospects)
+        examined = prospects[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
+        choices = []
+        for prospect in examined:
+            choices.append((yield from self._clear(prospect, _MAX_STEPS // len(examined))))
+            if self._haste.made:
+                break
+        choices.sort(key=lambda choice: (choice.cost, choice.domain))
+        for place, choice in enumerate(choices[:_MAX_BETTERED]):
+            if not self._haste.made:
+                choices[place] = yield from self._better(choice)
+        choices.sort(key=lambda choice: (choice.cost, choice.domain))
+        best = choices[0]
+        return Preemption(
+            plan=(yield from best.clearing.plan(self._survey.confine(best.prospect.placement))),
+            victims=tuple((yield from sort_in_steps(best.victims, _rank))),
+            cost=best.cost,
+            runner_up=Alternative(choices[1].domain, choices[1].cost) if len(choices) > 1 else None,
+            domains_fitting=len(prospects),
+            domains_examined=len(choices),
+        )
+
+    def _clear(self, prospect: Prospect, steps: int) -> Work[_Choice]:
+        units = yield from self._survey.list_units(prospect)
+        going = units if prospect.allotted is None else prospect.allotted
+        clearing = self._survey.clear(prospect.placement, steps)
+        yield from clearing.count()
+        yield from clearing.take(going)
+        victims = yield from reprieve(clearing, going, self._allowances, self._newest)
+        cost = yield from measure_cost(victims, self._allowances, self._newest)
+        return _Choice(prospect, clearing, units, victims, cost)
+
+    def _better(self, choice: _Choice) -> Work[_Choice]:
+        work = Exchange(
+            choice.clearing, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
+        )
+        yield from work.run()
+        return replace(choice, victims=work.victims, cost=work.cost)
+
+    def explain(self) -> Work[NoVictims]:
+        """What would have to go as well, or that nothing would help. All that may go has gone."""
+        verdict = yield from self._survey.explain()
+        if self._allowances.limits:
+            found = yield from self._survey.find_exceeding(self._survey.domains, 0)
+            if found is not None:
+                why = tuple(sorted(self._survey.list_exceeded(found)))
+                return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=why)
+        found = yield from self._remove_more(0, self._protected)
+        if found is not None:
+            here = [unit for unit in self._protected if found.domain in self._survey.find_homes(unit)]
+            phrases = {unit.protection for unit in here} | set(self._survey.list_exceeded(found))
+            count = count_pods(here)
+            return NoVictims(
+                verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)), protected=count
+            )
+        for priority in sorted(self._higher):
+            found = yield from self._remove_more(priority, self._higher[priority])
+            if found is not None:
+                return NoVictims(verdict, Blocker.PRIORITY, found.name, priority)
+        return NoVictims(verdict, Blocker.ROOM)
+
+    def _remove_more(self, priority: int, units: Sequence[Unit]) -> Work[Placement | None]:
+        """Take units that may not go, and the first domain that would hold the quorum then."""
+        changed = yield from self._survey.remove(priority, units)
+        return (yield from self._survey.find_exceeding(changed, priority))
+
+
+def _rank(unit: Unit) -> tuple[int, str]:
+    return -unit.priority, unit.pods[0].uid
