@@ -18,7 +18,6 @@ from extender.binding.records import Records
 from extender.by_service import Candidacy, EndpointSlice
 from extender.core import Core, Options
 from extender.debug.page import Broadcast, live_routes
-from extender.debug.profile import profile_routes
 from extender.debug.routes import Gauges, SelfCheck, debug_routes, process_routes
 from extender.debug.sketch import Sketch
 from extender.holding import HoldSwitch, Isolation
@@ -304,7 +303,6 @@ class Extender:
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
-            profile_routes(self.settings.profiling),
             live_routes(self.broadcast),
             Pair(
                 self.settings.filter_listen,

@@ -344,7 +344,6 @@ class ExtenderSettings(CommonSettings):
         "", "schedulerName of another profile of the same kube-scheduler, whose pods may be evicted; may be repeated"
     )
     isolated: Literal["off", "on"] = _flag("off", "set it if the scheduler asks about marked pods only")
-    profiling: Literal["off", "on"] = _flag("off", "serve /debug/profile")
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> Self:
@@ -395,6 +394,10 @@ class ControllerSettings(CommonSettings):
     track_jobs: Literal["gangs", "all"] = _flag(
         "gangs", "which Jobs get a Workload and a PodGroup: gangs, or all Jobs (others with policy basic)"
     )
+
+
+_REMOVED = {"profiling": "/debug/profile is gone; take profiles with py-spy (docs/debugging.md), and leave this out"}
+"""Flags of earlier releases, and what to do instead."""
 
 
 class Setting(NamedTuple):
@@ -456,6 +459,10 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
     fields = {field.alias or name: field for name, field in settings.model_fields.items()}
     defaults = {name: field.default for name, field in fields.items()} | dict(found)
     parser = _make_parser(command, fields, defaults)
+    for name, instead in _REMOVED.items():
+        flag, variable = f"--{_hyphenate(name)}", _PREFIX + name.upper()
+        if variable in environ or any(word.partition("=")[0] == flag for word in argv):
+            parser.error(f"{flag}, {variable}: {instead}")
     given = vars(parser.parse_args(argv))
     flags = {name: ",".join(text) if isinstance(text, list) else text for name, text in given.items()}
     variables = _read_variables(settings, environ)

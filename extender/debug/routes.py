@@ -26,7 +26,6 @@ from extender.by_service import EndpointSlice
 from extender.core import Core
 from extender.debug.document import View, exemplify
 from extender.debug.nodes import domains_routes, nodes_routes
-from extender.debug.profile import tasks_routes
 from extender.debug.simulations import snapshot_routes, whatif_routes
 from extender.debug.views import (
     decisions_routes,
@@ -544,8 +543,8 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
 
 
 def process_routes(settings: CommonSettings, comparison: Comparison) -> APIRouter:
-    """The routes under ``/debug`` that show the process: its settings, its tasks, its caches."""
+    """The routes under ``/debug`` that show the process: its settings, its caches."""
     router = APIRouter(prefix="/debug", tags=["debug"])
-    for subject in (config_routes(settings), tasks_routes(), cache_routes(comparison)):
+    for subject in (config_routes(settings), cache_routes(comparison)):
         router.include_router(subject)
     return router

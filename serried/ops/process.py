@@ -31,7 +31,6 @@ from serried.ops.log import configure_logging
 from serried.ops.metrics import PrometheusMetrics
 from serried.ops.server import Server, make_server, ops_routes
 from serried.ops.slices import Pace, Paced
-from serried.ops.stacks import date_tasks
 from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, make_self_signed
 from serried.settings import Address, CommonSettings
 
@@ -73,7 +72,6 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Prom
     allow_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            date_tasks(runner.get_loop())
             return runner.run(Process(name, settings, metrics).live(ops, build))
     except CredentialsError as error:
         log.error("no access to a cluster", extra={"err": str(error)})

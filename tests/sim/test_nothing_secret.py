@@ -25,7 +25,6 @@ PLANTED = "open-sesame"
 FLAGS = [
     f"--traces=http://collector:{PLANTED}-traces@nowhere.example:4318/v1/traces?key={PLANTED}-query",
     f"--scheduler-livez=http://probe:{PLANTED}-probe@127.0.0.1:1/livez",
-    "--profiling=on",
 ]
 FOLLOWED = "/debug/stream"
 """It has no end: what it tells is read where it is made."""
@@ -84,7 +83,7 @@ async def test_what_is_planted_is_in_no_answer(extender: Extender) -> None:
                 # A refusal would hide what the page has to tell. The probes find nobody at port 0.
                 assert answer.status_code == 200 or path.startswith("/livez/"), answer.text
                 pages += 1
-    assert pages > 20
+    assert pages >= 20
 
 
 async def test_what_is_planted_is_not_on_the_live_page(extender: Extender) -> None:

@@ -139,6 +139,20 @@ def test_an_unknown_flag_is_refused() -> None:
         controller_settings(["--barrier-idle=5"], {})
 
 
+@pytest.mark.parametrize(
+    ("argv", "environ"),
+    [(["--profiling", "on"], {}), (["--profiling=on"], {}), ([], {"SERRIED_PROFILING": "off"})],
+)
+def test_a_flag_that_is_gone_is_refused_with_what_to_do_instead(
+    argv: list[str], environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        extender_settings(argv, environ)
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert "--profiling, SERRIED_PROFILING: /debug/profile is gone; take profiles with py-spy" in said
+
+
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scheduler"]) == 2
     assert "scheduler" in capsys.readouterr().err

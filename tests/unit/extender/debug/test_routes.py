@@ -12,12 +12,10 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from extender.debug.page import Broadcast, live_routes
-from extender.debug.profile import profile_routes
 from extender.debug.routes import conceal, debug_routes, process_routes
 from extender.debug.sketch import COLUMNS
 from serried.api.level import FALLBACK
 from serried.drift import Comparison
-from serried.ops.stacks import date_tasks
 from serried.settings import controller_settings, extender_settings
 from tests.support.endpoints import list_endpoints
 from tests.support.extender_harness import Harness
@@ -29,7 +27,6 @@ def app(world: Harness) -> FastAPI:
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     settings = extender_settings(["--queue-ageing=off", "--scheduler-name=b,a"], {"POD_NAME": "serried-0"})
     app.include_router(process_routes(settings, Mock(spec=Comparison)))
-    app.include_router(profile_routes("on"))
     return app
 
 
@@ -128,27 +125,3 @@ def test_every_default_is_written_as_it_is_read(read: Any) -> None:
     assert len(shown) > 8
     told = [each for each in shown if not each.flag.startswith("--lease-holder")]  # whose default is the Pod's name
     assert {each.flag: each.value for each in told} == {each.flag: each.default for each in told}
-
-
-async def test_tasks_are_shown_with_their_age_and_where_they_wait(http: httpx.AsyncClient) -> None:
-    async def wait_for_ever() -> None:
-        await asyncio.Event().wait()
-
-    loop = asyncio.get_running_loop()
-    date_tasks(loop)
-    task = loop.create_task(wait_for_ever(), name="one of ours")
-    await asyncio.sleep(0)
-    shown = {each["name"]: each for each in (await http.get("/debug/tasks")).json()["tasks"]}
-    loop.set_task_factory(None)
-    task.cancel()
-    ours = shown["one of ours"]
-    assert ours["work"].endswith("wait_for_ever")
-    assert ours["at"].startswith("locks.py:")
-    assert 0 <= ours["seconds"] < 60
-    assert any(each["seconds"] is None for each in shown.values()), "this test's own is older than the record of ages"
-
-
-async def test_a_limit_of_tasks_says_how_many_it_leaves_off(http: httpx.AsyncClient) -> None:
-    shown = (await http.get("/debug/tasks?limit=0")).json()
-    assert shown["tasks"] == []
-    assert shown["leftOff"] >= 1
