@@ -65,6 +65,7 @@ class NoStatus(ExtenderMetrics):
     """Hears what the extender has to say, and counts the plans."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.plans: Counter[str] = Counter()
 
     def planned(self, outcome: str, seconds: float) -> None:  # noqa: ARG002

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from bench.generated import ROOT, offer_page
-from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
+from serried.ops.metrics import ControllerMetrics, ExtenderMetrics, Metrics
 
 PAGE = ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
@@ -168,13 +168,13 @@ def render() -> str:
 
 
 def _render_tables() -> Iterator[str]:
-    common = list_metrics(PrometheusMetrics().registry)
+    common = list_metrics(Metrics().registry)
     ours = [metric for metric in common if metric.name.startswith(OUR_PREFIX)]
     yield from _render_table("Both processes", ours)
-    yield from _render_table("Extender", _leave_out(common, PrometheusExtenderMetrics()))
-    yield from _render_table("Controller", _leave_out(common, PrometheusControllerMetrics()))
+    yield from _render_table("Extender", _leave_out(common, ExtenderMetrics()))
+    yield from _render_table("Controller", _leave_out(common, ControllerMetrics()))
     of_the_client = "\nThe Prometheus client adds these metrics in both processes.\n"
-    yield from _render_table("The processes themselves", _leave_out(ours, PrometheusMetrics()), of_the_client)
+    yield from _render_table("The processes themselves", _leave_out(ours, Metrics()), of_the_client)
 
 
 def list_metrics(registry: CollectorRegistry) -> list[Metric]:
@@ -189,7 +189,7 @@ def list_metrics(registry: CollectorRegistry) -> list[Metric]:
     return found
 
 
-def _leave_out(common: Sequence[Metric], metrics: PrometheusMetrics) -> list[Metric]:
+def _leave_out(common: Sequence[Metric], metrics: Metrics) -> list[Metric]:
     return [metric for metric in list_metrics(metrics.registry) if metric not in common]
 
 

@@ -50,7 +50,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Reason, Verdict
 from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import make_server, ops_routes
 from serried.ops.slices import Pace, Paced
 from serried.ops.tls import CertificateFiles, ReloadingContext, make_self_signed
@@ -163,7 +163,7 @@ def add_huge(town: Town) -> None:
 
 def make_app(town: Town) -> FastAPI:
     """Pages and metrics."""
-    metrics = PrometheusExtenderMetrics()
+    metrics = ExtenderMetrics()
     stubs = {"feed": SimpleNamespace(show=lambda _: None), "isolation": SimpleNamespace(list_unmarked=list)}
     leadership = cast("Leadership", SimpleNamespace(active=True))
     gauges = Gauges(town.stage.core, level=NATIVE, leadership=leadership, metrics=metrics, **cast("Any", stubs))

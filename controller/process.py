@@ -40,7 +40,7 @@ from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
 from serried.kube.retry import Ration
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.ops.process import run_process
 from serried.ops.tls import list_expiries
 from serried.settings import ControllerSettings, controller_settings
@@ -106,7 +106,7 @@ class Controller:
         settings: ControllerSettings,
         client: ApiClient,
         level: ApiLevel,
-        metrics: PrometheusControllerMetrics,
+        metrics: ControllerMetrics,
         *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
@@ -277,7 +277,7 @@ def _follow(gang_settings: GangSettings, level: ApiLevel) -> Follow:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
     settings = controller_settings(sys.argv[1:] if argv is None else argv)
-    metrics = PrometheusControllerMetrics()
+    metrics = ControllerMetrics()
     return run_process(
         "controller",
         settings,

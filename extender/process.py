@@ -47,7 +47,7 @@ from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election, Unopposed
 from serried.kube.events import EventWriter
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.process import run_process, settle_memory
 from serried.ops.slices import Pace
 from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, list_names
@@ -69,7 +69,7 @@ class Extender:
         settings: ExtenderSettings,
         client: ApiClient,
         level: ApiLevel,
-        metrics: PrometheusExtenderMetrics,
+        metrics: ExtenderMetrics,
         security: Security | None = None,
         kept: Sequence[Vacancy] = (),
     ) -> None:
@@ -396,7 +396,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code."""
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
-    metrics = PrometheusExtenderMetrics()
+    metrics = ExtenderMetrics()
     try:
         traces = make_traces(settings.traces) if settings.traces else None
         security = secure_verbs(settings)

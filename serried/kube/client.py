@@ -19,7 +19,7 @@ from serried.kube.errors import ApiError, Conflict, Fenced, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff, full_jitter
 from serried.kube.transport import JSON_TYPE, Call, Response, Transport
 from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Page, Resource, Selection, list_params, read_page
-from serried.ops.metrics import UNCOUNTED, Metrics
+from serried.ops.metrics import Metrics
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -59,9 +59,9 @@ class ApiClient:
         retry: RetryPolicy = RetryPolicy(),
         connections: int = 128,
         timeout: float = 30.0,
-        metrics: Metrics = UNCOUNTED,
+        metrics: Metrics | None = None,
     ) -> None:
-        self.metrics = metrics
+        self.metrics = metrics or Metrics()
         self._retry = retry
         self._timeout_seconds = timeout
         """How long one attempt of one call may take."""

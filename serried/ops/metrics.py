@@ -1,9 +1,8 @@
-"""What the processes count, one class a process, and the same for Prometheus. No other module uses prometheus_client.
+"""What the processes count, one class a process. No other module counts with prometheus_client.
 
-Each method is called at the moment of what it counts, and must not block or raise. The plain classes count nothing.
-Each Prometheus object has a registry of its own, so that several can live in one process (tests). Label values are
-enums and resource names, never names of objects. `bench.metrics` makes the tables of docs/metrics.md from the texts
-here, in their order.
+Each method is called at the moment of what it counts, and must not block or raise. Each object has a registry of its
+own, so that several can live in one process: tests, simulations. Label values are enums and resource names, never names
+of objects. `bench.metrics` makes the tables of docs/metrics.md from the texts here, in their order.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,127 +33,6 @@ class HeldRoom:
     """For how long the oldest reservation has waited."""
 
 
-class Metrics:
-    """What both processes count: watches, writes, Events."""
-
-    def watch_restarted(self, resource: str, cause: str) -> None:
-        """A watch ended, for one of the causes in `kube.reflector.Cause`."""
-
-    def watch_received(self, resource: str, count: int) -> None:
-        """``count`` changes were applied."""
-
-    def malformed(self, resource: str) -> None:
-        """A watched object could not be used (each sighting counts)."""
-
-    def wrote(self, verb: str, resource: str) -> None:
-        """A write was sent (each attempt counts)."""
-
-    def failed(self, method: str, status: int) -> None:
-        """The API server has refused a request (each attempt counts); status 0 if no answer came."""
-
-    def event_dropped(self) -> None:
-        """A core/v1 Event was not written because the queue was full or the server refused it."""
-
-    def cached(self, resource: str, count: int) -> None:
-        """``count`` objects of a resource are in the cache now."""
-
-    def silent(self, resource: str, seconds: float) -> None:
-        """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
-
-    def certificates(self, expiries: Mapping[str, float]) -> None:
-        """When the certificates of each use expire, in seconds since 1970."""
-
-
-class ExtenderMetrics(Metrics):
-    """What the extender counts; times in seconds."""
-
-    def verb(self, name: str, seconds: float) -> None:
-        """One call of kube-scheduler was answered."""
-
-    def planned(self, outcome: str, seconds: float) -> None:
-        """A plan was made or refused."""
-
-    def burst(self, seconds: float, members: int) -> None:
-        """The Bindings of one commit have all been answered."""
-
-    def bound(self, outcome: str) -> None:
-        """One Binding has this outcome."""
-
-    def promised(self, wait: float) -> None:
-        """The head of the queue got its first forecast, which is ``wait`` ahead."""
-
-    def settled(self, outcome: str, error: float | None) -> None:
-        """A head's forecast has come out: placed ``error`` later (earlier if negative), None without a forecast."""
-
-    def repaired(self, outcome: str, seconds: float) -> None:
-        """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
-
-    def searched(self, outcome: str, seconds: float) -> None:
-        """A search for victims has ended: Found, Fits, Unfinished, or what is in the way."""
-
-    def preemption_ended(self, outcome: str) -> None:
-        """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
-
-    def evicted(self, kind: str) -> None:
-        """A victim was evicted: Group if its whole group is, Member of a group, or Plain."""
-
-    def head(self, seconds: float) -> None:
-        """The head's forecast is ``seconds`` ahead now; not a number without one."""
-
-    def vacancies(self, count: int) -> None:
-        """``count`` slots are kept now."""
-
-    def held(self, by: str, count: int) -> None:
-        """``count`` pods are held now by filter or gate."""
-
-    def unmarked(self, count: int) -> None:
-        """``count`` members that wait for a node lack the markers now."""
-
-    def groups(self, state: str, count: int) -> None:
-        """``count`` groups are in this state now."""
-
-    def waited(self, reason: str, seconds: float) -> None:
-        """A group has another reason now, after it had this one for ``seconds``."""
-
-    def started(self, seconds: float) -> None:
-        """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
-
-    def active(self, count: int) -> None:
-        """1 while this process may plan and bind, else 0."""
-
-    def partial(self, count: int) -> None:
-        """``count`` gangs have bound members now, and fewer than minCount."""
-
-    def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """How many gangs there are now, by API level and by the kind of their owner."""
-
-    def reservations(self, held: "HeldRoom") -> None:
-        """The room that reservations hold now."""
-
-    def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
-        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
-
-
-class ControllerMetrics(Metrics):
-    """What the controller counts; times in seconds."""
-
-    def synced(self, result: str, seconds: float) -> None:
-        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
-
-    def created(self, result: str, seconds: float) -> None:
-        """The API server has answered the create of a gang Job's Workload."""
-
-    def active(self, count: int) -> None:
-        """1 for the controller that works, 0 for one that stands by."""
-
-    def queued(self, length: int) -> None:
-        """``length`` Jobs wait now."""
-
-
-UNCOUNTED = Metrics()
-"""For whoever has no use for the numbers."""
-
-
 _VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SEARCH_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 80.0)
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -165,7 +43,7 @@ _REASON_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600
 _BURST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class PrometheusMetrics(Metrics):
+class Metrics:
     """What both processes count: watches, writes, Events, the process itself."""
 
     def __init__(self) -> None:
@@ -223,7 +101,7 @@ class PrometheusMetrics(Metrics):
         )
 
     def watch_restarted(self, resource: str, cause: str) -> None:
-        """A watch ended."""
+        """A watch ended, for one of the causes in `kube.reflector.Cause`."""
         self._watch_restarts.labels(resource, cause).inc()
 
     def watch_received(self, resource: str, count: int) -> None:
@@ -231,19 +109,19 @@ class PrometheusMetrics(Metrics):
         self._watch_events.labels(resource).inc(count)
 
     def malformed(self, resource: str) -> None:
-        """A watched object could not be used."""
+        """A watched object could not be used (each sighting counts)."""
         self._malformed.labels(resource).inc()
 
     def wrote(self, verb: str, resource: str) -> None:
-        """A write was sent."""
+        """A write was sent (each attempt counts)."""
         self._writes.labels(f"{verb} {resource}").inc()
 
     def failed(self, method: str, status: int) -> None:
-        """The API server has refused a request, or not answered (status 0)."""
+        """The API server has refused a request (each attempt counts); status 0 if no answer came."""
         self._failures.labels(method, status).inc()
 
     def event_dropped(self) -> None:
-        """An Event was not written."""
+        """A core/v1 Event was not written because the queue was full or the server refused it."""
         self._event_drops.inc()
 
     def cached(self, resource: str, count: int) -> None:
@@ -251,7 +129,7 @@ class PrometheusMetrics(Metrics):
         self._cached.labels(resource).set(count)
 
     def silent(self, resource: str, seconds: float) -> None:
-        """The watch of a resource has said nothing for ``seconds`` now."""
+        """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
         self._silent.labels(resource).set(seconds)
 
     def certificates(self, expiries: Mapping[str, float]) -> None:
@@ -280,7 +158,7 @@ class PrometheusMetrics(Metrics):
         return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
 
 
-class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
+class ExtenderMetrics(Metrics):
     """What the extender counts."""
 
     def __init__(self) -> None:
@@ -437,7 +315,7 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._plans.labels(outcome).inc()
         self._plan_seconds.observe(seconds)
 
-    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - the base's
+    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests look at it
         """The Bindings of one commit have all been answered."""
         self._bursts.observe(seconds)
 
@@ -446,26 +324,26 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._bindings.labels(outcome).inc()
 
     def promised(self, wait: float) -> None:
-        """The head of the queue got its first forecast, which is ``wait`` seconds ahead."""
+        """The head of the queue got its first forecast, which is ``wait`` ahead."""
         self._forecast_wait.observe(wait)
 
     def settled(self, outcome: str, error: float | None) -> None:
-        """A head's forecast has come out: placed ``error`` seconds later, None without a forecast."""
+        """A head's forecast has come out: placed ``error`` later (earlier if negative), None without a forecast."""
         self._forecasts.labels(outcome).inc()
         if error is not None:
             self._forecast_error.observe(error)
 
     def searched(self, outcome: str, seconds: float) -> None:
-        """A search for victims has ended."""
+        """A search for victims has ended: Found, Fits, Unfinished, or what is in the way."""
         self._victim_searches.labels(outcome).inc()
         self._victim_search_seconds.observe(seconds)
 
     def preemption_ended(self, outcome: str) -> None:
-        """A preemption has ended."""
+        """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
         self._preemptions.labels(outcome).inc()
 
     def evicted(self, kind: str) -> None:
-        """A victim was evicted."""
+        """A victim was evicted: Group if its whole group is, Member of a group, or Plain."""
         self._victims.labels(kind).inc()
 
     def head(self, seconds: float) -> None:
@@ -495,11 +373,11 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         self._groups.labels(state).set(count)
 
     def waited(self, reason: str, seconds: float) -> None:
-        """A group had this reason for ``seconds``."""
+        """A group has another reason now, after it had this one for ``seconds``."""
         self._reason_seconds.labels(reason).observe(seconds)
 
     def started(self, seconds: float) -> None:
-        """A group's quorum is bound, ``seconds`` after the group was first seen."""
+        """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
         self._start_seconds.observe(seconds)
 
     def active(self, count: int) -> None:
@@ -527,7 +405,7 @@ class PrometheusExtenderMetrics(PrometheusMetrics, ExtenderMetrics):
         _set_all(self._largest_gang, (((key,), slots) for key, slots in largest.items()))
 
 
-class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
+class ControllerMetrics(Metrics):
     """What the controller counts."""
 
     def __init__(self) -> None:
@@ -561,7 +439,7 @@ class PrometheusControllerMetrics(PrometheusMetrics, ControllerMetrics):
         )
 
     def synced(self, result: str, seconds: float) -> None:
-        """One look at a Job ended."""
+        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
         self._syncs.labels(result).inc()
         self._sync_seconds.observe(seconds)
 

@@ -28,7 +28,7 @@ from serried.kube.errors import ApiError
 from serried.kube.retry import Attempts, Backoff
 from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
 from serried.ops.log import configure_logging
-from serried.ops.metrics import PrometheusMetrics
+from serried.ops.metrics import Metrics
 from serried.ops.server import Server, make_server, ops_routes
 from serried.ops.slices import Pace, Paced
 from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, make_self_signed
@@ -66,7 +66,7 @@ Build = Callable[[ApiClient, ApiLevel], Work]
 """Makes the work for the API that the cluster serves; that for another API has ended by then."""
 
 
-def run_process(name: str, settings: CommonSettings, ops: Address, metrics: PrometheusMetrics, build: Build) -> int:
+def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metrics, build: Build) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. ``name`` is that of the process: extender, controller."""
     configure_logging(settings.log_level)
     allow_open_files()
@@ -112,7 +112,7 @@ def allow_open_files() -> None:
 class Process:
     """A process of ours: its operations listener, and the work that goes on behind it."""
 
-    def __init__(self, name: str, settings: CommonSettings, metrics: PrometheusMetrics) -> None:
+    def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
         # FastAPI's own pages load their scripts from elsewhere, and these could read all that is shown here.
         self.app = FastAPI(title=f"Serried {name}", version=__version__, docs_url=None, redoc_url=None)
         """What the operations listener serves."""

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serried.ops.access import OPEN_PATHS, Guard, Reviews, TokenDemand
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import Server, make_server, ops_routes
 from serried.ops.slices import Pace, Paced
 from tests.support.court import Court
@@ -41,7 +41,7 @@ class Operations(DebugStage):
 
     async def _open(self) -> None:
         await super()._open()
-        self.app.include_router(ops_routes(dict, PrometheusExtenderMetrics().render))
+        self.app.include_router(ops_routes(dict, ExtenderMetrics().render))
         court = Court()
         court.users[TOKEN] = READER
         court.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}

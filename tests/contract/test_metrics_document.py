@@ -4,9 +4,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench import metrics
-from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import ControllerMetrics, ExtenderMetrics
 
-REGISTRIES = {"extender": PrometheusExtenderMetrics().registry, "controller": PrometheusControllerMetrics().registry}
+REGISTRIES = {"extender": ExtenderMetrics().registry, "controller": ControllerMetrics().registry}
 REGISTERED = [each for registry in REGISTRIES.values() for each in metrics.list_metrics(registry)]
 
 

@@ -17,7 +17,7 @@ from serried.kube.client import ApiClient, RetryPolicy
 from serried.kube.reflector import Reflector
 from serried.kube.retry import Backoff
 from serried.kube.wire import JOBS, PODS
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.chaos import proxy as chaos_proxy
 from tests.chaos.mishaps import Mishap, Request, Weather
@@ -91,7 +91,7 @@ async def test_what_a_watch_has_shown_is_what_the_server_has(server: FakeApiServ
 async def test_every_gang_has_one_workload_and_one_group(server: FakeApiServer, proxy: Proxy) -> None:
     async with client(proxy) as through:
         settings = controller_settings((), {})
-        metrics = PrometheusControllerMetrics()
+        metrics = ControllerMetrics()
         running = asyncio.create_task(Controller(settings, through, FALLBACK, metrics, timing=RELEASE_TIMING).run())
         for number in range(GANGS):
             server.add(JOBS, gang(f"train-{number}").raw())

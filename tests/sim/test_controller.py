@@ -12,7 +12,7 @@ from controller.process import Controller
 from serried.api.level import FALLBACK
 from serried.api.names import Key
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import RACK, JobBuilder, pod, pod_group, workload
@@ -281,7 +281,7 @@ async def test_nothing_is_written_before_everything_is_listed(server: FakeApiSer
     server.add(JOBS, gang().raw())
     gate = server.hold(calls("GET", "/workloads"), times=1)
     async with server.client() as client:
-        controller = Controller(controller_settings(["--lease="], {}), client, FALLBACK, PrometheusControllerMetrics())
+        controller = Controller(controller_settings(["--lease="], {}), client, FALLBACK, ControllerMetrics())
         running = asyncio.create_task(controller.run())
         await until(lambda: controller.store.jobs)
         assert controller.readiness() == {"synced": False}

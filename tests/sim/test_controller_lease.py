@@ -15,7 +15,7 @@ from serried.api.names import ParentKind
 from serried.kube.election import LeaseLostError, Timing
 from serried.kube.reflector import WatchTiming
 from serried.kube.wire import JOBS, LEASES, Resource, parents
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.controller_harness import CREATES_GROUP, CREATES_WORKLOAD, GROUPS, WORKLOADS, gang, until
@@ -44,7 +44,7 @@ class Pod:
     def __init__(self, server: FakeApiServer, name: str) -> None:
         self._client = server.client()
         settings = controller_settings(["--lease-holder", name], {})
-        self._metrics = PrometheusControllerMetrics()
+        self._metrics = ControllerMetrics()
         self.controller = Controller(settings, self._client, FALLBACK, self._metrics)
         self.task = asyncio.create_task(self.controller.run())
 

@@ -12,7 +12,7 @@ from serried.cluster.usage import Vacancy
 from serried.kube.client import ApiClient
 from serried.kube.wire import NODES, PODS, pod_groups
 from serried.ops import process
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.process import Process
 from tests.support.apiserver import NATIVE_SERVED, FakeApiServer
 from tests.support.builders import PodBuilder, node, pod, pod_group
@@ -28,7 +28,7 @@ class House:
     def __init__(self, client: ApiClient) -> None:
         self.extenders: list[Extender] = []
         self._settings = make_settings()
-        self._metrics = PrometheusExtenderMetrics()
+        self._metrics = ExtenderMetrics()
         self._process = Process("extender", self._settings, self._metrics)
         self.task = asyncio.create_task(self._process.work_on(client, Succession(self._make).build))
 

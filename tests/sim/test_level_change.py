@@ -11,7 +11,7 @@ from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.kube.client import ApiClient
 from serried.kube.wire import pod_groups, workloads
 from serried.ops import process
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.ops.process import Process
 from serried.settings import CommonSettings, controller_settings
 from tests.support.apiserver import NATIVE_SERVED, SERVED, FakeApiServer
@@ -55,7 +55,7 @@ class House:
         self.ended: list[ApiLevel] = []
         self.refused: list[tuple[str, ...]] = []
         self.fail = asyncio.Event()
-        self.process = Process("controller", settings, PrometheusControllerMetrics())
+        self.process = Process("controller", settings, ControllerMetrics())
         self.task = asyncio.create_task(self.process.work_on(client, lambda _client, level: Work(level, self)))
 
     async def until(self, holds: Callable[[], object]) -> None:

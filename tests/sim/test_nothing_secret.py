@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from extender.process import Extender
 from serried.api.level import FALLBACK
 from serried.kube.wire import NODES, PODS, pod_groups
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.server import ops_routes
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import Builder, node, pod, pod_group
@@ -67,7 +67,7 @@ def address(path: str, said: dict[str, Any], decision: str) -> str:
 
 async def test_what_is_planted_is_in_no_answer(extender: Extender) -> None:
     app = FastAPI()
-    app.include_router(ops_routes(dict, PrometheusExtenderMetrics().render))
+    app.include_router(ops_routes(dict, ExtenderMetrics().render))
     for router in extender.routes():
         app.include_router(router)
     decision = extender.reports.decisions[0].id

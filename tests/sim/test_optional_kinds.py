@@ -14,7 +14,7 @@ from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
 from serried.kube.retry import Backoff
 from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, parents
-from serried.ops.metrics import PrometheusMetrics
+from serried.ops.metrics import Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
@@ -28,7 +28,7 @@ SETS = parents(ParentKind.LEADER_WORKER_SET)
 
 
 class Scene:
-    def __init__(self, server: FakeApiServer, feed: Feed, store: Store, metrics: PrometheusMetrics) -> None:
+    def __init__(self, server: FakeApiServer, feed: Feed, store: Store, metrics: Metrics) -> None:
         self.server, self.feed, self.store, self.metrics = server, feed, store, metrics
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ class Scene:
 @asynccontextmanager
 async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
     async with server.client() as client:
-        client.metrics = metrics = PrometheusMetrics()
+        client.metrics = metrics = Metrics()
         store = Store({"serried"})
         feed = Feed(client, FALLBACK, store, (Kind.PODS, Kind.JOBS), optional={Kind.JOBS})
         task = asyncio.create_task(feed.run())

@@ -10,7 +10,7 @@ from controller.protection import ReleaseTiming
 from serried.api.level import FALLBACK, ApiLevel
 from serried.kube.retry import Backoff
 from serried.kube.wire import EVENTS, JOBS, JSON, pod_groups, workloads
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
@@ -55,7 +55,7 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
             controller_settings(["--lease=", *arguments], {}),
             client,
             level,
-            PrometheusControllerMetrics(),
+            ControllerMetrics(),
             timing=RELEASE_TIMING,
         )
         running = asyncio.create_task(controller.run())

@@ -56,6 +56,7 @@ class RecordingMetrics(ExtenderMetrics):
     """A status sink and metrics that keep what they are told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.verdicts: list[tuple[GroupKey, Verdict]] = []
         self.bursts: list[int] = []
         self.outcomes: list[str] = []

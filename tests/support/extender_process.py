@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from extender.process import Extender
 from serried.api.level import FALLBACK, ApiLevel
 from serried.kube.client import ApiClient
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.settings import ExtenderSettings, extender_settings
 from tests.support.apiserver import FakeApiServer
 
@@ -21,7 +21,7 @@ def make_settings(*arguments: str) -> ExtenderSettings:
 
 def make_extender(client: ApiClient, *arguments: str, level: ApiLevel = FALLBACK) -> Extender:
     """An extender with the settings of ``make_settings``, which has not begun."""
-    return Extender(make_settings(*arguments), client, level, PrometheusExtenderMetrics())
+    return Extender(make_settings(*arguments), client, level, ExtenderMetrics())
 
 
 @asynccontextmanager

@@ -62,6 +62,7 @@ class Counting(Metrics):
     """Metrics that remember why watches ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.causes: list[str] = []
         self._changed = asyncio.Event()
 

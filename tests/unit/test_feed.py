@@ -12,7 +12,7 @@ from serried.cluster.cache import Store
 from serried.feed import OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
-from serried.ops.metrics import PrometheusMetrics
+from serried.ops.metrics import Metrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class
@@ -27,7 +27,7 @@ class Watched:
     def __init__(self, *kinds: Kind, optional: Collection[Kind] = ()) -> None:
         self.store = Store({"serried"})
         self.changes: list[tuple[Item | None, Item | None]] = []
-        self.metrics = PrometheusMetrics()
+        self.metrics = Metrics()
         client = cast("ApiClient", SimpleNamespace(metrics=self.metrics))  # nothing here runs a watch
         self.feed = Feed(client, FALLBACK, self.store, kinds or tuple(Kind), on_change=self._note, optional=optional)
 

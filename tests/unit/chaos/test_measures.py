@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import ControllerMetrics, ExtenderMetrics
 from tests.chaos import measures
 from tests.chaos.measures import (
     DONE_AT_REST,
@@ -91,12 +91,12 @@ def test_a_gauge_that_is_not_there_is_not_taken_for_none() -> None:
 
 @pytest.mark.parametrize("name", [*GONE_AT_REST, "serried_groups"])
 def test_what_is_compared_at_rest_the_extender_serves(name: str) -> None:
-    assert sum_metric(PrometheusExtenderMetrics().render().decode(), name) == 0.0
+    assert sum_metric(ExtenderMetrics().render().decode(), name) == 0.0
 
 
 @pytest.mark.parametrize("name", DONE_AT_REST)
 def test_what_is_to_be_done_the_controller_serves(name: str) -> None:
-    assert sum_metric(PrometheusControllerMetrics().render().decode(), name) == 0.0
+    assert sum_metric(ControllerMetrics().render().decode(), name) == 0.0
 
 
 AT_REST = "".join(

@@ -9,7 +9,7 @@ import pytest
 from controller.process import Controller
 from serried.api.group import PodGroup, Policy
 from serried.api.level import FALLBACK
-from serried.ops.metrics import PrometheusControllerMetrics
+from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import pod_group, workload
@@ -20,7 +20,7 @@ async def controller() -> AsyncIterator[Controller]:
     """One that does not run, and has a Workload w of Job j."""
     async with FakeApiServer() as server, server.client() as client:
         settings = controller_settings(["--lease="], {})
-        made = Controller(settings, client, FALLBACK, PrometheusControllerMetrics())
+        made = Controller(settings, client, FALLBACK, ControllerMetrics())
         made.store.put_workload(workload("w").for_job("j").value())
         yield made
 

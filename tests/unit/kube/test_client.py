@@ -375,6 +375,7 @@ class Failures(Metrics):
     """Keeps what has failed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: list[tuple[str, int]] = []
 
     def failed(self, method: str, status: int) -> None:

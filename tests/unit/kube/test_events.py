@@ -8,7 +8,7 @@ import pytest
 from serried.kube.events import EventWriter
 from serried.kube.retry import Ration
 from serried.kube.wire import EVENTS
-from serried.ops.metrics import UNCOUNTED, Metrics
+from serried.ops.metrics import Metrics
 from tests.support.apiserver import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.faults import calls
@@ -24,6 +24,7 @@ GANG = {
 
 class Losses(Metrics):
     def __init__(self) -> None:
+        super().__init__()
         self.noticed = asyncio.Event()
 
     def event_dropped(self) -> None:
@@ -38,10 +39,10 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @asynccontextmanager
 async def writing(
-    server: FakeApiServer, pause: float = 3600.0, metrics: Metrics = UNCOUNTED
+    server: FakeApiServer, pause: float = 3600.0, metrics: Metrics | None = None
 ) -> AsyncIterator[EventWriter]:
     async with server.client() as client:
-        client.metrics = metrics
+        client.metrics = metrics or Metrics()
         writer = EventWriter(client, "serried", pause=pause)
         task = asyncio.create_task(writer.run())
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics
+from serried.ops.metrics import ControllerMetrics, ExtenderMetrics
 from tests.support.monitoring import SHIPPED, find_metrics, list_queries, needs_prometheus, read_rule_file, read_rules
 
 FIRES = {
@@ -116,7 +116,7 @@ def test_no_alert_goes_off_where_all_is_well(tmp_path: Path) -> None:
 
 def test_alerts_and_dashboard_name_metrics_that_there_are() -> None:
     names = set()
-    for metrics in (PrometheusExtenderMetrics(), PrometheusControllerMetrics()):
+    for metrics in (ExtenderMetrics(), ControllerMetrics()):
         for family in metrics.registry.collect():
             names.add(f"{family.name}_total" if family.type == "counter" else family.name)
     used = {name for query in list_queries() for name in find_metrics(query)}

@@ -1,10 +1,10 @@
 import pytest
 
-from serried.ops.metrics import PrometheusControllerMetrics, PrometheusExtenderMetrics, PrometheusMetrics
+from serried.ops.metrics import ControllerMetrics, ExtenderMetrics, Metrics
 
 
 def test_each_method_feeds_its_metric() -> None:
-    metrics = PrometheusExtenderMetrics()
+    metrics = ExtenderMetrics()
     metrics.watch_restarted("pods", "gone")
     metrics.watch_received("pods", 3)
     metrics.malformed("pods")
@@ -45,7 +45,7 @@ def test_each_method_feeds_its_metric() -> None:
 
 
 def test_the_controller_has_its_own() -> None:
-    metrics = PrometheusControllerMetrics()
+    metrics = ControllerMetrics()
     metrics.synced("success", 0.02)
     metrics.created("error", 0.3)
     metrics.queued(4)
@@ -55,8 +55,8 @@ def test_the_controller_has_its_own() -> None:
     assert "serried_controller_queue_length 4.0" in text
 
 
-@pytest.mark.parametrize("kind", [PrometheusExtenderMetrics, PrometheusControllerMetrics])
-def test_two_can_live_in_one_process(kind: type[PrometheusMetrics]) -> None:
+@pytest.mark.parametrize("kind", [ExtenderMetrics, ControllerMetrics])
+def test_two_can_live_in_one_process(kind: type[Metrics]) -> None:
     one, other = kind(), kind()
     one.event_dropped()
     assert "serried_event_drops_total 1.0" in one.render().decode()
@@ -64,7 +64,7 @@ def test_two_can_live_in_one_process(kind: type[PrometheusMetrics]) -> None:
 
 
 def test_samplers_run_at_each_scrape() -> None:
-    metrics, held = PrometheusExtenderMetrics(), iter((1, 2))
+    metrics, held = ExtenderMetrics(), iter((1, 2))
     metrics.before_render(lambda: metrics.held("gate", next(held)))
     metrics.render()
     assert 'serried_held_pods{by="gate"} 2.0' in metrics.render().decode()

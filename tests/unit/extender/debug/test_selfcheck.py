@@ -13,7 +13,7 @@ from extender.leadership import Leadership
 from serried.api.level import NATIVE
 from serried.feed import Feed
 from serried.ops import tls as certificates
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from serried.ops.tls import CertificateFiles, ReloadingContext, Use
 from tests.support.certificates import Authority
 from tests.support.extender_harness import Harness
@@ -85,7 +85,7 @@ async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(
 
 
 async def test_a_scrape_finds_when_they_expire(house: House) -> None:
-    metrics = PrometheusExtenderMetrics()
+    metrics = ExtenderMetrics()
     Gauges(house.core, house.feed, NATIVE, house.isolation, leadership=house.leadership, metrics=metrics).sample()
     for use, expiry in house.context.expiries.items():
         labels = {"certificate": use.value}

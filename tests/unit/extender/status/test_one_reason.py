@@ -23,7 +23,7 @@ from serried.api.verdict import Verdict
 from serried.cli.explain import collect, draw_decisions, draw_group, draw_queue
 from serried.feed import Feed
 from serried.kube.events import EventWriter
-from serried.ops.metrics import PrometheusExtenderMetrics
+from serried.ops.metrics import ExtenderMetrics
 from tests.support.extender_harness import Harness, RecordingMetrics, gang, members, small_nodes
 from tests.support.pages import Pages, show
 
@@ -80,7 +80,7 @@ class Town:
 
     def count_groups(self, state: str) -> float:
         """What a scrape finds."""
-        metrics = PrometheusExtenderMetrics()
+        metrics = ExtenderMetrics()
         isolation = Mock(spec=Isolation)
         isolation.list_unmarked.return_value = []
         leadership = Mock(spec=Leadership, active=True)
