@@ -1,32 +1,30 @@
 """How a command reaches an extender: by its address, or through the API server, which passes requests on to a pod.
 
-The second way needs neither a port-forward nor a way to the pod: only the rights of the Role serried-commands. The API
-server does not tell a pod who asks, so a token for the ServiceAccount that may look is made first. The credentials
-for the API server itself are never shown to a pod.
+The second way needs no port-forward, only the rights of the Role serried-commands. The API server does not tell a pod
+who asks. So a token for the ServiceAccount that may look is made first: a pod never sees the user's own credentials.
 """
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
+import typer
 
 from serried.cli.output import CommandError, ExitCode, note
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
-from serried.kube.transport import Response
 from serried.kube.wire import JSON, PODS, Resource, Selection
 
 T = TypeVar("T")
-
-HOME = "serried-system"
-"""The namespace of the shipped manifests."""
 
 LABELS = "app.kubernetes.io/name=serried,app.kubernetes.io/component=scheduler"
 """What the extender's pods have, in the shipped manifests."""
@@ -51,52 +49,94 @@ _ANSWER_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which extender is asked, and how it is reached."""
+    """Which extender is asked, and how it is reached. The fields are options of every command that asks one."""
 
-    server: str = ""
-    """The URL of its operations; "" for the way through the API server."""
+    server: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            envvar="SERRIED_SERVER",
+            show_default=False,
+            help="The address of the extender, for example http://localhost:8912. "
+            "By default the command reaches the extender's pod through the API server.",
+        ),
+    ] = ""
 
-    kubeconfig: str = ""
-    """The file with the credentials; "" for the usual places."""
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, "
+            "otherwise ~/.kube/config.",
+        ),
+    ] = ""
 
-    context: str = ""
-    """The context in that file; "" for the current one."""
+    context: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", show_default=False, help="The context of the kubeconfig. Default: the current one."
+        ),
+    ] = ""
 
-    home: str = HOME
-    """The namespace of its pods."""
+    home: Annotated[
+        str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")
+    ] = "serried-system"
 
-    token_file: str = ""
-    """The file with the token that it is shown; "" for a new one, or none with ``server``."""
+    token_file: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            envvar="SERRIED_TOKEN_FILE",
+            show_default=False,
+            help="The bearer token for the extender. By default, without --server, the command creates one for the "
+            "ServiceAccount serried-debug-reader.",
+        ),
+    ] = ""
 
-    authority: str = ""
-    """The file with those who may have signed its certificate; "any" for everybody, "" for those of the system."""
+    authority: Annotated[
+        str,
+        typer.Option(
+            "--certificate-authority",
+            metavar="FILE|any",
+            envvar="SERRIED_CERTIFICATE_AUTHORITY",
+            show_default=False,
+            help="With --server https://...: the authority that signed the extender's certificate; "
+            "any: do not check it.",
+        ),
+    ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How requests get to one extender."""
+def reaching(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose last parameter is ``target``, with the options of a Target in its place."""
+    options = signature(Target).parameters
+    own = list(signature(command).parameters.values())[:-1]
 
-    prefix: str = ""
-    """What stands before ``/debug`` in every path."""
+    @wraps(command)
+    def run(**given: Any) -> None:
+        target = Target(**{name: given.pop(name) for name in options})
+        command(**given, target=target)
 
-    token: str = ""
-    """What is shown in the header of our own; "" for nothing."""
-
-    obstacle: str = ""
-    """Why there is no token."""
-
-    def headers(self) -> dict[str, str]:
-        return {HEADER: self.token} if self.token else {}
+    run.__signature__ = Signature([*own, *options.values()])  # type: ignore[attr-defined]
+    return run
 
 
 class DebugApi:
     """``/debug`` of one extender."""
 
-    def __init__(self, client: ApiClient, way: _Way, name: str) -> None:
+    def __init__(self, client: ApiClient, name: str, prefix: str = "", token: str = "", obstacle: str = "") -> None:
         self._client = client
-        self._way = way
+
         self._name = name
         """What this extender is called in messages."""
+
+        self._prefix = prefix
+        """What stands before ``/debug`` in every path."""
+
+        self._headers = {HEADER: token} if token else {}
+
+        self._obstacle = obstacle
+        """Why there is no token."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The document at ``path`` below ``/debug``."""
@@ -111,20 +151,16 @@ class DebugApi:
         return await self._ask("POST", path, body=body)
 
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
-        answer = await self._request(method, path, **how)
+        whole = f"{self._prefix}/debug/{path}"
+        how = {"timeout": _ANSWER_SECONDS} | how
         try:
+            answer = await self._client.request(method, whole, retry=ONCE, headers=self._headers, **how)
             return orjson.loads(answer.body)
+        except ApiError as error:
+            raise self._explain(path, error) from error
         except ValueError as error:
             said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
-
-    async def _request(self, method: str, path: str, **how: Any) -> Response:
-        whole = f"{self._way.prefix}/debug/{path}"
-        how = {"timeout": _ANSWER_SECONDS} | how
-        try:
-            return await self._client.request(method, whole, retry=ONCE, headers=self._way.headers(), **how)
-        except ApiError as error:
-            raise self._explain(path, error) from error
 
     async def probe(self) -> JSON | None:
         """What its self-check says; None if it does not answer, which a person is told."""
@@ -145,8 +181,8 @@ class DebugApi:
             return CommandError(ExitCode.NOT_FOUND, said)
         if error.status in {400, 422}:
             return CommandError(ExitCode.USAGE, said)
-        if error.status == 401 and self._way.obstacle:
-            said = f"{said}. No token could be made for it: {self._way.obstacle}"
+        if error.status == 401 and self._obstacle:
+            said = f"{said}. No token could be made for it: {self._obstacle}"
         if "certificate verify failed" in said.lower():
             said = f"{said}; --certificate-authority says whose certificate it may have"
         return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said or error.status}")
@@ -167,7 +203,7 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
     """The extender that leads, else any that answers; raises CommandError if none does."""
     async with ApiClient(find_credentials(target), component="cli", retry=ONCE) as client:
         if target.server:
-            yield DebugApi(client, _Way(), f"the extender at {target.server}")
+            yield DebugApi(client, f"the extender at {target.server}")
         else:
             yield await _find_leader(client, target)
 
@@ -230,8 +266,8 @@ async def _find_leader(client: ApiClient, target: Target) -> DebugApi:
             f"no pod with the labels {LABELS} runs in namespace {home}: "
             "is Serried installed there? Name another namespace with --serried-namespace, or an address with --server",
         )
-    way = await _find_way(client, target)
-    debugs = [_approach(client, pod, way) for pod in pods]
+    token, obstacle = await _make_token(client, target)
+    debugs = [DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token, obstacle) for pod in pods]
     answers = await asyncio.gather(*(debug.probe() for debug in debugs))
     found = [(debug, check) for debug, check in zip(debugs, answers, strict=True) if check is not None]
     for debug, check in found:
@@ -248,29 +284,23 @@ async def _find_leader(client: ApiClient, target: Target) -> DebugApi:
     return found[0][0]
 
 
-async def _find_way(client: ApiClient, target: Target) -> _Way:
-    """The token for the way through the API server."""
+async def _make_token(client: ApiClient, target: Target) -> tuple[str, str]:
+    """A token to show to the pod; or "", and why there is none: an extender that asks for none answers all the same."""
     if token := _read_token(target):
-        return _Way(token=token)
+        return token, ""
     path = f"{_ACCOUNTS.path(target.home, READER)}/token"
-    body = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
+    spec = {"expirationSeconds": _TOKEN_SECONDS}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
         answer = await client.ask("POST", path, body=orjson.dumps(body), retry=ONCE)
     except ApiError as error:
-        # An extender that asks for none answers all the same.
-        return _Way(obstacle=error.message or f"the API server answers {error.status}")
-    return _Way(token=str((answer.get("status") or {}).get("token") or ""))
+        return "", error.message or f"the API server answers {error.status}"
+    return str((answer.get("status") or {}).get("token") or ""), ""
 
 
-def _approach(client: ApiClient, pod: JSON, way: _Way) -> DebugApi:
+def _find_path(pod: JSON) -> str:
     metadata = pod["metadata"]
-    place = f"https:{metadata['name']}:{_find_port(pod)}"
-    prefix = PODS.path(metadata["namespace"], place, "proxy")
-    return DebugApi(client, replace(way, prefix=prefix), f"pod {_name_pod(pod)}")
+    return PODS.path(metadata["namespace"], f"https:{metadata['name']}:{_find_port(pod)}", "proxy")
 
 
 async def _list_pods(client: ApiClient, home: str) -> list[JSON]:

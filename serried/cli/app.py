@@ -1,7 +1,4 @@
-"""All commands under one name. A command is a module here, with a function and examples, and a line in `COMMANDS`.
-
-``kubectl serried ...``: the same commands as a plugin of kubectl, and its completion.
-"""
+"""All commands under one name, and as a plugin of kubectl. A command is a function, and a line in `COMMANDS`."""
 
 import os
 import shlex

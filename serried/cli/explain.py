@@ -1,13 +1,4 @@
-"""``serried explain``: why a gang waits, in full.
-
-What helps where a group waits for a reason: the short form of the table in `docs/operations.md`.
-
-``serried decisions``: what was decided last, of all groups or of one.
-
-``serried queue``: who waits for room, in which order, and what is kept for the first.
-
-``serried top``: how full the racks are, or the domains of any other topology key.
-"""
+"""The commands that show a page of ``/debug``: ``serried explain``, ``decisions``, ``queue`` and ``top``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -17,21 +8,15 @@ import typer
 from rich.console import RenderableType
 
 from serried.api.verdict import Reason
-from serried.cli.access import HOME, DebugApi, Target, ask
+from serried.cli.access import DebugApi, Target, ask, reaching
 from serried.cli.output import (
-    Authority,
     CommandError,
-    Context,
     ExitCode,
-    Home,
-    Kubeconfig,
     Limit,
     Namespace,
     OneNamespace,
     Output,
     OutputFormat,
-    Server,
-    TokenFile,
     make_table,
     write,
 )
@@ -68,7 +53,7 @@ ADVICE = {
     Reason.BINDING: "nothing, or what the sentence says",
     Reason.SCHEDULED: "",
 }
-"""One for each reason; "" where nobody waits."""
+"""What helps, for each reason: the table of `docs/operations.md` in short. "" where nobody waits."""
 
 
 def advise(reason: str) -> str:
@@ -89,19 +74,15 @@ Group = Annotated[
 ]
 
 
+@reaching
 def show_decisions(
     group: Group = "",
     limit: Limit = 50,
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Show the last decisions, newest first."""
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     asked = {"limit": str(limit), "group": group}
     decisions = ask(target, lambda debug: debug.get("decisions", asked))
     write(decisions, output, lambda: draw_decisions(decisions))
@@ -157,24 +138,20 @@ What = Annotated[
 ]
 
 
+@reaching
 def explain(
     what: What,
     namespace: Namespace = "",
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Show why a gang waits, what would make it fit, and the state of its members.
 
     What an owner has several groups of is shown one after the other. JSON and YAML are always a list of groups.
     """
     kind, name = _read_object(what)
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
-    where = namespace or ("default" if server else read_namespace(kubeconfig or None, context))
+    where = namespace or ("default" if target.server else read_namespace(target.kubeconfig or None, target.context))
     groups = ask(target, lambda debug: collect(debug, where, kind, name))
     write(groups, output, lambda: (part for group in groups for part in draw_group(group)))
 
@@ -297,19 +274,15 @@ Print the names of all waiting gangs, one on each line:
 """
 
 
+@reaching
 def show_queue(
     namespace: OneNamespace = "",
     limit: Limit = 50,
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
     asked = {"limit": str(10**6 if namespace else limit)}
     queue = ask(target, lambda debug: debug.get("queue", asked))
@@ -368,21 +341,17 @@ Key = Annotated[
 ]
 
 
+@reaching
 def show_top(
     key: Key = "",
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Show the domains of a topology key: their nodes, used and free resources, and gangs.
 
     What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
     """
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     asked = {"key": key} if key else None
     found = ask(target, lambda debug: debug.get("domains", asked))
     write(found, output, lambda: draw_domains(found))

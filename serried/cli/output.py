@@ -1,9 +1,4 @@
-"""What a command writes: a table for people, JSON or YAML for programs.
-
-How a command ends, for scripts.
-
-The options that several commands have, so that each is called and explained alike everywhere.
-"""
+"""How commands answer: a table for people, JSON or YAML for programs, and an exit code; and the options for that."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -88,55 +83,6 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
         table.add_row(*(Text(str(cell)) for cell in row))
     return table
 
-
-Server = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        envvar="SERRIED_SERVER",
-        show_default=False,
-        help="The address of the extender, for example http://localhost:8912. "
-        "By default the command reaches the extender's pod through the API server.",
-    ),
-]
-
-TokenFile = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        envvar="SERRIED_TOKEN_FILE",
-        show_default=False,
-        help="The bearer token for the extender. By default, without --server, the command creates one for the "
-        "ServiceAccount serried-debug-reader.",
-    ),
-]
-
-Authority = Annotated[
-    str,
-    typer.Option(
-        "--certificate-authority",
-        metavar="FILE|any",
-        envvar="SERRIED_CERTIFICATE_AUTHORITY",
-        show_default=False,
-        help="With --server https://...: the authority that signed the extender's certificate; any: do not check it.",
-    ),
-]
-
-Kubeconfig = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, otherwise ~/.kube/config.",
-    ),
-]
-
-Context = Annotated[
-    str,
-    typer.Option(metavar="NAME", show_default=False, help="The context of the kubeconfig. Default: the current one."),
-]
-
-Home = Annotated[str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")]
 
 Namespace = Annotated[
     str,

@@ -1,8 +1,6 @@
-"""``serried whatif``: would these gangs fit, where, and who would have to go; nothing is created, nothing changes.
+"""``serried whatif``: whether gangs would fit, where, and who would have to go; nothing is created or changed.
 
-Manifests as people write them, read as Kubernetes does: keys of maps and times are texts.
-
-``serried replay``: decisions made again from snapshots, with the code of this version, and without a cluster.
+``serried replay``: decisions made again from snapshots with the code of this version, without a cluster.
 """
 
 import sys
@@ -19,19 +17,13 @@ from rich.progress import Progress
 from extender.simulation.manifests import flatten
 from extender.simulation.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed, decode_group_key
-from serried.cli.access import HOME, DebugApi, Target, ask
+from serried.cli.access import DebugApi, Target, ask, reaching
 from serried.cli.admission import Admitted, admit
 from serried.cli.output import (
-    Authority,
     CommandError,
-    Context,
     ExitCode,
-    Home,
-    Kubeconfig,
     Output,
     OutputFormat,
-    Server,
-    TokenFile,
     make_table,
     write,
 )
@@ -45,7 +37,7 @@ _TEXTS = ("timestamp", "binary", "value")
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows only what JSON can say, so that each document can be sent."""
+    """Reads as Kubernetes does, only what JSON can say: keys of maps and times are texts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - so it is called
         self.flatten_mapping(node)
@@ -260,6 +252,7 @@ Namespace = Annotated[
 ]
 
 
+@reaching
 def ask_whatif(
     files: Files = None,
     group: Groups = None,
@@ -268,19 +261,14 @@ def ask_whatif(
     remove: Removed = None,
     namespace: Namespace = "default",
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Show whether gangs would fit, where, and which pods would be evicted. Nothing is created or changed."""
     manifests = [document for path in files or () for document in _read(path)]
     if not manifests and not group:
         raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
     asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     answer = ask(target, lambda debug: _ask(debug, target, manifests, asked))
     write(answer, output, lambda: draw_whatif(answer))
     if not answer["fits"]:

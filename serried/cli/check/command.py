@@ -1,7 +1,4 @@
-"""``serried check``: the command.
-
-All checks, over what was found out.
-"""
+"""``serried check``: all checks, over what was found out about an installation."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from serried.cli.access import HOME, Target
+from serried.cli.access import Target, reaching
 from serried.cli.check.checks import (
     check_cluster,
     check_extender,
@@ -25,15 +22,9 @@ from serried.cli.check.checks import (
 from serried.cli.check.collect import Question, collect
 from serried.cli.check.observed import Area, Finding, Observed, Severity
 from serried.cli.output import (
-    Authority,
-    Context,
     ExitCode,
-    Home,
-    Kubeconfig,
     Output,
     OutputFormat,
-    Server,
-    TokenFile,
     make_table,
     write,
 )
@@ -107,17 +98,14 @@ Only = Annotated[
 Fail = Annotated[FailOn, typer.Option(help="The lowest severity for which the exit code is 1.")]
 
 
+@reaching
 def check(
     scheduler_config: File = "",
     only: Only = None,
     fail_on: Fail = FailOn.ERROR,
     output: Output = OutputFormat.TABLE,
-    server: Server = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    home: Home = HOME,
-    token_file: TokenFile = "",
-    authority: Authority = "",
+    *,
+    target: Target,
 ) -> None:
     """Find mistakes in an installation, and show how to fix them.
 
@@ -125,7 +113,6 @@ def check(
     nodes, admission policies, versions and autoscalers. What you may not read is listed as unknown.
     """
     areas = tuple(only or Area)
-    target = Target(server, kubeconfig, context, home, token_file=token_file, authority=authority)
     found = examine(asyncio.run(collect(Question(target, scheduler_config, areas))), areas)
     write([asdict(finding) for finding in found], output, lambda: draw_findings(found))
     if any(finding.severity in _FAILING[fail_on] for finding in found):
