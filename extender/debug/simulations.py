@@ -22,7 +22,7 @@ from extender.simulation.cluster import take_parts
 from extender.simulation.decide import Changes, Hypothesis, Prediction
 from extender.simulation.manifests import READ, flatten, read_documents, sift
 from extender.simulation.owners import Newcomer, find_existing, gather
-from extender.simulation.snapshot import compress, write_snapshot
+from extender.simulation.snapshot import compress, list_writers, write_snapshot
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, decode_group_key
 from serried.api.verdict import Reason, render
@@ -68,11 +68,13 @@ class SnapshotView(View):
 
 
 _EXAMPLE = SnapshotView(
-    version=1,
+    version=2,
     serried="0.1.0",
     nodes=[{"name": "node-7", "allocatable": {"cpu": 8000, "pods": 110}, "labels": {"example.com/rack": "rack-2"}}],
     used={"node-7": {"cpu": 4000, "pods": 1}},
-    pods=[{"namespace": "team", "name": "web-0", "uid": "5f6c", "shape": 0, "node": "node-7"}],
+    pods=[
+        {"namespace": "team", "name": "web-0", "uid": "5f6c", "shape": {"requests": [["cpu", 1000]]}, "node": "node-7"}
+    ],
     groups=[{"key": ["team", "train", "PodGroup", "", ""], "uid": "9a0d", "policy": {"min_count": 4}}],
 )
 
@@ -90,6 +92,7 @@ def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -
     router = APIRouter()
     turn = asyncio.Lock()
     work = slices or Slices()
+    list_writers()  # now: later filter would wait for it
 
     @router.get(
         "/snapshot",

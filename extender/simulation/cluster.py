@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar, cast
 
+from pydantic import TypeAdapter
+
 from extender.binding.records import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
@@ -20,7 +22,6 @@ from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Term
 from extender.simulation.snapshot import (
     Capture,
-    Codec,
     GroupMemory,
     KeptNodes,
     NodeOffer,
@@ -34,7 +35,7 @@ from serried.api.group import PodGroup, Workload
 from serried.api.job import Job
 from serried.api.level import ApiLevel
 from serried.api.names import JOB, GroupKey, GroupKind, Key
-from serried.api.pod import Link, Pod
+from serried.api.pod import Link, Pod, Shape
 from serried.api.reservation import Reservation
 from serried.api.resources import Resources
 from serried.api.selectors import Labels
@@ -46,6 +47,8 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.plan.forecast import Forecast
 from serried.plan.request import Waiting
 from serried.plan.steps import Work, finish
+
+_OPTIONS = TypeAdapter(Options)
 
 
 class Nobody:
@@ -77,7 +80,7 @@ def restore(capture: Capture) -> Core:
         wall=lambda: capture.wall,
         stopwatch=lambda: 0.0,  # no plan is given up for the time that it takes
         rest=_go_on,
-        options=Codec().reader(Options)(capture.settings, "settings"),
+        options=_OPTIONS.validate_python(capture.settings),
     )
     _fill(store, capture)
     for vacant in capture.vacancies:
@@ -118,8 +121,9 @@ def _fill(store: Store, capture: Capture) -> None:
         store.put_workload(workload)
     for group in capture.groups:
         store.put_group(group)
+    shapes: dict[Shape, Shape] = {}
     for pod in capture.pods:
-        store.put_pod(pod)
+        store.put_pod(replace(pod, shape=shapes.setdefault(pod.shape, pod.shape)))
 
 
 def _reopen(store: Store, vacant: VacantSlot) -> None:
@@ -280,7 +284,7 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
             profiles=store.profiles,
             wall=core.wall(),
             clock=core.clock(),
-            settings=Codec().writer(Options)(core.options),
+            settings=_OPTIONS.dump_python(core.options, mode="json", exclude_defaults=True),
             nodes=tuple(store.nodes.values()),
             pods=(),
             used=dict(store.occupancy.used),
@@ -365,7 +369,7 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
         exclusive_in=head.exclusive_in,
         late=head.late,
         missed=head.missed,
-        passed=dict(head.passed),
+        passed=tuple(head.passed.items()),
     )
 
 

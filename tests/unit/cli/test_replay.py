@@ -149,7 +149,7 @@ def test_without_a_group_the_file_does_not_say_which(
         pytest.param(b"", (), 2, "a.json cannot be replayed", id="an empty file"),
         pytest.param(b"{}", (), 2, "it is no snapshot: it has no version", id="any other JSON"),
         pytest.param(b'{"version": 99}', (), 2, "it has version 99 of the format", id="a later format"),
-        pytest.param(b'{"version": 1}', (), 2, "snapshot.level is missing", id="a file that lacks something"),
+        pytest.param(b'{"version": 1}', (), 2, "snapshot.level: Field required", id="a file that lacks something"),
         pytest.param(b"\x1f\x8b", (), 2, "its end is missing", id="half a compressed file"),
         pytest.param(None, ("--group", "g"), 2, "NAMESPACE/NAME is needed", id="a group without namespace"),
         pytest.param(None, ("--group", "a/b"), 4, "group a/b is not in the snapshot", id="a group that is not there"),
