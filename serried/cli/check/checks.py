@@ -1,13 +1,4 @@
-"""Whether the scheduler's configuration and the extender's flags are two halves of one agreement.
-
-What of the cluster itself matters: admission policies, versions, an autoscaler.
-
-What the extender itself says of how it stands.
-
-Whether the labels of nodes are such that a gang finds its domain.
-
-What follows from rights that nobody has granted.
-"""
+"""The checks of each area: what in an installation is a mistake, and what to do. `Observed` holds all that they see."""
 
 import re
 from collections import defaultdict

@@ -1,7 +1,4 @@
-"""Finds out about an installation, from the API server and the extender.
-
-What cannot be read is noted, and no reason to stop.
-"""
+"""Finds out about an installation, from the API server and the extender; what cannot be read is noted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection

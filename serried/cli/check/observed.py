@@ -1,16 +1,11 @@
-"""What was found out about an installation, before anything is said of it.
-
-What a check says.
-
-The rights that the shipped roles grant, and what does not work without each.
-
-A test holds the lists to the roles in `manifests/kustomize`.
-"""
+"""The terms of ``serried check``: what was found out about an installation, what is said of it, the rights it needs."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
@@ -60,8 +55,6 @@ class Finding:
 EXTENDER = "serried"
 CONTROLLER = "serried-controller"
 
-_WORKLOAD_API = ("scheduling.k8s.io", "scheduling.serried.dev")
-
 
 class Right(NamedTuple):
     """One verb on one resource for one ServiceAccount."""
@@ -86,9 +79,11 @@ class Right(NamedTuple):
 class Need(NamedTuple):
     """What several rights are for."""
 
-    verbs: tuple[str, ...]
-    groups: tuple[str, ...]
-    resources: tuple[str, ...]
+    verbs: str
+    """One or more, with blanks between them."""
+
+    resources: str
+    """The same, as kubectl writes them: jobs/finalizers.batch."""
 
     without: str
     """What follows where they are missing."""
@@ -100,188 +95,117 @@ class Need(NamedTuple):
     home: bool = False
 
 
-_REVIEWS = (
-    Need(
-        ("create",),
-        ("authentication.k8s.io",),
-        ("tokenreviews",),
-        "nobody may look at metrics and debug pages over the network",
-        vital=False,
-    ),
-    Need(
-        ("create",),
-        ("authorization.k8s.io",),
-        ("subjectaccessreviews",),
-        "nobody may look at metrics and debug pages over the network",
-        vital=False,
-    ),
-)
+_extra = partial(Need, vital=False)
 
-_FOLLOW = ("list", "watch")
-_CORE = ("",)
+
+def _both(*resources: str) -> str:
+    """These resources in both groups that serve Workloads and PodGroups."""
+    return " ".join(
+        f"{each}.{group}" for group in ("scheduling.k8s.io", "scheduling.serried.dev") for each in resources
+    )
+
+
+_REVIEWS = _extra(
+    "create",
+    "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
+    "nobody may look at metrics and debug pages over the network",
+)
 
 NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
-        Need(_FOLLOW, _CORE, ("nodes",), "nothing is planned"),
-        Need(("get", *_FOLLOW), _CORE, ("pods",), "nothing is planned"),
-        Need(
-            _FOLLOW,
-            _CORE,
-            ("persistentvolumes", "persistentvolumeclaims"),
+        Need("list watch", "nodes", "nothing is planned"),
+        Need("get list watch", "pods", "nothing is planned"),
+        _extra(
+            "list watch",
+            "persistentvolumes persistentvolumeclaims",
             "only the scheduler's refusals tell which nodes reach a volume",
-            vital=False,
         ),
-        Need(
-            _FOLLOW,
-            ("resource.k8s.io",),
-            ("deviceclasses",),
+        _extra(
+            "list watch",
+            "deviceclasses.resource.k8s.io",
             "only the scheduler knows which extended resources a node has without showing them",
-            vital=False,
         ),
-        Need(_FOLLOW, ("batch",), ("jobs",), "nothing is planned, and pods of Jobs wait as JobUnknown"),
-        Need(_FOLLOW, ("jobset.x-k8s.io",), ("jobsets",), "JobSets are no gangs", vital=False),
-        Need(_FOLLOW, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "their replicas are no gangs", vital=False),
+        Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
+        _extra("list watch", "jobsets.jobset.x-k8s.io", "JobSets are no gangs"),
+        _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "their replicas are no gangs"),
+        Need("list watch", _both("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"),
+        Need("list watch", "priorityclasses.scheduling.k8s.io", "the priority of a group's class does not count"),
+        _extra("list watch", "podgroups.scheduling.x-k8s.io", "PodGroups of scheduler-plugins are no gangs"),
+        Need("patch", _both("podgroups/status", "compositepodgroups/status"), "no condition says why a gang waits"),
         Need(
-            _FOLLOW, _WORKLOAD_API, ("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"
-        ),
-        Need(_FOLLOW, ("scheduling.k8s.io",), ("priorityclasses",), "the priority of a group's class does not count"),
-        Need(
-            _FOLLOW,
-            ("scheduling.x-k8s.io",),
-            ("podgroups",),
-            "PodGroups of scheduler-plugins are no gangs",
-            vital=False,
-        ),
-        Need(
-            ("patch",),
-            _WORKLOAD_API,
-            ("podgroups/status", "compositepodgroups/status"),
-            "no condition says why a gang waits",
-        ),
-        Need(
-            ("get", "list", "create", "update", "delete"),
-            ("scheduling.serried.dev",),
-            ("reservations",),
+            "get list create update delete",
+            "reservations.scheduling.serried.dev",
             "no plan can be recorded, so no gang starts",
         ),
-        Need(("create",), _CORE, ("pods/binding",), "no member is bound"),
-        Need(("patch",), _CORE, ("pods/status",), "members are not nominated, so the scheduler is not steered"),
-        Need(("patch",), _CORE, ("pods",), "scheduling gates are not lifted, and members not woken"),
-        Need(("delete",), _CORE, ("pods",), "a gang of disruption mode all goes in part"),
-        Need(
-            _FOLLOW,
-            ("policy",),
-            ("poddisruptionbudgets",),
-            "only dry runs tell which pods may be evicted",
-            vital=False,
-        ),
-        Need(("create",), _CORE, ("pods/eviction",), "nobody is evicted for a gang of higher priority"),
-        Need(("create", "patch"), _CORE, ("events",), "no event says why a gang waits", vital=False),
-        Need(_FOLLOW, ("coordination.k8s.io",), ("leases",), "the extender never leads", name="serried", home=True),
-        Need(
-            ("patch",),
-            _CORE,
-            ("configmaps",),
-            "new members are never held by gate",
-            vital=False,
-            name="serried-hold",
-            home=True,
-        ),
-        Need(
-            ("create",),
-            _CORE,
-            ("podtemplates",),
-            "nobody knows whether pods keep the field that names their group",
-            vital=False,
-            home=True,
-        ),
-        *_REVIEWS,
+        Need("create", "pods/binding", "no member is bound"),
+        Need("patch", "pods/status", "members are not nominated, so the scheduler is not steered"),
+        Need("patch", "pods", "scheduling gates are not lifted, and members not woken"),
+        Need("delete", "pods", "a gang of disruption mode all goes in part"),
+        _extra("list watch", "poddisruptionbudgets.policy", "only dry runs tell which pods may be evicted"),
+        Need("create", "pods/eviction", "nobody is evicted for a gang of higher priority"),
+        _extra("create patch", "events", "no event says why a gang waits"),
+        Need("list watch", "leases.coordination.k8s.io", "the extender never leads", name="serried", home=True),
+        _extra("patch", "configmaps", "new members are never held by gate", name="serried-hold", home=True),
+        _extra("create", "podtemplates", "nobody knows whether pods keep the field that names their group", home=True),
+        _REVIEWS,
     ),
     CONTROLLER: (
-        Need(_FOLLOW, _CORE, ("pods",), "PodGroups that are being deleted are not protected"),
-        Need(_FOLLOW, ("batch",), ("jobs",), "no Job becomes a gang"),
-        Need(_FOLLOW, ("jobset.x-k8s.io",), ("jobsets",), "no JobSet becomes a gang", vital=False),
-        Need(_FOLLOW, ("leaderworkerset.x-k8s.io",), ("leaderworkersets",), "no replica becomes a gang", vital=False),
-        Need(
-            ("update",),
-            ("batch",),
-            ("jobs/finalizers",),
-            "no Job becomes a gang where OwnerReferencesPermissionEnforcement is on",
-            vital=False,
+        Need("list watch", "pods", "PodGroups that are being deleted are not protected"),
+        Need("list watch", "jobs.batch", "no Job becomes a gang"),
+        _extra("list watch", "jobsets.jobset.x-k8s.io", "no JobSet becomes a gang"),
+        _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "no replica becomes a gang"),
+        _extra(
+            "update", "jobs/finalizers.batch", "no Job becomes a gang where OwnerReferencesPermissionEnforcement is on"
         ),
-        Need(
-            ("update",),
-            ("jobset.x-k8s.io",),
-            ("jobsets/finalizers",),
+        _extra(
+            "update",
+            "jobsets/finalizers.jobset.x-k8s.io",
             "no JobSet becomes a gang where OwnerReferencesPermissionEnforcement is on",
-            vital=False,
         ),
-        Need(
-            ("update",),
-            ("leaderworkerset.x-k8s.io",),
-            ("leaderworkersets/finalizers",),
+        _extra(
+            "update",
+            "leaderworkersets/finalizers.leaderworkerset.x-k8s.io",
             "no replica becomes a gang where OwnerReferencesPermissionEnforcement is on",
-            vital=False,
         ),
         Need(
-            (*_FOLLOW, "create", "delete", "patch"),
-            _WORKLOAD_API,
-            ("workloads", "podgroups"),
+            "list watch create delete patch",
+            _both("workloads", "podgroups"),
             "Jobs get no PodGroup, or keep an outdated one",
         ),
+        _extra("list watch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
+        Need("list watch", "priorityclasses.scheduling.k8s.io", "groups get no priority at the fallback level"),
+        _extra("patch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
         Need(
-            _FOLLOW,
-            ("scheduling.serried.dev",),
-            ("compositepodgroups",),
-            "groups of a tree get no priority",
-            vital=False,
-        ),
-        Need(_FOLLOW, ("scheduling.k8s.io",), ("priorityclasses",), "groups get no priority at the fallback level"),
-        Need(
-            ("patch",),
-            ("scheduling.serried.dev",),
-            ("compositepodgroups",),
-            "groups of a tree get no priority",
-            vital=False,
-        ),
-        Need(
-            ("update",),
-            ("scheduling.serried.dev",),
-            ("podgroups/priority", "compositepodgroups/priority"),
+            "update",
+            "podgroups/priority.scheduling.serried.dev compositepodgroups/priority.scheduling.serried.dev",
             "groups get no priority at the fallback level",
         ),
-        Need(("create", "patch"), _CORE, ("events",), "no event says what a Job lacks", vital=False),
-        Need(("create",), ("coordination.k8s.io",), ("leases",), "no controller begins to work", home=True),
+        _extra("create patch", "events", "no event says what a Job lacks"),
+        Need("create", "leases.coordination.k8s.io", "no controller begins to work", home=True),
         Need(
-            ("get", "update"),
-            ("coordination.k8s.io",),
-            ("leases",),
+            "get update",
+            "leases.coordination.k8s.io",
             "no controller begins to work",
             name="serried-controller",
             home=True,
         ),
-        *_REVIEWS,
+        _REVIEWS,
     ),
 }
 
+_ELECTION = "leases.coordination.k8s.io"
 _LEADS = "no extender begins to lead"
+_SLICES = "endpointslices.discovery.k8s.io"
 _SERVED = "the Service leads to no extender"
 
 ELECTING_NEEDS = {
     **NEEDS,
     EXTENDER: (
-        *(need for need in NEEDS[EXTENDER] if need.resources != ("leases",)),
-        Need(("create",), ("coordination.k8s.io",), ("leases",), _LEADS, home=True),
-        Need(
-            ("get", *_FOLLOW, "update"),
-            ("coordination.k8s.io",),
-            ("leases",),
-            _LEADS,
-            name="serried-extender",
-            home=True,
-        ),
-        Need(("create",), ("discovery.k8s.io",), ("endpointslices",), _SERVED, home=True),
-        Need(("get", "patch"), ("discovery.k8s.io",), ("endpointslices",), _SERVED, name="serried-verbs", home=True),
+        *(need for need in NEEDS[EXTENDER] if need.resources != _ELECTION),
+        Need("create", _ELECTION, _LEADS, home=True),
+        Need("get list watch update", _ELECTION, _LEADS, name="serried-extender", home=True),
+        Need("create", _SLICES, _SERVED, home=True),
+        Need("get patch", _SLICES, _SERVED, name="serried-verbs", home=True),
     ),
 }
 """The same where the extenders elect their leader themselves (``--lease-mode hold``)."""
@@ -292,10 +216,9 @@ def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, N
     rights: dict[Right, Need] = {}
     for account, needs in needs_by_account.items():
         for need in needs:
-            for group in need.groups:
-                for resource in need.resources:
-                    for verb in need.verbs:
-                        rights.setdefault(Right(account, verb, group, resource, need.name, need.home), need)
+            for verb, whole in product(need.verbs.split(), need.resources.split()):
+                resource, _, group = whole.partition(".")
+                rights.setdefault(Right(account, verb, group, resource, need.name, need.home), need)
     return rights
 
 
