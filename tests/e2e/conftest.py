@@ -28,6 +28,7 @@ LONG = 20
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the stories of one cluster in one process, the longest first; skip those of versions that are not there."""
+    _tell_once([item for item in items if _is_story(item)])
     lengths = Counter[str]()
     for item in items:
         lengths[_name_cluster(item)] += 1 if _list_clusters(item) else LONG
@@ -39,6 +40,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _tell_once(stories: list[pytest.Item]) -> None:
+    """Leave the native level to `make test-full` where `make test` tells the same story at the fallback level.
+
+    That level is ours alone, so the harder one. What is about the API level itself, or about what kube-scheduler does
+    with native objects, is marked ``both_levels`` and told at both.
+    """
+    told = {_name_story(item) for item in stories if _level(item) == "fallback" and not _is_left_out(item)}
+    for item in stories:
+        if _level(item) == "native" and _name_story(item) in told and not item.get_closest_marker("both_levels"):
+            item.add_marker(pytest.mark.full)
+
+
+def _level(item: pytest.Item) -> str:
+    """``native`` or ``fallback``, if the story is told at such a level."""
+    return next((word for word in " ".join(_list_clusters(item)).split() if word in {"native", "fallback"}), "")
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("full", "skip"))
+
+
+def _name_story(item: pytest.Item) -> tuple[str, ...]:
+    """What a story has in common at both levels."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    others = [f"{name} {value}" for name, value in sorted(parameters.items()) if name not in CLUSTERS]
+    return str(item.path), getattr(item, "originalname", item.name), *others
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

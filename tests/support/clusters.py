@@ -13,6 +13,10 @@ GANG_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 """kube-scheduler's own gates for gangs and racks; the API server keeps no constraints without the second."""
 
 
+LEVELS: tuple[Api, Api] = ("native", "fallback")
+"""The API levels. `make test` tells a story at one of them, unless it is marked ``both_levels``."""
+
+
 def on_kubernetes(version: str, *values: Any) -> Any:
     """A parameter for stories on a Kubernetes version: the version, or the values; skipped where it is not built."""
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
@@ -27,7 +31,7 @@ def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.M
 
     ``others`` are more clusters in which they are told.
     """
-    told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in ("native", "fallback")]
+    told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in LEVELS]
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.e2e
 IN_ONE_RACK = {"scheduling.serried.dev/required-topology": RACK}
 
 
+@pytest.mark.both_levels
 def test_a_gang_waits_whole_says_so_and_runs_whole_in_one_rack_beside_a_group_of_its_name(
     stage: CompatibleStage,
 ) -> None:
@@ -94,6 +95,7 @@ FULL: dict[str, Any] = {
 }
 
 
+@pytest.mark.both_levels
 def test_every_field_of_theirs_is_kept_and_their_status_is_theirs_to_write(stage: CompatibleStage) -> None:
     assert stage.create_their_group("full", FULL)["spec"] == FULL
     status = {"phase": "Running", "occupiedBy": "ns/owner", "running": 3, "succeeded": 1, "failed": 0}

@@ -6,10 +6,10 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.jobs.stage import JobStage
-from tests.support.clusters import running
+from tests.support.clusters import LEVELS, running
 
 
-@pytest.fixture(scope="package", params=["native", "fallback"])
+@pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name=f"jobs-{request.param}", nodes=12, racks=4, api=request.param, hold="filter")
     with running(spec, tmp_path_factory) as started:

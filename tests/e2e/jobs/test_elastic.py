@@ -8,6 +8,7 @@ from tests.support.cluster_stage import eventually
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.both_levels
 def test_a_running_gang_grows_and_shrinks_with_its_job(stage: JobStage) -> None:
     stage.submit_job("train", cpu="30")
     stage.await_bound("train", 2)

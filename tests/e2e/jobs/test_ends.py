@@ -61,6 +61,7 @@ def test_the_objects_of_a_gang_that_waits_go_with_its_job(stage: JobStage) -> No
     eventually("nothing of it on /debug", lambda: not stage.view("huge"))
 
 
+@pytest.mark.both_levels
 def test_a_job_applied_again_before_its_group_is_gone_runs_under_it_and_later_under_the_next_of_the_name(
     stage: JobStage,
 ) -> None:

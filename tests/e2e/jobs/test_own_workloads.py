@@ -12,6 +12,7 @@ def gang(count: int) -> Raw:
     return {"schedulingPolicy": {"gang": {"minCount": count}}}
 
 
+@pytest.mark.both_levels
 def test_a_users_workload_says_how_many_of_a_job_must_start_together(stage: JobStage) -> None:
     stage.create_pods([f"filler-{i}" for i in range(10)], cpu="30")
     stage.await_bound("filler", 10)
@@ -42,6 +43,7 @@ def test_a_users_workload_that_asks_for_no_gang_lets_the_pods_go_one_by_one(stag
     assert group["spec"]["schedulingPolicy"] == {"basic": {}}
 
 
+@pytest.mark.both_levels
 def test_a_users_workload_that_comes_after_its_job_takes_the_place_of_ours(stage: JobStage) -> None:
     stage.create_pods([f"filler-{i}" for i in range(9)], cpu="30")
     stage.await_bound("filler", 9)
@@ -77,6 +79,7 @@ def test_a_users_workload_that_comes_for_a_job_that_runs_takes_its_pods_over_and
     assert set(before) - {lost} <= set(stage.bound("train"))
 
 
+@pytest.mark.both_levels
 def test_a_job_of_two_workloads_is_scheduled_pod_by_pod_and_told_why(stage: JobStage) -> None:
     stage.create_workloads("train", one=gang(13), two=gang(13))
     stage.submit_job("train", cpu="30", parallelism=13, completions=13)

@@ -7,9 +7,10 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.kinds.stage import KindStage
+from tests.support.clusters import LEVELS
 
 
-@pytest.fixture(scope="package", params=["native", "fallback"])
+@pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(name=f"kinds-{request.param}", nodes=12, racks=4, api=request.param, hold="filter")
     with at_work(spec, tmp_path_factory) as cluster:

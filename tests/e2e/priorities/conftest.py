@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.priorities.stage import PriorityStage
-from tests.support.clusters import running
+from tests.support.clusters import LEVELS, running
 
 GATES = (
     *("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true"),
@@ -15,7 +15,7 @@ GATES = (
 """What groups may say of preemption is alpha in 1.37, as CompositePodGroups are."""
 
 
-@pytest.fixture(scope="package", params=["native", "fallback"])
+@pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     gates = GATES if request.param == "native" else ()
     name = f"priorities-{request.param}"

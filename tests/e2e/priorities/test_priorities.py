@@ -39,6 +39,7 @@ def _await_mismatch(stage: PriorityStage, group: str, counts: int, pods: int) ->
     assert said.endswith(f" with {pods}")
 
 
+@pytest.mark.both_levels
 def test_a_group_of_a_class_that_does_not_exist_waits_for_it(stage: PriorityStage) -> None:
     late = stage.class_name("late")
     if stage.native:
@@ -73,6 +74,7 @@ def _has_default(stage: PriorityStage) -> bool:
     return bool(probe["spec"]["priority"] == 50)
 
 
+@pytest.mark.both_levels
 def test_nobody_gains_by_a_priority_that_they_write(stage: PriorityStage) -> None:
     with stage.priority_class("low", 3) as low:
         if stage.native:
@@ -88,6 +90,7 @@ def test_nobody_gains_by_a_priority_that_they_write(stage: PriorityStage) -> Non
         assert said.endswith(f"its spec.priority says {MOST}, which PriorityClass {low} does not give it")
 
 
+@pytest.mark.both_levels
 def test_a_class_of_the_system_is_not_for_groups(stage: PriorityStage) -> None:
     critical = "system-cluster-critical"
     if stage.native:
@@ -99,6 +102,7 @@ def test_a_class_of_the_system_is_not_for_groups(stage: PriorityStage) -> None:
     assert "priority" not in stage.spec_of("bold")
 
 
+@pytest.mark.both_levels
 def test_a_tree_has_the_priority_of_its_root(stage: PriorityStage) -> None:
     with stage.priority_class("high", 1000) as high:
         stage.create_root("root", priorityClassName=high)
@@ -111,6 +115,7 @@ def test_a_tree_has_the_priority_of_its_root(stage: PriorityStage) -> None:
         eventually("the leaf's own", lambda: stage.spec_of("leaf").get("priority") == 0)
 
 
+@pytest.mark.both_levels
 @pytest.mark.parametrize("who", ["class", "pods", "nobody"])
 def test_a_group_whose_class_or_pods_say_never_is_one_for_which_nobody_is_evicted(
     stage: PriorityStage, who: str
@@ -180,6 +185,7 @@ def test_a_group_that_says_never_itself_evicts_nobody_also_when_its_class_allows
         assert not stage.bound("calm")
 
 
+@pytest.mark.both_levels
 def test_a_job_whose_class_says_never_is_a_gang_for_which_nobody_is_evicted(stage: PriorityStage) -> None:
     with stage.priority_class("calm", 1000, preemptionPolicy="Never") as calm:
         stage.submit_job(

@@ -9,6 +9,7 @@ from tests.support.cluster_stage import eventually, names
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.both_levels
 def test_a_tree_gets_the_room_of_a_tree_that_goes_whole_though_a_part_would_do(stage: PriorityStage) -> None:
     with stage.priority_class("high", 1000) as high, stage.priority_class("middle", 10) as middle:
         stage.create_root("below", disruptionMode={"all": {}})

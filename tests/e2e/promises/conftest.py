@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.clusters import BESIDE, GANG_GATES, running
+from tests.support.clusters import BESIDE, GANG_GATES, LEVELS, running
 
 _SHORT_BESIDE = frozenset(
     {
@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = {str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")}
     if "cluster" not in metafunc.fixturenames or "cluster" in named:
         return
-    clusters = ["native", "fallback", *_beside(metafunc), *_with_one_account(metafunc)]
+    clusters = [*LEVELS, *_beside(metafunc), *_with_one_account(metafunc)]
     metafunc.parametrize("cluster", clusters, indirect=True, scope="package")
 
 

@@ -163,6 +163,7 @@ def test_what_no_node_has_and_no_class_provides_is_waited_for(stage: ClusterStag
     assert stage.racks("ring") == {rack}
 
 
+@pytest.mark.both_levels
 def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: ClusterStage, devices: Devices) -> None:
     rack = racks_of(stage)[1]
     devices.create_class()

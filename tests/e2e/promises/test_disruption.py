@@ -57,6 +57,7 @@ def evicting(stage: ClusterStage) -> AbstractContextManager[None]:
     return told(stage, disrupted_gangs=("any", "preempted"))
 
 
+@pytest.mark.both_levels
 def test_a_plain_pod_takes_the_room_of_plain_pods_rather_than_of_one_member(stage: ClusterStage, high: str) -> None:
     run_whole_gang(stage, "ring", 9)
     stage.create_pods(names("low", 3), cpu=WHOLE_NODE)
@@ -67,6 +68,7 @@ def test_a_plain_pod_takes_the_room_of_plain_pods_rather_than_of_one_member(stag
     assert len(stage.bound("ring")) == 9
 
 
+@pytest.mark.both_levels
 def test_where_nothing_else_is_left_the_whole_gang_goes_and_is_placed_anew_together(
     stage: ClusterStage, high: str
 ) -> None:

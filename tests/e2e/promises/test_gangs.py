@@ -7,6 +7,7 @@ from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.both_levels
 def test_a_gang_without_quorum_waits_whole_and_says_so_and_its_last_member_starts_it_in_one_rack(
     stage: ClusterStage,
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_member_with_a_gate_of_another_owner_holds_its_whole_group_until_the_g
     stage.await_bound("ring", 3)
 
 
+@pytest.mark.both_levels
 def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: ClusterStage) -> None:
     stage.create_group("waiting", 3)
     stage.create_pods(names("waiting", 2), "waiting")
@@ -129,6 +131,7 @@ def test_a_basic_group_passes_like_plain_pods_beside_gangs(stage: ClusterStage) 
     assert not stage.bound("waiting")
 
 
+@pytest.mark.both_levels
 def test_a_plain_indexed_job_with_a_topology_annotation_is_a_gang_in_one_rack(stage: ClusterStage) -> None:
     stage.take_a_node()
     stage.create_job("train", 9, cpu="10", key=RACK)
@@ -150,6 +153,7 @@ def test_a_job_deleted_while_held_leaves_no_reservation(stage: ClusterStage) -> 
     stage.await_bound("next", 12)
 
 
+@pytest.mark.both_levels
 def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: ClusterStage) -> None:
     stage.create_group("kept", 1)
     stage.create_pods(["kept-0"], "kept")
@@ -163,6 +167,7 @@ def test_a_deleted_pod_group_goes_once_no_pod_names_it_any_more(stage: ClusterSt
     eventually("the PodGroup's end", lambda: not stage.groups())
 
 
+@pytest.mark.both_levels
 def test_the_selfcheck_says_whether_pods_keep_the_field_that_names_their_group(stage: ClusterStage) -> None:
     api = eventually(
         "an answer", lambda: api if (api := stage.selfcheck()["api"])["podsKeepTheirGroup"] is not None else None

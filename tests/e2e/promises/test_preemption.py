@@ -94,6 +94,7 @@ def find_gone(stage: ClusterStage, prefix: str, count: int) -> set[str]:
     return set(names(prefix, count)) - {pod["metadata"]["name"] for pod in stage.pods(prefix)}
 
 
+@pytest.mark.both_levels
 def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12)
     submit(stage, "ring", 3, high, RACK)
@@ -110,6 +111,7 @@ def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterSta
     eventually("their events", lambda: all(told in stage.messages(name, "Preempted") for name in gone))
 
 
+@pytest.mark.both_levels
 def test_members_wait_and_are_not_bound_alone_while_the_others_end(stage: ClusterStage, high: str) -> None:
     run_low(stage, 12, end_after="6s")
     submit(stage, "ring", 4, high)

@@ -75,6 +75,7 @@ def list_members(stage: ClusterStage, group: str) -> set[str]:
     return {member["name"] for member in stage.view(group).get("detail", ())}
 
 
+@pytest.mark.both_levels
 def test_pods_that_name_a_gang_of_another_namespace_are_none_of_it_and_do_not_keep_it_waiting(
     stage: ClusterStage, intruder: Intruder
 ) -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.trees.stage import TreeStage
-from tests.support.clusters import running
+from tests.support.clusters import LEVELS, running
 
 GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
 """CompositePodGroups are alpha in 1.37, and need the other two."""
 
 
-@pytest.fixture(scope="package", params=["native", "fallback"])
+@pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(
         name=f"trees-{request.param}",

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
-from tests.support.clusters import running
+from tests.support.clusters import LEVELS, running
 
 
-@pytest.fixture(scope="package", params=["native", "fallback"])
+@pytest.fixture(scope="package", params=LEVELS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     spec = Spec(
         name=f"waiting-{request.param}",

@@ -15,6 +15,7 @@ def compare(stage: ClusterStage) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.both_levels
 def test_nothing_is_missing_too_much_or_of_old(stage: ClusterStage) -> None:
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 3), "ring")
