@@ -21,19 +21,19 @@ from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
 from extender.loop import SchedulingLoop
 from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode, PlainPods, PlainRule
-from extender.scheduling.backlog import Backlog
+from extender.scheduling.backlog import Backlog, QueueOrder
 from extender.scheduling.disruption import Candidates, Disrupted, Disruptions, OverlookedPreemptors, RefusedPreemptors
 from extender.scheduling.effects import Outbox
 from extender.scheduling.group import Groups, HeldPods, SchedulerActivity, Term
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleTending, Moves, Offers
-from extender.scheduling.order import ExclusiveShares, QueueOrder, SlotShares
 from extender.scheduling.permit import Permit
-from extender.scheduling.planning import Planning
+from extender.scheduling.planning import KeptSlotPlanner, KeptSlots, Planning
 from extender.scheduling.preemption import Method, Preemptions, Refusals
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
-from extender.scheduling.repair import USUAL, KeptSlotPlanner, KeptSlots, Repairs, Rules
+from extender.scheduling.repair import USUAL, Repairs, Rules, SlotShares
+from extender.scheduling.request import ExclusiveShares
 from extender.scheduling.scheduling_cycle import CycleEndings, NominationPolicy, SchedulingCycle
 from extender.scheduling.studies import Studies
 from extender.scheduling.units import Units

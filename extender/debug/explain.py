@@ -17,7 +17,7 @@ from fastapi import HTTPException
 
 from extender.core import Core
 from extender.debug.document import View
-from extender.scheduling.repair import KeptSlots
+from extender.scheduling.planning import KeptSlots
 from extender.status.timeline import Milestone, Reached
 from serried.api.group import Leaf
 from serried.api.names import GroupKey, write_time
@@ -102,8 +102,10 @@ class Inquiries:
         self._waiting += 1
         try:
             async with self._turn:
-                ask = self._core.preemptions.find_refused(group)
-                return None if ask is None else await self._work(_Inquiry(self._core, group, ask), begin)
+                state = self._core.groups.states.get(group)
+                if state is None or state.search is None:
+                    return None
+                return await self._work(_Inquiry(self._core, group, state.search.ask), begin)
         finally:
             self._waiting -= 1
 

@@ -18,8 +18,8 @@ from enum import StrEnum
 from itertools import islice
 
 from extender.protocol import MAX_COMPLETE_LIST
+from extender.scheduling.backlog import QueueOrder, find_most
 from extender.scheduling.effects import Activate, Outbox
-from extender.scheduling.order import QueueOrder, find_most
 from extender.scheduling.studies import Studies
 from serried.api.names import GroupKey, write_time
 from serried.api.node import Node
@@ -157,7 +157,7 @@ class Backfill:
         self._beyond_share: dict[GroupKey, str] = {}
         """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
 
-        self._contenders: dict[GroupKey, None] = {}
+        self.contenders: dict[GroupKey, None] = {}
         """The gangs that wait for room, and for which it might be kept."""
 
         self._namespaces: Counter[str] = Counter()
@@ -234,8 +234,8 @@ class Backfill:
 
     def _note_contender(self, group: GroupKey, now: float) -> None:
         """A gang waits for room; a head of another namespace that is beyond its share loses what is kept for it."""
-        if group not in self._contenders:
-            self._contenders[group] = None
+        if group not in self.contenders:
+            self.contenders[group] = None
             self._namespaces[group.namespace] += 1
         head = self.head
         if head is not None and head.beyond_share and head.group.namespace != group.namespace:
@@ -245,8 +245,8 @@ class Backfill:
             self.head = None
 
     def _drop_contender(self, group: GroupKey) -> None:
-        if group in self._contenders:
-            del self._contenders[group]
+        if group in self.contenders:
+            del self.contenders[group]
             self._namespaces -= Counter((group.namespace,))
 
     def _renew(self, head: Head, waiting: Waiting, request: PlanRequest, now: float) -> bool:
@@ -429,7 +429,7 @@ class Backfill:
         """The forecast, unless its nodes are beyond the share of a namespace while gangs of others wait for room."""
         forecast = self._foresee(group, request)
         self._beyond_share.pop(group, None)
-        alone = self._namespaces[group.namespace] == len(self._contenders)
+        alone = self._namespaces[group.namespace] == len(self.contenders)
         if forecast is None or alone or not self._is_beyond_share(forecast):
             return forecast
         self._say_beyond_share(group, forecast)

@@ -5,19 +5,31 @@ known: what the last refusal counted, and what has been freed since. Freed room 
 hold, so its cost is that of freed nodes and demands, not of the cluster, nor of planning each group anew.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from extender.scheduling.group import GroupState
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.usage import Freed
+from serried.cluster.priorities import GroupPriorities
+from serried.cluster.usage import Freed, Vacancies
 from serried.plan.fit import slots
-from serried.plan.request import PlanRequest
+from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
+
+ALL_PERCENT = 100
+"""The share with which nothing is limited."""
+
+
+def find_most(share_percent: int, count: int) -> int:
+    """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
+    return max(1, count * share_percent // 100)
+
 
 _COUNTED = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL})
 """Refusals whose numbers are the slots of each domain, exact for members of one shape."""
@@ -278,3 +290,53 @@ def _domain(demand: Demand, node: Node | None) -> str | None:
         return ""
     domain = node.labels.get(demand.topology_key)
     return domain if not demand.pinned or domain in demand.pinned else None
+
+
+class QueueOrder:
+    """Says which of two groups is before the other by now.
+
+    ``clock`` gives loop seconds. ``ageing_seconds`` is how long a gang waits before it counts as of the next higher
+    priority; infinite for never.
+    """
+
+    def __init__(
+        self,
+        priorities: GroupPriorities,
+        vacancies: Vacancies,
+        clock: Callable[[], float],
+        *,
+        ageing_seconds: float = math.inf,
+    ) -> None:
+        self._priorities = priorities
+        self._vacancies = vacancies
+        self._clock = clock
+        self._ageing = Ageing(ageing_seconds)
+
+    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
+        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        broken = (state is not None and state.broken_since is not None) or group in self._vacancies
+        since = state.quorum_since if state is not None else None
+        rejected = state is not None and state.rejection is not None
+        return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken, rejected)
+
+    def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
+        """The first one first."""
+        return order_groups(waiting, self._ageing, self._clock())
+
+    def precedes(self, first: Waiting, second: Waiting) -> bool:
+        """Whether one group is before another."""
+        now = self._clock()
+        return self._ageing.place(first, now) < self._ageing.place(second, now)
+
+    def turn_of(self, waiting: Waiting) -> Turn:
+        """Where a group stands by now."""
+        return self._ageing.place(waiting, self._clock())
+
+    def raised_priority(self, waiting: Waiting) -> int:
+        """The priority with which a group counts by now."""
+        return self._ageing.raised(waiting, self._clock())
+
+    def note_levels(self) -> None:
+        """Look which priorities there are: waiting raises a gang from one of these to the next."""
+        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))

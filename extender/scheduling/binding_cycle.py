@@ -41,10 +41,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from serried.api.group import PodGroup
+from serried.api.group import PodGroup, list_leaves
 from serried.api.names import IllegalTransition
 from serried.api.pod import Pod, Shape
 from serried.api.reservation import Reservation, Slot
+from serried.cluster.members import Members
+from serried.plan.quorum import Standing, count_missing
 
 
 class MemberStage(StrEnum):
@@ -620,3 +622,11 @@ class BindingCycle:
             self._bound.add(uid)
             self._unseen.add(uid)
         self.changed.set()
+
+
+def describe_standing(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
+    """All that a gang's members and its commit are to its repair, beside its vacancies. O(PodGroups of the tree)."""
+    placed = members.count_placed(group.key)
+    short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
+    kinds = [each for each in Standing if any(True for _ in members.iterate_standing(group.key, each))]
+    return bool(reservation.committed), count_missing(group.tree, placed) == 0, short, *kinds

@@ -17,7 +17,7 @@ The term of this instance: whether it leads, and what it may do.
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -31,11 +31,12 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.cluster.index import Touched
 from serried.cluster.ledger import Ledger
-from serried.cluster.members import Members
+from serried.cluster.members import Members, Touched
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.eviction import NoVictims, Preemption
+from serried.plan.request import PlanRequest, Waiting
+from serried.plan.steps import Haste
 
 _SILENT_SECONDS = 1.0
 
@@ -247,6 +248,42 @@ class Rejection(NamedTuple):
 
 
 @dataclass(slots=True)
+class Search:
+    """A gang that was refused, for which victims may be looked for."""
+
+    ask: PlanRequest
+    waiting: Waiting
+    refusal: Verdict
+
+    opens_at: float
+    """From when it may try a wider level, in loop seconds; infinite if none is left."""
+
+    runs: bool = False
+    """Whether victims are being looked for."""
+
+    again_at: float | None = None
+    """From when freed room leads to another search after one in vain, in loop seconds; None before any."""
+
+    haste: Haste = field(default_factory=Haste)
+    restarts: int = 0
+
+    freed: tuple[int, ...] = ()
+    """How often room of each kind had been freed when it was refused."""
+
+    taken: int = 0
+    """On how many nodes pods of other schedulers have the room that was made for it: nobody else is to end there."""
+
+    finding: str = ""
+    """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
+
+    def tell(self) -> Verdict:
+        """The refusal, and what was found."""
+        others = "pods of another scheduler have the room that others left for it, so nobody else goes there"
+        taken = f"on {self.taken} nodes {others}" if self.taken else ""
+        return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
+
+
+@dataclass(slots=True)
 class GroupState:
     """The memory of one group. Times are loop seconds.
 
@@ -302,6 +339,9 @@ class GroupState:
     broken_since: float | None = None
     reported: bool = False
     evicting: bool = False
+
+    search: Search | None = None
+    """For whom victims may be looked for, since it was refused last; None while it does not wait for room."""
 
     preemption: Preemption | NoVictims | None = None
     """What the last search for victims has found."""

@@ -13,7 +13,7 @@ from operator import itemgetter
 from extender.scheduling.backfill import PlainPods
 from extender.scheduling.disruption import Disruptions, OverlookedPreemptors, RefusedPreemptors
 from extender.scheduling.effects import Activate, LookUpOwner, Outbox
-from extender.scheduling.group import AwaitedOwner, Groups, GroupState, HeldPods, Repair, Term
+from extender.scheduling.group import NO_REPAIR, AwaitedOwner, Groups, GroupState, HeldPods, Repair, Term
 from extender.scheduling.members import CycleTending
 from extender.scheduling.planning import Planning
 from extender.scheduling.queue import Queue
@@ -25,7 +25,7 @@ from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.plan.quorum import GroupMembers, date_quorum
+from serried.plan.quorum import GroupMembers, date_quorum, is_whole
 from serried.plan.request import Turn, Waiting
 from serried.plan.steps import Work, sort_in_steps
 
@@ -213,7 +213,8 @@ class GroupScheduler:
             self._tell_gap(key)
             return
         group = self._store.groups.get(key)
-        self._repairs.note_filled()
+        if self._store.vacancies.filled:
+            self._repairs.note_filled()
         if group is None and not self._store.members.of_group(key):
             self._forget(key)
             return
@@ -221,7 +222,7 @@ class GroupScheduler:
             self._forget(key)  # its members are its tree's
             return
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
-        if group is not None and not self._term.obstacle:
+        if group is not None and not self._term.obstacle and self._may_lose(key, state):
             # Without the records nobody knows who is a victim of ours, and for whom.
             self._disruptions.follow(key, state, group)
         if state.cycle is not None:  # whose members are looked at one by one there
@@ -274,8 +275,22 @@ class GroupScheduler:
             for pod in (*group_members.waiting, *group_members.refused):
                 self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
-        repair = self._repairs.settle(state, group, group_members)
-        return self._repairs.judge(state, group, group_members, self._advance(state, group, group_members, repair))
+        ran = self._has_run(state, group, group_members)
+        repair = self._repairs.settle(state, group, group_members) if ran else NO_REPAIR
+        verdict = self._advance(state, group, group_members, repair)
+        if state.broken_since is None:
+            return verdict
+        return self._repairs.judge(state, group, group_members, verdict)
+
+    def _may_lose(self, key: GroupKey, state: GroupState) -> bool:
+        """Whether members of a group are, or were just now, on their way out."""
+        return bool(state.disrupted) or key in self._store.vacancies or self._store.members.has_disrupted(key)
+
+    def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
+        """Whether a group may have run, or a member of it; of others there is nothing to repair."""
+        ran = state.started or state.stood is not None or group.scheduled or group.key in self._store.vacancies
+        placed = group_members.placed or group_members.terminating or is_whole(group, group_members)
+        return bool(ran or placed or state.broken_since is not None)
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
         """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""

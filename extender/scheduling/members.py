@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 
 from extender.protocol import MAX_COMPLETE_LIST
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage, describe_standing
 from extender.scheduling.effects import ActivateIdle, Nominate, Outbox, Release
 from extender.scheduling.group import NO_REPAIR, Groups, GroupState, HeldPods, Repair, SchedulerActivity, Term
-from extender.scheduling.permit import Permit, adjust_quorum, describe_standing, find_offered, find_parts_to_leave
-from extender.scheduling.planning import Planning
+from extender.scheduling.permit import Permit, adjust_quorum, find_offered, find_parts_to_leave
+from extender.scheduling.planning import KeptSlotPlanner, Planning
 from extender.scheduling.preemption import describe_wait
-from extender.scheduling.repair import KeptSlotPlanner, Repairs
+from extender.scheduling.repair import Repairs
 from extender.scheduling.request import build_joining_request, describe_refused, find_refused
 from extender.scheduling.scheduling_cycle import CycleEndings
 from serried.api.group import PodGroup, find_path

@@ -22,49 +22,12 @@ from extender.scheduling.request import Homes, find_homes, find_repairable, find
 from serried.api.group import Leaf, PodGroup, Tree, list_groups, list_leaves
 from serried.api.node import Node
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.reservation import Reservation
 from serried.api.resources import capacity, subtract
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.members import Members
-from serried.plan.eviction import Unit
 from serried.plan.fit import admits, slots
 from serried.plan.quorum import Standing, count_missing
-from serried.plan.request import Plan, PlanRequest
-
-
-def make_reservation(
-    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
-) -> Reservation:
-    """The slots of a plan, with the PodGroup of each, and the pods that have to end before they hold."""
-    names = {pod.uid: pod.name for pod in request.members}
-    planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
-    parts = _find_parts(request, plan.nodes)
-    need = sum(parts.values())
-    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
-
-
-def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
-    for unit in units:
-        whole = unit.gang.encoded if unit.gang is not None and unit.together else ""
-        for pod in unit.pods:
-            yield Victim(pod.uid, pod.namespace, pod.name, whole)
-
-
-def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
-    """The PodGroups that a plan places members of, and how many of each must be bound together."""
-    if not request.parts:
-        found = any(member.uid in placed for member in request.members)
-        return {request.name: request.need} if found else {}
-    return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}
-
-
-def describe_standing(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
-    """All that a gang's members and its commit are to its repair, beside its vacancies. O(PodGroups of the tree)."""
-    placed = members.count_placed(group.key)
-    short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
-    kinds = [each for each in Standing if any(True for _ in members.iterate_standing(group.key, each))]
-    return bool(reservation.committed), count_missing(group.tree, placed) == 0, short, *kinds
 
 
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:

@@ -22,8 +22,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
-from extender.scheduling.group import GroupState
-from extender.scheduling.repair import KeptSlots
+from extender.scheduling.group import GroupState, Search
+from extender.scheduling.planning import KeptSlots
 from extender.scheduling.studies import Make, Studies, Unfinished
 from extender.scheduling.units import Running, Units, keep_budgets, keep_gangs, spare_young
 from serried.api.names import GroupKey
@@ -99,54 +99,6 @@ _MAX_LOOKED_AT = 100
 _MAX_WOKEN = 4
 """How many of them are woken at a time."""
 
-Freed = tuple[int, ...]
-"""How often room has become free, of several kinds; it only grows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Vain:
-    """When a search ended in loop seconds, for how long the gang rests, and what had been freed when it was refused."""
-
-    ended: float
-    rest: float
-    freed: Freed
-
-
-class VainSearches:
-    """Remembers and wakes them. Synchronous. ``clock`` gives loop seconds, ``count_freed`` how often room was freed."""
-
-    def __init__(self, count_freed: Callable[[], Freed], clock: Callable[[], float]) -> None:
-        self._count_freed = count_freed
-        self._clock = clock
-        self._vain: dict[GroupKey, _Vain] = {}
-
-    def note(self, group: GroupKey, rest: float, freed: Freed) -> None:
-        """A search was in vain; its work costs the gang ``rest`` seconds, and ``freed`` is the count before it."""
-        self._vain.pop(group, None)
-        self._vain[group] = _Vain(self._clock(), max(_MIN_PAUSE_SECONDS, rest), freed)
-
-    def forget(self, group: GroupKey) -> None:
-        """A gang is searched for, or wants no victims any more."""
-        self._vain.pop(group, None)
-
-    def take_due(self, may_help: Callable[[GroupKey], bool]) -> list[GroupKey]:
-        """The gangs that are to be searched for again, of those that ``may_help`` says yes of; they are forgotten."""
-        due: list[GroupKey] = []
-        for group in list(islice(self._vain, _MAX_LOOKED_AT)):
-            if len(due) == _MAX_WOKEN:
-                break
-            vain = self._vain.pop(group)
-            if self._is_due(vain) and may_help(group):
-                due.append(group)
-            else:
-                self._vain[group] = vain  # behind all others
-        return due
-
-    def _is_due(self, vain: _Vain) -> bool:
-        waited = self._clock() - vain.ended
-        return waited >= vain.rest and (vain.freed != self._count_freed() or waited >= _AGAIN_SECONDS)
-
-
 _FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
 
 _REST_SECONDS = 5.0
@@ -178,34 +130,6 @@ class Method(StrEnum):
 
     DELETION = "deletion"
     """Budgets do not count, as with kube-scheduler's own preemption."""
-
-
-@dataclass(slots=True)
-class Search:
-    """A gang that was refused, for which victims may be looked for."""
-
-    ask: PlanRequest
-    waiting: Waiting
-    refusal: Verdict
-
-    opens_at: float
-    """From when it may try a wider level, in loop seconds; infinite if none is left."""
-
-    haste: Haste = field(default_factory=Haste)
-    restarts: int = 0
-
-    freed: Freed = ()
-    """How often room had been freed when it was refused."""
-
-    taken: int = 0
-    """On how many nodes pods of other schedulers have the room that was made for it: nobody else is to end there."""
-
-    finding: str = ""
-    """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
-
-    def tell(self) -> Verdict:
-        """The refusal, and what was found."""
-        return replace(self.refusal, detail=_join(self.refusal.detail, self.finding, _describe_taken(self.taken)))
 
 
 class Decision(NamedTuple):
@@ -255,13 +179,8 @@ class Preemptions:
         self._method = method
         self._spare_seconds = spare_seconds
 
-        self._searches: dict[GroupKey, Search] = {}
-        """The gangs whose victims are being looked for."""
-
-        self._refused: dict[GroupKey, Search] = {}
-        """The gangs that were refused when they were planned last."""
-
-        self._vain = VainSearches(snapshots.count_freed, clock)
+        self._vain: dict[GroupKey, None] = {}
+        """The gangs that may be searched for again, though a search was in vain; whose turn is next comes first."""
 
     # --- searching ---------------------------------------------------------------------------------------------
 
@@ -275,27 +194,26 @@ class Preemptions:
         """
         group = waiting.group
         now = self._clock()
-        self._searches.pop(group, None)
-        freed, last = self._snapshots.count_freed(), self._refused.get(group)
-        self._refused[group] = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
+        freed, last = self._snapshots.count_freed(), gang.search
+        gang.search = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
         if self._mode is Mode.OFF:
             return refusal
         if now < gang.no_preemption_before:
             # If its last search was in vain, what has been freed since still wakes it sooner.
             gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
-            search.finding = last.finding if last is not None else ""
+            if last is not None:
+                search.finding, search.freed, search.again_at = last.finding, last.freed, last.again_at
             return search.tell()
-        self._vain.forget(group)
         if self.find_objection(search):
-            self._vain.note(group, 0.0, freed)
+            self._note_vain(group, search, 0.0)
             return refusal
-        self._searches[group] = search
+        search.runs = True
         return self.go_on(gang, group) or search.tell()
 
     def go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
         """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
-        search = self._searches.get(group)
-        if search is None:
+        search = gang.search
+        if search is None or not search.runs:
             return None
         try:
             found = self._seek(search)
@@ -308,44 +226,44 @@ class Preemptions:
             if search.restarts <= _MAX_RESTARTS:
                 return self.go_on(gang, group)
             found = None
-        del self._searches[group]
+        search.runs = False
         gang.preemption = found
         sooner = self._find_sooner_room(group, found)
         if isinstance(found, Preemption) and found.victims and sooner is None and self._mode is not Mode.ADVICE:
             return Decision(search.ask, found)
         self._rest(gang, found, toll.pause)
-        self._vain.note(group, toll.pause, search.freed)
+        self._note_vain(group, search, toll.pause)
         if sooner is not None:
             gang.retry_at = min(gang.retry_at, sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room
         search.finding = _explain(found)
         return search.tell()
 
-    def renew(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """A gang that waits is refused with other words by now: these, and what was found for it."""
-        search = self._refused.get(group)
-        if search is None:
-            return refusal
-        search.refusal = refusal
-        return search.tell()
+    def _note_vain(self, group: GroupKey, search: Search, rest: float) -> None:
+        """A search was in vain; its work costs the gang ``rest`` seconds."""
+        search.again_at = self._clock() + max(_MIN_PAUSE_SECONDS, rest)
+        self._vain.pop(group, None)
+        self._vain[group] = None
 
-    def forget(self, group: GroupKey) -> None:
-        """A gang does not wait for room any more."""
-        self._searches.pop(group, None)
-        self._refused.pop(group, None)
-        self._vain.forget(group)
-
-    def take_due(self) -> list[GroupKey]:
+    def take_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
         """The gangs for which victims may be found by now, though none were. Called about twice a second."""
-        return self._vain.take_due(self._may_help)
+        due: list[GroupKey] = []
+        for group in list(islice(self._vain, _MAX_LOOKED_AT)):
+            if len(due) == _MAX_WOKEN:
+                break
+            del self._vain[group]
+            search = states[group].search if group in states else None
+            if search is None or search.again_at is None:
+                continue  # it waits for no room any more, or is searched for
+            if self._is_due(search, search.again_at) and not self.find_objection(search):
+                due.append(group)
+            else:
+                self._vain[group] = None  # behind all others
+        return due
 
-    def _may_help(self, group: GroupKey) -> bool:
-        return group in self._refused and not self.find_objection(self._refused[group])
-
-    def find_refused(self, group: GroupKey) -> PlanRequest | None:
-        """What a gang asked for that waits for room; None for any other."""
-        search = self._refused.get(group)
-        return search.ask if search is not None else None
+    def _is_due(self, search: Search, again_at: float) -> bool:
+        now = self._clock()
+        return now >= again_at and (search.freed != self._snapshots.count_freed() or now >= again_at + _AGAIN_SECONDS)
 
     def find_objection(self, search: Search) -> str:
         """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
@@ -436,7 +354,7 @@ class Preemptions:
 
         ``tell`` gets what was found and a sentence; None where nobody was looked for, or not found in time.
         """
-        refused = self._refused.get(group)
+        refused = gang.search
         objection = "it does not wait for room" if refused is None else self.find_objection(refused)
         if refused is None or objection:
             tell(None, objection)
@@ -540,11 +458,6 @@ def _explain(found: Preemption | NoVictims | None) -> str:
         count = "1 pod" if found.protected == 1 else f"{found.protected} pods" if found.protected else "pods"
         return f"preemption would help, but {count}{where} may not be evicted: {', '.join(found.protections)}"
     return ""  # of lower priority there is not enough: nothing that whoever waits could change
-
-
-def _describe_taken(nodes: int) -> str:
-    what = "pods of another scheduler have the room that others left for it, so nobody else goes there"
-    return f"on {nodes} nodes {what}" if nodes else ""
 
 
 def describe_victims(units: Collection[Unit]) -> str:

@@ -6,9 +6,8 @@ from heapq import nsmallest
 from itertools import islice
 
 from extender.scheduling.backfill import Backfill
-from extender.scheduling.backlog import Backlog
+from extender.scheduling.backlog import Backlog, QueueOrder
 from extender.scheduling.group import GroupState
-from extender.scheduling.order import QueueOrder
 from extender.scheduling.studies import Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
@@ -92,7 +91,7 @@ class Queue:
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """The nodes that a gang must not use by what was decided when it was planned last."""
-        return self.backfill.closed_to(waiting, request)
+        return self.backfill.closed_to(waiting, request) if self.backfill.head is not None else frozenset()
 
     # --- plans -------------------------------------------------------------------------------------------------
 
@@ -103,19 +102,21 @@ class Queue:
         """
         group = waiting.group
         before = self._forecast()
-        self.backfill.forget_pass(group)
+        if self.backfill.head is not None:
+            self.backfill.forget_pass(group)
         self.backlog.leave(group)
         answer = self._planner(request)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, request, answer)
         else:
-            closed = self.backfill.closed_to(waiting, request)
+            closed = self.closed_to(waiting, request)
             if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, request):
                 answer = self._plan_beside(group, request.avoiding(closed))
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
             self._unforeseen.pop(group, None)
-            self.backfill.placed(group)
+            if group in self.backfill.contenders:
+                self.backfill.placed(group)
         self._wake_if_changed(before)
         return answer
 

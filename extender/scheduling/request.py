@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
+from extender.scheduling.backlog import ALL_PERCENT, find_most
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.group import NO_REPAIR, Repair
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
@@ -290,7 +291,7 @@ def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Oc
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:
     """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
-    unbound = store.volumes.count_unbound(members)
+    unbound = store.volumes.count_unbound(members) if any(pod.claims for pod in members) else 0
     volumes = [f"{unbound} members mount volume claims that are not bound yet"] if unbound else []
     return ", ".join([*volumes, *describe_uncounted(members, store)])
 
@@ -517,3 +518,49 @@ def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mappin
         parts=parts,
         wanted=max(0, request.wanted - whole),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SpentShare:
+    """A namespace that has all the exclusive domains of one key that it may have."""
+
+    namespace: str
+    held: frozenset[str]
+    domains: frozenset[str]
+    """All domains of the key."""
+
+    def describe(self) -> str:
+        """What is said of a gang that would need one more."""
+        count = f"{len(self.held)} of {len(self.domains)} domains"
+        return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more"
+
+
+class ExclusiveShares:
+    """Counts the domains that the exclusive gangs of each namespace have, and stops them at ``share_percent``."""
+
+    def __init__(self, store: Store, ledger: Ledger, share_percent: int = ALL_PERCENT) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._share_percent = share_percent
+
+    def find_spent(
+        self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()
+    ) -> SpentShare | None:
+        """The share of a group's namespace if the group may have no domain beyond it; None if it may.
+
+        A domain counts in which another exclusive gang of the namespace is planned, runs, or has slots kept, and those
+        that are ``promised`` to one that is before it in the queue. It is as if the pods with the UIDs ``gone`` were
+        gone.
+        """
+        key = group.topology_key
+        if key is None or not group.preference.exclusive or self._share_percent == ALL_PERCENT:
+            return None
+        domains = frozenset(domain for (domain,) in self._store.capacity.domains((key,)))
+        namespace = group.key.namespace
+        held = frozenset(
+            each.domain
+            for each in list_occupants(group, self._store, self._ledger)
+            if each.namespace == namespace and (each.pod is None or each.pod.uid not in gone)
+        ).union(promised)
+        has_more = len(held) < find_most(self._share_percent, len(domains))
+        return None if has_more else SpentShare(namespace, held, domains)

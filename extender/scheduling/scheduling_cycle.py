@@ -8,11 +8,11 @@ Who is nominated: the members that are told their node with ``status.nominatedNo
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 
-from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.scheduling.effects import Outbox, Release, StartCycle
 from extender.scheduling.group import (
     PREEMPTION_EXCLUSION_SECONDS,
@@ -22,18 +22,23 @@ from extender.scheduling.group import (
     Repair,
     SchedulerActivity,
 )
-from extender.scheduling.order import ExclusiveShares, SpentShare
-from extender.scheduling.permit import describe_standing, make_reservation
-from extender.scheduling.planning import Planning
+from extender.scheduling.planning import KeptSlots, Planning
 from extender.scheduling.preemption import REFUSAL_SECONDS, Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
-from extender.scheduling.repair import KeptSlots
-from extender.scheduling.request import build_request, describe_claims, find_next_opening, find_openable, find_taken
+from extender.scheduling.request import (
+    ExclusiveShares,
+    SpentShare,
+    build_request,
+    describe_claims,
+    find_next_opening,
+    find_openable,
+    find_taken,
+)
 from extender.scheduling.studies import Unfinished
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
 from serried.api.preference import NO_PREFERENCE
-from serried.api.reservation import Reservation
+from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
@@ -42,7 +47,7 @@ from serried.cluster.priorities import find_exclusive_key
 from serried.kube.retry import Backoff, backoff
 from serried.plan.eviction import Unit
 from serried.plan.quorum import GroupMembers, Standing
-from serried.plan.request import Plan, PlanRequest
+from serried.plan.request import Plan, PlanRequest, Waiting
 
 _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
@@ -313,8 +318,7 @@ class SchedulingCycle:
             state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
             return request
         place = self._queue.describe(group.key, state)
-        promised = self._queue.backfill.list_promised(place, group.topology_key)
-        spent = self._exclusive_shares.find_spent(group, promised=promised)
+        spent = self._find_spent(place, group) if group.preference.exclusive else None
         request = replace(self._close_taken(group, request, spent), group_priority=priority)
         request = self._keep_to_offers(state, request.avoiding(out.nodes))
         try:
@@ -342,6 +346,10 @@ class SchedulingCycle:
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 
+    def _find_spent(self, place: Waiting, group: PodGroup) -> SpentShare | None:
+        promised = self._queue.backfill.list_promised(place, group.topology_key)
+        return self._exclusive_shares.find_spent(group, promised=promised)
+
     def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
         """The request on the nodes alone that the scheduler has offered, if it can be met there.
 
@@ -368,7 +376,7 @@ class SchedulingCycle:
 
     def review(self) -> set[GroupKey]:
         """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""
-        due = {group for group in self._preemptions.take_due() if group in self._groups.states}
+        due = set(self._preemptions.take_due(self._groups.states))
         for group in due:
             state = self._groups.states[group]
             state.tried = ()
@@ -378,13 +386,15 @@ class SchedulingCycle:
     def forget(self, group: GroupKey) -> None:
         """A group does not wait for room any more."""
         self._queue.leave(group)
-        self._preemptions.forget(group)
+        if group in self._groups.states:
+            self._groups.states[group].search = None
 
     def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
         """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
         waited = self._queue.foresee(self._queue.describe(group.key, state))
-        if waited is not None:
-            waited = self._preemptions.renew(group.key, waited)
+        if waited is not None and state.search is not None:
+            state.search.refusal = waited
+            waited = state.search.tell()
         found = self._preemptions.go_on(state, group.key)
         return waited if found is None else self._preempt(state, group, found, waited)
 
@@ -462,6 +472,32 @@ class SchedulingCycle:
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
         """Begin a cycle whose reservation is held."""
         state.cycle = cycle
-        self._preemptions.forget(cycle.reservation.group)
+        state.search = None
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))
+
+
+def make_reservation(
+    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
+) -> Reservation:
+    """The slots of a plan, with the PodGroup of each, and the pods that have to end before they hold."""
+    names = {pod.uid: pod.name for pod in request.members}
+    planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    parts = _find_parts(request, plan.nodes)
+    need = sum(parts.values())
+    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
+
+
+def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
+    for unit in units:
+        whole = unit.gang.encoded if unit.gang is not None and unit.together else ""
+        for pod in unit.pods:
+            yield Victim(pod.uid, pod.namespace, pod.name, whole)
+
+
+def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
+    """The PodGroups that a plan places members of, and how many of each must be bound together."""
+    if not request.parts:
+        found = any(member.uid in placed for member in request.members)
+        return {request.name: request.need} if found else {}
+    return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}

@@ -15,8 +15,8 @@ from typing import Any
 
 from extender.core import Core
 from extender.scheduling.effects import WorkOnStudies
-from extender.scheduling.group import GroupState
-from extender.scheduling.preemption import Mode, Search
+from extender.scheduling.group import GroupState, Search
+from extender.scheduling.preemption import Mode
 from extender.scheduling.request import build_request, find_shortage, find_taken
 from extender.simulation.cluster import restore
 from extender.simulation.owners import Newcomer
@@ -408,7 +408,7 @@ class Hypothesis:
     def _seek_victims(
         self, newcomer: Newcomer, request: PlanRequest, refusal: Verdict, priority: int
     ) -> Work[Preemption | NoVictims | None]:
-        search = Search(request, self._wait(newcomer, priority), refusal, math.inf, self._haste)
+        search = Search(request, self._wait(newcomer, priority), refusal, math.inf, haste=self._haste)
         preemptions = self._core.preemptions
         if self._core.options.preemption is Mode.OFF or preemptions.find_objection(search):
             return None

@@ -26,8 +26,8 @@ from serried.api.storage import DeviceClass, Volume, VolumeClaim
 from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
-from serried.cluster.index import Touched, key_of_group
-from serried.cluster.members import Members
+from serried.cluster.index import key_of_group
+from serried.cluster.members import Members, Touched
 from serried.cluster.membership import (
     Membership,
     Obstacles,
@@ -239,7 +239,7 @@ class Store:
             return
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
-        self.domain_use.note_node(node.name)
+        self.domain_use.changed.add(node.name)
         self.occupancy.note_room(node.name)
         self._put_anew(self.uncounted.note_node(old, node))
 
@@ -247,12 +247,12 @@ class Store:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
         self.capacity.note_node(old, None)
-        self.domain_use.note_node(name)
+        self.domain_use.changed.add(name)
         self._put_anew(self.uncounted.note_node(old, None))
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
-        self.domain_use.note_used(name)
+        self.domain_use.changed.add(name)
 
     # --- pods --------------------------------------------------------------------------------------------------
 

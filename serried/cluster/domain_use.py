@@ -24,6 +24,8 @@ class DomainUse:
     node are replaced when they change, never changed themselves. Of more than `MAX_KEYS` keys those are followed that
     most groups ask for. A key is followed on when its last group has gone, until another one needs its place: the next
     gang of this kind needs whole domains, too.
+
+    A change only marks its node, so that it costs nothing where nobody asks for scores.
     """
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
@@ -32,6 +34,9 @@ class DomainUse:
         self._asked: Counter[str] = Counter()
         """How many groups ask for each key."""
         self._levels: dict[str, _Level] = {}
+
+        self.changed: set[str] = set()
+        """The nodes that came, changed or went since the last score, or on which other amounts are used."""
 
     def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
         """A PodGroup has changed from ``old`` to ``new``. O(nodes) if it brings a key that is not followed yet."""
@@ -58,23 +63,19 @@ class DomainUse:
         for name, node in self._nodes.items():
             level.put(name, node, self._used.get(name, _NOTHING))
 
-    def note_node(self, name: str) -> None:
-        """A node came, changed or went. O(keys)."""
-        for level in self._levels.values():
-            level.put(name, self._nodes.get(name), self._used.get(name, _NOTHING))
-
-    def note_used(self, name: str) -> None:
-        """What is used on a node has changed. O(keys)."""
-        for level in self._levels.values():
-            level.count(name, self._used.get(name, _NOTHING))
-
     def score(self, names: Sequence[str]) -> list[int]:
-        """How good each of these nodes is for a pod that may go to all of them, from 0 to `MAX_SCORE`. O(names).
+        """How good each of these nodes is for a pod that may go to all of them, from 0 to `MAX_SCORE`.
+
+        O(names), and O(keys) for each node that has changed since the last score.
 
         The fuller a node's domain, the better, by its place among the domains of these nodes: a share of a domain that
         is hardly used must still differ from that of a whole one. A node that has no such label is in no gang's way.
         Several keys count alike. A key for which all these nodes are equal does not count; without any, all get 0.
         """
+        for level in self._levels.values():
+            for name in self.changed:
+                level.put(name, self._nodes.get(name), self._used.get(name, _NOTHING))
+        self.changed.clear()
         totals, opinions = [0.0] * len(names), 0
         for level in self._levels.values():
             shares = level.list_shares(names)
@@ -160,13 +161,6 @@ class _Level:
             home = self._domains[value] = _Domain(value)
         home.add(node.allocatable, used)
         self._homes[name], self._counted[name] = home, (node.allocatable, used)
-
-    def count(self, name: str, used: Resources) -> None:
-        home = self._homes.get(name)
-        if home is not None:
-            room, before = self._counted[name]
-            home.recount(before, used)
-            self._counted[name] = room, used
 
     def list_shares(self, names: Sequence[str]) -> list[float]:
         """The used share of each node's domain; infinite for a node without the label."""

@@ -26,7 +26,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
-from serried.cluster.index import Touched
+from serried.cluster.members import Touched
 from serried.plan.request import Overlay, Snapshot
 
 _MAX_FREED_NODES = 256

@@ -215,8 +215,7 @@ def test_no_answer_and_no_change_looks_at_the_whole_cluster() -> None:
     table.note_group(None, IN_RACKS.value())
     assert nodes.passes == 1  # a new key
     used["c1"] = {"cpu": 2000}
-    table.note_used("c1")
-    table.note_node("a1")
+    table.changed.update(("c1", "a1"))
     table.note_group(None, pod_group("h").gang(2).topology().value())
     assert table.score(["a1", "b1", "c1"]) == [0, 5, 10]
     assert nodes.passes == 1

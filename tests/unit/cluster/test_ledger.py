@@ -5,8 +5,8 @@ import pytest
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, ReservationPhase, Slot
-from serried.cluster.index import Touched
 from serried.cluster.ledger import Ledger
+from serried.cluster.members import Touched
 from serried.cluster.usage import ClaimKind, Occupancy, Yields
 from tests.support.builders import pod
 

@@ -4,7 +4,7 @@ import pytest
 
 from serried.api.names import GroupKey
 from serried.api.pod import Phase, Pod, Shape
-from serried.cluster.index import Touched
+from serried.cluster.members import Touched
 from serried.cluster.usage import Yields
 from tests.support.memory import read_memory
 

@@ -83,7 +83,7 @@ async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) ->
     with walk.follow():
         look(world)
     assert world.ledger.slot_of("pod-m1") is not None
-    assert walk.measure() == Length(43, 28), list(walk.files)
+    assert walk.measure() == Length(34, 19), list(walk.files)
 
 
 async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
@@ -97,7 +97,7 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
         calls = [asyncio.create_task(verbs.bind(bind_call(world, name), never)) for name in ("m0", "m1")]
         await settle()
     assert [call.done() and orjson.loads(call.result().body)["Error"] for call in calls] == ["", ""]
-    assert walk.measure() == Length(35, 24), list(walk.files)
+    assert walk.measure() == Length(32, 21), list(walk.files)
 
 
 async def test_a_watch_event_of_a_pod() -> None:
@@ -116,7 +116,7 @@ async def test_a_watch_event_of_a_pod() -> None:
             for line in LineSplitter().feed(orjson.dumps({"type": "MODIFIED", "object": bound}) + b"\n"):
                 await reflector._take(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
     assert world.store.pods["pod-m0"].bound
-    assert walk.measure() == Length(23, 14), list(walk.files)
+    assert walk.measure() == Length(22, 13), list(walk.files)
     await world.close()
 
 
@@ -140,5 +140,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(55, 35), list(walk.files)
+    assert walk.measure() == Length(52, 32), list(walk.files)
     await world.close()

@@ -81,7 +81,7 @@ def end_by_themselves(world: Harness) -> None:
 @pytest.mark.parametrize("change", [end_for_another, end_by_themselves])
 async def test_who_would_break_it_by_now_looks_again(change: Callable[[Harness], None]) -> None:
     world = ask(fill(Harness(stopwatch=Ticking())), GANG)
-    while world.core.preemptions.find_refused(GANG) is None:
+    while GANG not in world.groups.states or world.groups.states[GANG].search is None:
         world.look()
         await world.settle()
     while len(world.core.studies):

@@ -1,10 +1,14 @@
 """A gang for which no victims were found is searched for again when room was freed that may be enough with them."""
 
+import math
+
 import pytest
 
-from extender.scheduling.preemption import Mode, VainSearches
-from serried.api.names import GroupKey, GroupKind
-from serried.api.verdict import Reason
+from extender.scheduling.group import GroupState
+from extender.scheduling.preemption import Mode
+from serried.api.names import GroupKey
+from serried.api.verdict import Reason, Verdict
+from serried.plan.request import PlanRequest, Waiting
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
@@ -104,53 +108,63 @@ async def test_who_would_have_to_go_is_told_also_when_it_is_planned_again_in_the
     await world.close()
 
 
-def key(name: str) -> GroupKey:
-    return GroupKey("default", name, GroupKind.POD_GROUP)
-
-
 class Ground:
-    """What is freed, and the time."""
+    """Groups for which nobody goes, as nothing runs of lower priority; then something does, and room is freed."""
 
-    def __init__(self) -> None:
-        self.freed = 0
-        self.now = 0.0
-        self.searches = VainSearches(lambda: (self.freed,), lambda: self.now)
+    def __init__(self, world: Harness) -> None:
+        self.world = world
+        self.states: dict[GroupKey, GroupState] = {}
 
-    def note(self, *names: str, rest: float = 0.0) -> None:
+    def refuse(self, *names: str, priority: int = HIGH) -> None:
         for name in names:
-            self.searches.note(key(name), rest, (self.freed,))
+            key = GroupKey("default", name)
+            ask = PlanRequest((pod(name).cpu(4).value(),), 1)
+            state = self.states.setdefault(key, GroupState(0.0))
+            waiting = Waiting(key, priority, 0.0)
+            self.world.core.preemptions.consider(state, waiting, ask, Verdict(Reason.NO_CAPACITY), math.inf, 0)
 
-    def take(self, *hopeless: str) -> list[str]:
-        return [group.name for group in self.searches.take_due(lambda each: each.name not in hopeless)]
+    def free(self, seconds: float = 1.0) -> None:
+        """Room for one is freed, and a pod of priority 0 is left."""
+        self.world.delete("higher")
+        self.world.add(running("low", 2, 0))
+        self.world.clock.advance(seconds)
+
+    def take(self) -> list[str]:
+        return [group.name for group in self.world.core.preemptions.take_due(self.states)]
 
 
-def test_four_are_woken_at_a_time_and_each_once() -> None:
-    ground = Ground()
-    ground.note(*"abcdef")
-    ground.freed, ground.now = 1, 1.0
+@pytest.fixture
+async def ground(world: Harness) -> Ground:
+    await world.add(*small_nodes(1, 4), running("higher", 2, HIGHER)).go()
+    return Ground(world)
+
+
+async def test_four_are_woken_at_a_time_and_each_once(ground: Ground) -> None:
+    ground.refuse(*"abcdef")
+    ground.free()
     assert [ground.take(), ground.take(), ground.take()] == [[*"abcd"], [*"ef"], []]
 
 
-def test_those_that_cannot_be_helped_stand_in_nobodys_way() -> None:
-    ground = Ground()
-    ground.note(*(f"hopeless{i}" for i in range(150)), "last")
-    ground.freed, ground.now = 1, 1.0
-    hopeless = [f"hopeless{i}" for i in range(150)]
-    assert ground.take(*hopeless) + ground.take(*hopeless) == ["last"]
+async def test_those_that_cannot_be_helped_stand_in_nobodys_way(ground: Ground) -> None:
+    ground.refuse(*(f"hopeless{i}" for i in range(150)), priority=0)
+    ground.refuse("last")
+    ground.free()
+    assert ground.take() + ground.take() == ["last"]
 
 
-def test_what_took_long_rests_as_long_as_its_work_costs() -> None:
-    ground = Ground()
-    ground.note("a", rest=10.0)
-    ground.freed, ground.now = 1, 9.0
+async def test_what_took_long_rests_as_long_as_its_work_costs(ground: Ground) -> None:
+    ground.refuse("a")
+    search = ground.states[GroupKey("default", "a")].search
+    assert search is not None
+    search.again_at = ground.world.clock() + 10.0
+    ground.free(9.0)
     assert ground.take() == []
-    ground.now = 10.0
+    ground.world.clock.advance(1.0)
     assert ground.take() == ["a"]
 
 
-def test_a_gang_that_is_searched_for_is_not_woken_for_what_was_before() -> None:
-    ground = Ground()
-    ground.note("a")
-    ground.searches.forget(key("a"))
-    ground.freed, ground.now = 1, 1.0
+async def test_a_gang_that_waits_for_no_room_any_more_is_not_woken(ground: Ground) -> None:
+    ground.refuse("a")
+    ground.states[GroupKey("default", "a")].search = None
+    ground.free()
     assert ground.take() == []
