@@ -8,8 +8,11 @@ A test compares the page with the commands.
 
 import io
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from unittest.mock import patch
 
@@ -20,6 +23,11 @@ from serried.cli.output import ExitCode
 PAGE = ROOT / "docs" / "cli.md"
 
 _WIDTH = "100"
+
+_OPTION = re.compile(r"^  -.*\n(?:   +\S.*\n)*", re.MULTILINE)
+"""An option in a help text, with the lines of its sentence."""
+
+_NAME = re.compile(r"^  (?:-\w, )?(--[a-z-]+)", re.MULTILINE)
 
 _HEAD = """# The command line
 
@@ -71,6 +79,10 @@ The package installs `kubectl-serried` and `kubectl_complete-serried`. With both
 works and completes. To complete `serried` itself, run `serried --install-completion`.
 
 ## Commands
+
+These options belong to most commands, and are shown once:
+
+```text
 """
 
 
@@ -82,15 +94,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def render() -> str:
     """The page."""
     codes = "".join(f"| {code.number} | {code.meaning} |\n" for code in ExitCode)
-    return _HEAD + codes + _AFTER_CODES + "".join(_render_commands())
+    helps = {command.name: _ask(command.name) for command in COMMANDS}
+    counts = Counter(option for text in helps.values() for option in set(_OPTION.findall(text)))
+    shared = [option for option in dict.fromkeys(_OPTION.findall("".join(helps.values()))) if counts[option] > 2]
+    return "".join([_HEAD, codes, _AFTER_CODES, *shared, "```\n", *_render_commands(helps, shared)])
 
 
-def _render_commands() -> Iterator[str]:
-    for command in COMMANDS:
-        written = io.StringIO()
-        with patch.dict(os.environ, COLUMNS=_WIDTH), redirect_stdout(written):
-            run([command.name, "--help"], "serried")
-        yield f"\n### serried {command.name}\n\n```text\n{written.getvalue().strip()}\n```\n"
+def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterator[str]:
+    for name, text in helps.items():
+        names = [_NAME.findall(option)[-1] for option in shared if option in text]
+        for option in shared:
+            text = text.replace(option, "")
+        about = f"  and from above: {' '.join(names)}"
+        more = textwrap.fill(about, int(_WIDTH), subsequent_indent="  ", break_on_hyphens=False)
+        own, examples = text.split("\n  Examples:")
+        yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n\n  Examples:{examples}\n```\n"
+
+
+def _ask(name: str) -> str:
+    """What a command says of itself."""
+    written = io.StringIO()
+    with patch.dict(os.environ, COLUMNS=_WIDTH), redirect_stdout(written):
+        run([name, "--help"], "serried")
+    return written.getvalue().strip()
 
 
 if __name__ == "__main__":

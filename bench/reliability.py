@@ -30,22 +30,19 @@ _ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "spli
 
 _HEAD = """# Reliability
 
-This page shows what happens when processes die, requests fail and nodes disappear. The command
-`python -m bench.reliability --write` generates it from the newest result of `make soak`. You can run the soak yourself:
-`python -m tests.chaos --minutes 10 --seed 1`.
+What happens when processes die, requests fail and nodes disappear, from the newest result of `make soak`
+(`python -m bench.reliability --write`). To run it yourself: `python -m tests.chaos --minutes 10 --seed 1`.
 
-The soak runs a real control plane with nodes that kwok simulates. A steady load has more gangs than fit: gangs with and
-without a topology key, elastic gangs, trees, gangs that preempt, Jobs, plain pods. Faults come in rounds. In a storm
-processes die, requests fail and the cluster changes. The soak restarts every process that it killed. Then it waits
-until all processes are ready, and for a while it disturbs only watches. After each eighth storm it disturbs nothing for
-two minutes. `make soak` fails if it has fewer than 10,000 faults on the way, or fewer than 300 kills. The numbers below
-say how many this run had. `make test` includes a short run with a fixed seed (`tests/e2e/test_faults.py`).
+The soak runs a real control plane with nodes that kwok simulates, under a steady load of more gangs than fit: with and
+without a topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests
+fail and the cluster changes. Then all processes are ready again, and for a while only watches are disturbed; after each
+eighth storm nothing is for two minutes. `make soak` fails with fewer than 10,000 faults on the way, or fewer than 300
+kills. `make test` includes a short run (`tests/e2e/test_faults.py`).
 
 ## What is checked
 
-A separate process, the checker, watches the API server and `/debug`. It checks the rules below four times a second. It
-shares no code with Serried except the names of API versions. A unit test breaks each rule in turn, and asserts that the
-checker notices.
+A separate process, the checker, reads the API server and `/debug` four times a second. It shares no code with Serried
+except the names of API versions. A unit test breaks each rule in turn, and asserts that the checker notices.
 
 | rule | broken if |
 |---|---|
@@ -53,44 +50,28 @@ checker notices.
 | domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
 | over-committed | Serried binds more pods or CPU to a node than it holds, and no other scheduler did so within 2 s |
 | orphan | a Reservation without its gang, or a nomination without a Reservation, for 15 s (beyond the quorum 60 s) |
-| silent | a gang waits for 10 s, and its condition or `/debug` gives no reason |
+| silent | a gang that has not had its quorum waits for 10 s, and its condition or `/debug` gives no reason |
 | leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
 | overlooked | a gang or tree fits, is not behind the first in the queue, and is not bound 90 s after the last fault |
 
-A watched change that comes late or twice is no fault for *overlooked*. This rule does not judge a tree in which single
-groups have a topology key, because whether they fit takes a search. The load has no such tree.
+*overlooked* judges gangs that lost members, too, once others wait in their place, but no tree in which single groups
+have a topology key (the load has none). *write at rest* leaves out Leases, reviews of tokens, and Events of
+kube-scheduler. At the end every gang must complete, the cache must be that of the API server (`/debug/cache/diff`), and
+no process may remember what no longer exists; `tests/sim/test_nothing_grows.py` finds what grows more slowly. Finally
+the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
 
-*overlooked* also judges a gang that has lost members, once others wait in their place and have room where the rest of
-the gang runs. Trees that have lost members are judged at the end, when all gangs must complete. *silent* judges gangs
-that have not had their quorum yet.
-
-For *write at rest* the soak counts requests on their way: a write that changes nothing is one. Leases, reviews of
-tokens, and Events of kube-scheduler are not counted. At rest one gang waits that never fits, and kube-scheduler looks
-at it again every five minutes.
-
-At the end the load stops, and every gang that exists must complete. After that Serried must not remember anything that
-no longer exists. The soak compares the cache of the extender with the API server (`/debug/cache/diff`). The extender
-must have no record, no kept slot, and no group except those that wait. The controller must have nothing left to do.
-Finally the soak binds one member of a gang of two by hand. If the checker does not report it, the checker is blind, and
-the run has failed. What grows too slowly for a soak is found by `tests/sim/test_nothing_grows.py`: it counts the items
-of every container in the controller and in the extender's core.
-
-A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd. It ends 8 s after the
-process is ready again. It is a recovery, too, while two extenders are active at once, while wall clocks are wrong,
-and while no watch shows the extender anything: then it sees nobody renew the Lease. For *leaked finalizer* the
-controller counts as well. For *orphan* and *silent* the time counts as well in which a list or a watch of the extender
-was refused or lost for more than a second: it cannot speak of a pod that it does not know. If a write about a gang was
-refused, lost or delayed on the way, the recovery of this gang lasts until 15 s after that write. A member does not
-count as missing if it is deleted before it is bound, or if its planned node is taken away. Two extenders that are
-active at once may over-commit a node, as any two schedulers may, because the API server does not check it.
+A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
+process is ready again. So are the times in which two extenders are active, wall clocks are wrong, or no watch shows
+the extender anything. For *leaked finalizer* the controller counts as well, for *orphan* and *silent* a refused or lost
+list or watch of the extender. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or
+loses its planned node, before it is bound does not count as missing. Two active extenders may over-commit a node, as
+any two schedulers may ([decision 33](decisions/0033-recoveries-seen-from-outside.md)).
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
-The soak sets the wall clocks of extender and controller back or ahead by up to an hour, for a few seconds.
-`tests/sim/test_death_anywhere.py` and `tests/sim/test_clock_jumps.py` move the clocks of the extender's core, and
-`tests/e2e/promises/test_clocks.py` those of both processes. The soak has one extender and no standby:
-`tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover` measures them. The soak does not
-test a network that separates two nodes, a full disk, or a loss of etcd's data.
+The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover` measures
+them. Clocks are also moved in `tests/sim/test_death_anywhere.py`, `test_clock_jumps.py` and
+`tests/e2e/promises/test_clocks.py`. Not tested: a network that separates two nodes, a full disk, a loss of etcd's data.
 """
 
 
@@ -162,10 +143,7 @@ def _render_force(found: Mapping[str, Any]) -> Iterator[str]:
         yield "This run did not measure it, so its number of violations says little about the rules with excuses."
         yield ""
         return
-    yield "A rule is in force while nothing excuses all gangs from it. A recovery excuses from *half bound*, *orphan*,"
-    yield "*silent* and *leaked finalizer*. *Overlooked* begins 90 s after the last fault. *Write at rest* is in force"
-    yield "only at rest, and the rules about Bindings only before it. A write that was refused or delayed excuses one"
-    yield "gang for a while, which the table ignores."
+    yield "While nothing excuses all gangs from it. *Overlooked* begins 90 s after the last fault."
     yield "<!-- not measured: 90 s -->"
     yield ""
     yield from _draw("rule | seconds", {row: (seconds,) for row, seconds in found["in_force_seconds"].items()})
@@ -183,8 +161,7 @@ def _warn(found: Mapping[str, Any]) -> Iterator[str]:
 def _render_requests(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Faults on the way"
     yield ""
-    yield "Extender, controller and scheduler reach the API server through a proxy. The proxy answers in the place of"
-    yield "the API server, loses answers, and cuts, delays, repeats and expires watches."
+    yield "Extender, controller and scheduler reach the API server through a proxy."
     yield ""
     yield from _draw("fault | number", {row: (number,) for row, number in found["faults"]["proxy"].items()})
     yield from _cite("faults.proxy[row]")
@@ -194,10 +171,8 @@ def _render_processes(found: Mapping[str, Any]) -> Iterator[str]:
     faults = found["faults"]
     yield "## Processes that die"
     yield ""
-    yield "The soak kills processes with SIGKILL at random moments. It freezes processes with SIGSTOP for 0.3 to 4 s."
-    yield "In each eighth storm it freezes the extender, the controller or the scheduler for 16 to 20 s. A storm"
-    yield "begins with a kill of the extender at a write between plan and bind, if one comes within 5 s."
-    yield "<!-- not measured: 0.3 to 4 s, 16 to 20 s, 5 s -->"
+    yield "Killed with SIGKILL at random moments, frozen with SIGSTOP for 0.3 to 4 s, in each eighth storm for 16 to 20 s."
+    yield "<!-- not measured: 0.3 to 4 s, 16 to 20 s -->"
     yield ""
     yield from _draw("process | killed | frozen", {r: (n, faults["freezes"][r]) for r, n in faults["kills"].items()})
     yield from _cite("faults.kills[row]", "faults.freezes[row]")
@@ -217,9 +192,7 @@ def _render_cluster(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _draw("fault | number", {row: (number,) for row, number in faults["cluster"].items()})
         yield from _cite("faults.cluster[row]")
         return
-    yield "A fault at random hits any object at a random moment. A fault at a write happens while the extender"
-    yield "writes, between plan and last Binding. It hits the gang or node that the write is about. The write"
-    yield "continues after it."
+    yield "A fault at a write hits the gang or node that the extender writes about, between plan and last Binding."
     yield ""
     yield from _draw("fault | at random | at a write", {row: (n, between[row]) for row, n in faults["cluster"].items()})
     yield from _cite("faults.cluster[row]", "faults.cluster_at_writes[row]")
@@ -235,17 +208,14 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
     recovery, climb, lag = found["recovery_seconds"], found["climb_seconds"], found["watch_lag_seconds"]
     yield "## Recovery"
     yield ""
-    yield "The table shows seconds from the signal to the first Binding of a gang after the process is ready again."
-    yield "In a storm several processes die at once, and may die again while they start. A killed scheduler first"
-    yield "waits until its own Lease expires. After the API server ends, the scheduler pauses before it watches"
-    yield "again, longer each time (client-go's backoff). `python -m bench.failover` measures single failures."
+    yield "Seconds from the signal to the first Binding of a gang after the process is ready again. In a storm several"
+    yield "processes die at once. A killed scheduler first waits until its own Lease expires."
     yield ""
     names = ("count", "p50", "p99", "max")
     known = {name: recovery[name] for name in _ORDER if name in recovery}
     yield from _draw("process | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in known.items()})
     yield from _cite(*(f"recovery_seconds[row].{name}" for name in names))
-    yield "The next table shows seconds from the first Binding of a gang to minCount, including recoveries. Watch lag"
-    yield "is the time from the creation of a PodGroup until `/debug` shows it, after each storm."
+    yield "Watch lag is the time from the creation of a PodGroup until `/debug` shows it, after each storm."
     yield ""
     rows = {"gang from first Binding to minCount": climb, "watch lag": lag}
     yield from _draw("time | samples | p50 | p99 | longest", {r: [e[n] for n in names] for r, e in rows.items()})
@@ -256,10 +226,8 @@ def _render_recovery(found: Mapping[str, Any]) -> Iterator[str]:
 def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]:
     yield "## Memory"
     yield ""
-    yield "A run judges whether the memory of extender or controller grows if it lives until the end of the run, for"
-    yield "240 s at least. `make soak` kills processes, so `make soak-steady` judges them. In the second run requests"
-    yield "fail and the cluster changes, but no process is killed. Memory has grown if the median of the last quarter"
-    yield "of this life is more than 5 % plus 3 MiB above the median of the second quarter."
+    yield "`make soak-steady` kills nobody, so it judges memory: it has grown if the median of the last quarter of a"
+    yield "process's life (240 s at least) is more than 5 % plus 3 MiB above that of the second quarter."
     yield "<!-- not measured: 240 s, 5 %, 3 MiB -->"
     yield ""
     yield _name_judged("make soak", stormy)
@@ -273,8 +241,7 @@ def _render_memory(results: Results, stormy: Mapping[str, Any]) -> Iterator[str]
     if ended := found["faults"].get("own_ends", {}).keys() & found["growth_judged"]:
         yield f"Judged only since it ended by itself and was started again: {', '.join(sorted(ended))}."
     yield ""
-    yield "The table shows resident memory in MiB for each part of `make soak-steady`: the median of its samples. The"
-    yield "minute is the end of the part."
+    yield "Resident memory in MiB (the median of each part of `make soak-steady`):"
     yield ""
     rows = {f"{row['minute']:g}": (row["extender"], row["controller"]) for row in found["memory_mib"]}
     yield from _draw("minute | extender | controller", rows)
