@@ -6,6 +6,7 @@
 A test compares the page with the commands.
 """
 
+import functools
 import io
 import os
 import re
@@ -103,11 +104,10 @@ def render() -> str:
 def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterator[str]:
     for name, text in helps.items():
         names = [_NAME.findall(option)[-1] for option in shared if option in text]
-        for option in shared:
-            text = text.replace(option, "")
+        alone = functools.reduce(lambda left, option: left.replace(option, ""), shared, text)
         about = f"  and from above: {' '.join(names)}"
         more = textwrap.fill(about, int(_WIDTH), subsequent_indent="  ", break_on_hyphens=False)
-        own, examples = text.split("\n  Examples:")
+        own, examples = alone.split("\n  Examples:")
         yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n\n  Examples:{examples}\n```\n"
 
 

@@ -69,8 +69,8 @@ loses its planned node, before it is bound does not count as missing. Two active
 any two schedulers may ([decision 33](decisions/0033-recoveries-seen-from-outside.md)).
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
-The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover` measures
-them. Clocks are also moved in `tests/sim/test_death_anywhere.py`, `test_clock_jumps.py` and
+The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover`
+measures them. Clocks are also moved in `tests/sim/test_death_anywhere.py`, `test_clock_jumps.py` and
 `tests/e2e/promises/test_clocks.py`. Not tested: a network that separates two nodes, a full disk, a loss of etcd's data.
 """
 
@@ -171,7 +171,7 @@ def _render_processes(found: Mapping[str, Any]) -> Iterator[str]:
     faults = found["faults"]
     yield "## Processes that die"
     yield ""
-    yield "Killed with SIGKILL at random moments, frozen with SIGSTOP for 0.3 to 4 s, in each eighth storm for 16 to 20 s."
+    yield "Killed with SIGKILL at random moments, frozen with SIGSTOP for 0.3 to 4 s, each eighth storm for 16 to 20 s."
     yield "<!-- not measured: 0.3 to 4 s, 16 to 20 s -->"
     yield ""
     yield from _draw("process | killed | frozen", {r: (n, faults["freezes"][r]) for r, n in faults["kills"].items()})
