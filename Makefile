@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes help picture setup lint types contract unit e2e test test-full demo soak soak-steady bench numbers pages lock sbom audit clean
+.PHONY: browser checks fuzz control-plane control-planes help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -32,7 +32,7 @@ contract: setup ## who may import whom
 	$(BIN)/lint-imports
 
 unit: setup ## unit, property, contract and simulation tests
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "not full" --numprocesses $(WORKERS)
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "not full and not tools" --numprocesses $(WORKERS)
 
 fuzz: setup ## the properties and the bad input once more, with other examples each time: an hour
 	$(BIN)/pytest tests/property tests/contract --numprocesses $(WORKERS) --hypothesis-profile wide
@@ -48,7 +48,10 @@ control-planes: control-plane ## those of every supported version
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.35.4
 
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
-	$(BIN)/pytest tests/e2e -m "not full" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest tests/e2e -m "not full and not tools" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+tools: control-plane ## the tests of bench and tests/chaos: run them when something there has changed
+	$(BIN)/pytest tests -m "tools and not full" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 checks: lint types contract unit browser e2e
 

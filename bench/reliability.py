@@ -37,7 +37,7 @@ The soak runs a real control plane with nodes that kwok simulates, under a stead
 without a topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests
 fail and the cluster changes. Then all processes are ready again, and for a while only watches are disturbed; after each
 eighth storm nothing is for two minutes. `make soak` fails with fewer than 10,000 faults on the way, or fewer than 300
-kills. `make test` includes a short run (`tests/e2e/test_faults.py`).
+kills. `make tools` includes a short run (`tests/e2e/test_faults.py`).
 
 ## What is checked
 

@@ -9,7 +9,7 @@ import pytest
 from bench.cluster import Cluster, Spec, cluster, kwok, nodes, processes, state
 from bench.cluster.errors import ClusterError
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
 JOB = """
 apiVersion: batch/v1

@@ -9,7 +9,7 @@ from tests.chaos.soak import Soak, make_spec
 from tests.chaos.storm import Plan
 from tests.support.clusters import running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
 PLAN = Plan(
     seed=14,
