@@ -1,19 +1,9 @@
 """The reconcile loop: a change in the Store becomes a task in the queue, and workers carry tasks out.
 
-The work itself is elsewhere: `reconciler` looks after owners, `protection` after PodGroups that are being deleted, and
-`priorities` after PodGroups without a priority.
-
-A keyed work queue with client-go's promises (util/workqueue), for one event loop.
-
-A key waits at most once; a key that is added while it is worked on comes again afterwards, so it is never worked on
-twice at a time and no change is missed; a key that fails comes again after an exponential delay of its own.
-
-Beyond client-go's: namespaces take turns, so the keys of one do not wait behind thousands of another.
-
-Tasks that the API server has refused: when each is tried again, so that the end of an outage is noticed soon.
-
-Each task has an exponential backoff of its own (`queue`). Besides, the task that has waited longest is tried every few
-seconds, out of turn; when it succeeds, all others are tried at once.
+The queue keeps client-go's promises (util/workqueue): a key waits at most once, is never worked on twice at a time,
+comes again if it was added meanwhile, and after a failure with an exponential delay of its own. Beyond that, namespaces
+take turns, and of the tasks that the API server refused the oldest is tried every few seconds: when it succeeds, all
+others are tried at once, so the end of an outage is noticed soon.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """The controller process: builds the parts, feeds them, serves its operations listener, ends on a signal.
 
-Whether a controller works that holds the Lease. If it does not for long, another one is to hold it.
-
-It renews the Lease also when nothing reaches it, or none of its workers gets on: then no Job gets its objects, and the
-other controller waits. A look that the API server refuses is work all the same: the other one would be refused, too.
+It also ends if it holds the Lease and does no work for long, because it renews the Lease all the same. Then the other
+controller takes over. A look that the API server refuses is work: the other one would be refused, too.
 """
 
 import asyncio

@@ -1,17 +1,11 @@
-"""Takes the protection off PodGroups that are being deleted, once all pods that name them have ended.
+"""Takes the protection off PodGroups that are being deleted, and gives priorities to PodGroups of the fallback level.
 
-The watches show the pods of Jobs and the leaders of LeaderWorkerSets only, and any pod may name a PodGroup. So the pods
-of a namespace are read when a PodGroup of it is being deleted, and again after a growing pause while a pod still names
-it. One read answers for all PodGroups of the namespace, and looks fall on common ticks: many deletions at once cost one
-read per tick.
+Any pod may name a PodGroup, and the watches show only some pods. So the pods of a namespace are read when a PodGroup of
+it is being deleted, and again after a growing pause while a pod still names it. One read answers for all PodGroups that
+were seen deleting before it, so every pod that is older than the deletion counts.
 
-A read begins after all PodGroups that it answers for were seen deleting, so every pod that is older than the deletion
-counts. A pod that is created later may find its PodGroup gone, as with upstream's controller.
-
-The priority of PodGroups and CompositePodGroups of the fallback level, where no admission plugin resolves it.
-
-As with the plugin, it is resolved once: to that of the class, of the global default, or to 0. A class that changes
-later changes no group, and one that does not exist is waited for.
+A priority is resolved once, as by the admission plugin: that of the class, of the global default, or 0. A class that
+changes later changes no group, and one that does not exist is waited for.
 """
 
 import asyncio

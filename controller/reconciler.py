@@ -1,19 +1,11 @@
-"""One look at an owner: observe, diff, write, report.
+"""One look at an owner: observe, diff, write, report. It goes on until nothing is left to be done.
 
-A look goes on until nothing is left to be done. A restart between two writes does no harm: the next process finds what
-is left.
+A restart between two writes does no harm: the next process finds what is left. What exists for an owner is in the
+Store, or created and not yet in it. No owner gets the same event twice.
 
-The objects that exist for an owner: in the Store, or created and not yet in it.
-
-Suspended Jobs whose objects are deleted and made anew, because their annotations changed before they had a pod.
-
-The events that owners have got, so that no owner gets the same one twice.
-
-Leaves Jobs to kube-controller-manager where its gate WorkloadWithJob is on: then it makes Workloads for Jobs, too.
-
-The API does not say that the gate is on; the first Workload that it makes does. From then on each Job that it manages
-is left to it for a while, so that two controllers do not race. If it makes nothing in that time the gate counts as off,
-and all Jobs are ours until its next Workload is seen.
+Where kube-controller-manager has its gate WorkloadWithJob on, it makes Workloads for Jobs, too. The API does not say
+so; its first Workload does. From then on each Job that it manages is left to it for a while. If it makes nothing in
+that time, all Jobs are ours until its next Workload is seen (docs/decisions/0010-beside-another-reconciler.md).
 """
 
 import asyncio

@@ -1,10 +1,7 @@
-"""The controller's writes: creates, patches and deletes, each with an event about the owner.
+"""What the controller writes, with an event about the owner, and what it reads beyond its watches.
 
-Creates that the watch does not show yet (kube-controller-manager's ControllerExpectations, controller_utils.go).
-
-Without this memory, a second look at an owner would create everything twice.
-
-What the controller reads: the selections of its watches, and lists of pods that it does not watch.
+Creates that the watch does not show yet are remembered (kube-controller-manager's ControllerExpectations): without
+that, a second look at an owner would create everything twice.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,15 +1,8 @@
-"""The JSON bodies of the objects that a diff creates.
+"""The JSON bodies and names of the objects that a diff creates, for scheduling.k8s.io (1.35 to 1.37) and our own group.
 
-Shapes are those of ``scheduling.k8s.io`` (1.35 to 1.37) and of the fallback group. What upstream's Job controller
-writes is written here too (pkg/controller/job/job_scheduling_manager.go); the label and the annotation are ours, and
-are what tells our objects from others'.
-
-Names of the objects that the controller makes: byte for byte those of upstream's Job controller (1.36 on).
-
-Equal names are what keeps two reconcilers from making two Workloads for one Job: the second create fails with
-AlreadyExists (pkg/controller/job/job_scheduling_manager.go, pkg/util/hash, k8s.io/apimachinery/pkg/util/rand).
-
-The PodGroup templates that an owner's Workload should have, and the minCount in each.
+Bodies and names are those of upstream's Job controller, byte for byte (1.36 on; pkg/controller/job/
+job_scheduling_manager.go, pkg/util/hash, apimachinery util/rand). Equal names keep two reconcilers from making two
+Workloads for one Job: the second create fails with AlreadyExists. Our label and annotation tell ours from others'.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,9 @@
-"""The diff: the changes that are needed for one owner (KEP-5547, Controller Workflow).
+"""The diff: the changes that are needed for one owner (KEP-5547, Controller Workflow), and the warnings that it gets.
 
 An owner has one Workload with a template for each of its gangs. It has a PodGroup for each template, and in a
 LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
 Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed;
 ours go once another's Workload matches, and of several of others, none is chosen.
-
-What the controller has to do for one owner, by the operator's settings and the owner's state.
-
-Which warnings an owner gets about its gangs.
-
-Changes of an owner's annotations that have no effect, because its objects were made before.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,19 +1,10 @@
-"""PodGroups, Workloads and Jobs in the vocabulary of scheduling.k8s.io/v1beta1.
+"""PodGroups, Workloads, CompositePodGroups and their trees (KEP-6012), at every level and version.
 
-CompositePodGroups in the vocabulary of scheduling.k8s.io/v1alpha3.
-
-The trees that CompositePodGroups make of PodGroups (KEP-6012).
-
-PodGroups of scheduler-plugins (scheduling.x-k8s.io/v1alpha1), which are served beside those of the level in use.
-
-``minResources`` is not read, because a plan counts every member's requests, nor are the counts in ``status``, because
-the pods themselves are watched.
-
-PodGroups and Workloads of ``scheduling.k8s.io``: v1beta1 and v1alpha3 (1.37), v1alpha2 (1.36), and our own group's.
-
-The fields that are read here are the same in all of them, with two exceptions: v1alpha2 names a PodGroup's Workload in
-``podGroupTemplateRef``, and its condition is PodGroupScheduled. In v1alpha1 (1.35) Workloads contain their PodGroups,
-with a policy and nothing else; there the topology key is an annotation of the Workload.
+The vocabulary is that of scheduling.k8s.io/v1beta1, for composite groups v1alpha3. Fields are the same in v1beta1,
+v1alpha3 (1.37), v1alpha2 (1.36) and our own group, but for v1alpha2's ``podGroupTemplateRef`` and PodGroupScheduled. In
+v1alpha1 (1.35) Workloads contain their PodGroups, and the topology key is an annotation. Of PodGroups of
+scheduler-plugins (scheduling.x-k8s.io/v1alpha1) neither ``minResources`` nor ``status`` is read: every member's
+requests are counted, and the pods are watched.
 """
 
 import math

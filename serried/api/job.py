@@ -1,9 +1,7 @@
-"""Jobs of ``batch/v1``, as eligibility and the reconciler see them.
+"""Jobs of ``batch/v1``, and which of them are gangs (KEP-5547 and KEP-5764, with the rulings of docs/api-levels.md).
 
-Which Jobs are gangs (KEP-5547 and KEP-5764, with the rulings of docs/api-levels.md).
-
-The reconciler and the extender call the same function: the extender must hold a Job's first pod although the
-Workload does not exist yet.
+Controller and extender ask the same function: the extender must hold a Job's first pod although the Workload does not
+exist yet.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,11 +1,7 @@
-"""Where Workloads and PodGroups live, and what the versions of that API call things.
+"""Where Workloads and PodGroups live: the API levels, and the versions of an API group in order of preference.
 
-The versions of an API group, in the order in which they are to be preferred.
-
-Which known shape a version of ``scheduling.k8s.io`` has, by the schema that the API server publishes (OpenAPI v3).
-
-A shape is what Serried reads and writes of Workloads and PodGroups: the fields and their types. Descriptions and limits
-may differ, and so may fields that it neither reads nor writes, unless the server requires them.
+Which known shape a version has is told by the schema that the API server publishes (OpenAPI v3): the fields that
+Serried reads and writes, and their types. Descriptions, limits and other fields may differ, unless they are required.
 """
 
 import re

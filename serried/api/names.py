@@ -1,20 +1,8 @@
-"""Metadata that all kinds share: key, labels, owners.
+"""What all kinds share: keys, owners, labels, times (RFC 3339 as seconds since 1970), and reading raw JSON fields.
 
-Reads the fields of a raw JSON object.
-
-All functions follow one rule: a field that is absent or null has its default, a field of the wrong type raises
-ValueError with the field's name (``serried.api.names.attempt`` turns it into a value). A guess would be worse: a
-node selector that is taken for absent places pods where they must not run.
-
-Objects that cannot be decoded, and the function that runs every decoder.
-
-Times of the API (metav1.Time: RFC 3339 in UTC, to the second) as seconds since 1970.
-
-When pods and Jobs began, how long they may run, and which Jobs do the same work.
-
-Whether the pods of a group may be disrupted one by one.
-
-What a state machine says to a step that it does not have.
+All readers follow one rule: a field that is absent or null has its default, a field of the wrong type raises ValueError
+with the field's name, which `attempt` turns into a value (``Malformed``). A guess would be worse: a node selector that
+is taken for absent places pods where they must not run.
 """
 
 import hashlib

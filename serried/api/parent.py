@@ -1,10 +1,7 @@
-"""JobSets and LeaderWorkerSets: parents of more than one Job or StatefulSet, whose pods may be gangs across them.
+"""JobSets and LeaderWorkerSets: parents of several Jobs or StatefulSets, whose pods may be gangs across them.
 
-JobSets of ``jobset.x-k8s.io/v1alpha2``, LeaderWorkerSets of ``leaderworkerset.x-k8s.io/v1``, their pods' labels.
-
-Labels and meanings are those of the modules sigs.k8s.io/jobset 0.12 and sigs.k8s.io/lws 0.9.
-
-The labels of the objects that the controller makes: they tell its objects from others'.
+Labels and meanings are those of the modules sigs.k8s.io/jobset 0.12 (``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws
+0.9 (``leaderworkerset.x-k8s.io/v1``).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,19 +1,11 @@
-"""A pod, as far as gangs and placement need it.
+"""A pod, as far as gangs and placement need it, and its shape: the part that decides where it fits.
 
-Host ports and anti-affinity by host name: they keep two pods off one node that has room for both.
+Equal shapes are one object, and nothing of the raw pod is kept. Host ports, and anti-affinity by host name, become
+requests for amounts of which every node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts
+(HostPortInfo.CheckConflict) and InterPodAffinity. So whatever counts resources keeps such pods apart.
 
-Both become requests for amounts of which every node has the same (``serried.api.resources.SHARES``), so whatever
-counts resources keeps such pods apart. The rules are those of kube-scheduler's NodePorts
-(HostPortInfo.CheckConflict) and InterPodAffinity.
-
-Why kube-scheduler found no node for a pod, read from the pod's condition.
-
-Its text is that of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu,
-3 cannot allocate all claims. preemption: ...``, each reason with the number of its nodes.
-
-The part of a pod that decides where it fits. Equal shapes are one object: thousands of pods have the same.
-
-Pods. Nothing of the raw object is kept; strings that many pods share are interned.
+Why kube-scheduler found no node is read from the pod's condition, the text of a FitError (1.37, scheduler/framework/
+types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims. preemption: ...``.
 """
 
 import re

@@ -1,8 +1,7 @@
 """What a gang would like, beyond what it requires: levels of the topology, and how it is laid out in them.
 
-A gang's preferences: annotations of its PodGroup, or of the Job or parent for which that is made; both ways.
-
-At the fallback level the preferred levels are a field, too: ``schedulingConstraints.preferredTopology``. It wins.
+It is read from annotations of the PodGroup, or of the Job or parent for which that is made. At the fallback level the
+field ``schedulingConstraints.preferredTopology`` wins.
 """
 
 import re

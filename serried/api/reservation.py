@@ -1,12 +1,8 @@
-"""The slots that are kept for one gang between its plan and its last Binding.
-
-The Reservation object (scheduling.serried.dev/v1beta1), both ways.
+"""The slots that are kept for one gang between its plan and its last Binding, and their object, the Reservation.
 
 Two releases read each other's records in every rolling upgrade. So a field may be added if a reader may do without it;
-for any other change ``FORMAT`` grows, and all older formats stay readable. ``tests/records`` has records of each.
-
-Its lists are there to be read by people. Those of a gang of thousands are packed instead, into one text: the API server
-takes an object of 1.5 MiB at most, and such lists are mostly the same words again and again.
+for any other change ``FORMAT`` grows, and all older formats stay readable. ``tests/records`` has records of each. The
+lists of a gang of thousands are packed into one text, because the API server takes an object of 1.5 MiB at most.
 """
 
 import zlib

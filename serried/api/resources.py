@@ -1,27 +1,14 @@
-"""Amounts of resources as integers, and how often one amount goes into another.
+"""Amounts of resources as integers, Kubernetes quantities, and a pod's requests, as kube-scheduler counts them.
 
-Units: ``cpu`` in millicores, every other resource in its base unit (bytes, pieces). ``pods`` is a resource like
-any other, so the kubelet's pod limit needs no code of its own.
+Units: ``cpu`` in millicores, every other resource in its base unit (bytes, pieces). ``pods`` is a resource like any
+other. Quantities are ``ParseQuantity``, ``Value`` and ``MilliValue`` (apimachinery 0.37, pkg/api/resource), which round
+up. Upstream's results are kept also where an amount does not fit into 64 bits: whoever counted better would hold pods
+that kube-scheduler binds.
 
-Kubernetes quantities as integers, the same ones that kube-scheduler counts with.
-
-These are ``ParseQuantity``, and ``Value`` or ``MilliValue`` of it (apimachinery 0.37, pkg/api/resource: quantity.go,
-amount.go, math.go). They round up, so the sum of rounded requests is at most one unit for each container too high: the
-API server keeps at most three decimals of a request.
-
-They are upstream's also where an amount does not fit into 64 bits. Some of these are capped, some are 0, and others are
-what is left in 64 bits. Whoever counted better than kube-scheduler would hold pods that it binds, and use nodes that it
-takes for full.
-
-A pod's requests, as kube-scheduler counts them (component-helpers resource/helpers.go: PodRequests).
-
-They are the sum of the containers and the sidecars, or the peak of the init phase where that is more. A pod-level
-request replaces it for its resource, and the overhead comes on top. While a running pod is being resized, the amounts
-that the kubelet has granted and put into effect count as well (KEP-1287, KEP-5419), by the rules of the version
-(`ResizeRule`). Not counted are requests of device claims, and our markers, which the scheduler ignores.
-
-What the kubelet reports of pod-level resources is in the API only where InPlacePodLevelResourcesVerticalScaling is on
-(in 1.35 it is off by default), so wherever it is reported it counts.
+Requests (component-helpers resource/helpers.go: PodRequests) are the sum of containers and sidecars, or the peak of the
+init phase where that is more. A pod-level request replaces it for its resource, and the overhead comes on top. During a
+resize, what the kubelet has granted and put into effect counts as well (KEP-1287, KEP-5419), by the version's rules
+(`ResizeRule`). Device claims and our markers are not counted.
 """
 
 import re

@@ -1,10 +1,6 @@
-"""Classes of devices, and the claims of devices that pods and PodGroups name (resource.k8s.io).
+"""PersistentVolumes and their claims, as far as they decide where pods may run, and device classes and claims.
 
-Classes of devices (resource.k8s.io), as far as they give nodes a resource that these do not show.
-
-PersistentVolumes and their claims, as far as they decide where pods may run.
-
-PersistentVolumes, PersistentVolumeClaims, and which of these a pod mounts.
+Of device classes (resource.k8s.io) only the resource counts that they give to nodes which do not show it.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,8 @@
-"""The cluster as the watches tell it.
+"""The cluster as the watches tell it. The methods are what the feed writes; readers get the maps that they need.
 
-Objects of one kind at two API levels, of which one map of the Store shows one for each key.
-
-A name is one group, whichever level its object is at: pods that name it stay its members when the cluster turns from
-one level to another, and when somebody makes the object anew at the other level. Of two objects of a name, that of the
-level in use counts (docs/decisions/0030-the-ground-changes.md).
+A name is one group, whichever API level its object is at, so pods that name it stay its members when the cluster turns
+from one level to another. Of two objects of a name, that of the level in use counts
+(docs/decisions/0030-the-ground-changes.md).
 """
 
 from collections import Counter

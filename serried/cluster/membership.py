@@ -3,18 +3,8 @@
 The pod's field and label come first, then its owner: a JobSet or a LeaderWorkerSet whose pods are gangs of its own,
 else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a
 Workload, the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its
-Workload, in each of its replicas.
-
-PodGroups that are parts of a Workload (v1alpha1, 1.35): one for each template, and one for each replica key in use.
-
-Every ``podGroupReplicaKey`` is a gang of its own under the template's policy (WorkloadReference in
-k8s.io/api/core/v1/types.go of 1.35).
-
-What keeps us from seeing the objects of gangs.
-
-The keys under which pods wait until their PodGroup exists: they name the owner instead.
-
-The Jobs and parents that are known, the pods of each, and whether one of these has been bound or has finished.
+Workload, in each of its replicas. In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own under the
+template's policy (WorkloadReference). Pods whose PodGroup does not exist yet wait under a key of their owner.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

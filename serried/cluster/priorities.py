@@ -1,9 +1,4 @@
-"""Which priority a group has, whatever its pods say, and whether others may be evicted for it.
-
-Which members go together, as their disruption mode is ``all``.
-
-The exclusive gangs that run, by the topology key of which each has a domain for itself.
-"""
+"""What counts for a whole group: priority, whether others may be evicted for it, disruption mode, exclusiveness."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,9 +1,7 @@
-"""When pods leave their nodes, in loop seconds: what the forecast for the head of the queue is made of.
+"""When running pods are expected to end, for the forecast for the head of the queue.
 
-When running pods are expected to end: what they and their Jobs say, else how long earlier Jobs of the kind ran.
-
-Times are seconds since 1970 and come in as arguments. Nothing here is needed to be right: it is what a forecast is
-made of.
+Pods and their Jobs say it, else it is how long earlier Jobs of the kind ran. Times are seconds since 1970 and come in
+as arguments.
 """
 
 import math

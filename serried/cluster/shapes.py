@@ -1,10 +1,8 @@
-"""Extended resources that nodes do not show, so that only kube-scheduler can count them.
+"""Where pods may run because of what nodes do not show: volumes, and resources that only kube-scheduler can count.
 
-A DeviceClass provides one on the nodes that have none of it allocatable (DRAExtendedResource, on in 1.36 and locked in
-1.37: NodeResourcesFit leaves it to DynamicResources there). What no node has and no class provides is missing: nobody
-fits before something brings it, unless the scheduler offers a node all the same, for it may be told to ignore it.
-
-Where pods may run because of their volumes: PersistentVolumes, claims, and the waiting pods that mount them.
+A DeviceClass provides an extended resource on nodes that have none of it allocatable (DRAExtendedResource, on in 1.36
+and locked in 1.37: NodeResourcesFit leaves it to DynamicResources there). What no node has and no class provides is
+missing: nobody fits, unless the scheduler offers a node all the same, for it may be told to ignore it.
 """
 
 from collections import Counter

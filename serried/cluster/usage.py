@@ -1,20 +1,10 @@
-"""The slots of members that have ended: each stays claimed for a while, for the member that comes in its place.
-
-A slot passes from the dead member to its vacancy, and from there to its replacement, within one transition of the
-Store: no plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). Times are the caller's
-loop seconds.
-
-What is used on each node, with each pod counted exactly once.
+"""Who uses which node, with each pod counted exactly once, and the cluster as one plan sees it.
 
 Several say where a pod on its way is: our ledger reserves a slot for it, its bind call is seen (assumed), the watch
-shows it bound. These overlap, in any order. Each lays a claim of its own kind; only the strongest claim of a pod
-counts, so no overlap is ever counted twice, and no gap between two claims ever shows room that is not there.
-
-Which waiting pods are nominated to which node, and the nominations that have ended.
-
-The cluster as one plan sees it.
-
-Which pods are to end for which gang: their room is the gang's, from before they are evicted until they are gone.
+shows it bound. These overlap, in any order. Each lays a claim of its own kind, and only the strongest claim of a pod
+counts. The slot of a member that ended passes to its vacancy, and from there to its replacement, within one transition
+of the Store: no plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). The room of a
+victim is the gang's from before its eviction until it is gone. Times are the caller's loop seconds.
 """
 
 from collections import Counter

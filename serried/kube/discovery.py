@@ -1,8 +1,6 @@
 """Which API level the cluster serves.
 
-No version is taken for granted: the group says which there are, and each one's schema whether it can be used.
-
-What the API server publishes of the schemas of its native group, and what Serried makes of them.
+No version is taken for granted: the group says which there are, and each one's published schema whether it can be used.
 """
 
 import asyncio

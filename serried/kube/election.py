@@ -1,12 +1,8 @@
-"""Holding a Lease: one of several processes works, the others wait for their turn (client-go's leaderelection).
+"""Holding a Lease, or following who holds it: one of several processes works, the others wait, as in client-go.
 
 What if we die here: the Lease names us until it has run out, and nobody works; then another one takes it. Who ends in
 order gives it up at once. A process that stands still, or does not reach the API server, stops to lead by its own
 clock, seconds before anybody else may begin.
-
-A Lease, as far as following a leader needs it.
-
-Leases of ``coordination.k8s.io/v1``.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Lists and watches one resource for ever, and sends what changed to a sink (the events: `changes`).
+"""Lists and watches one resource for ever, and sends what changed to a sink.
 
     run      for ever: decides what to do after each end, backs off, never gives up
     _follow  list if needed, then watch, until the watch ends
@@ -8,8 +8,6 @@ A watch is resumed from the last resourceVersion whenever possible; a new list i
 forgotten that version (410) or resuming keeps failing. There are two ways to list: streamed, or in pages. A list that
 breaks off is begun anew after a pause, and after several such lists in the other way. Changes are applied in slices,
 between which the event loop runs other tasks.
-
-The events that a reflector sends to its sink, and the bookkeeping that makes their sequence complete. No I/O.
 
 The sink is a synchronous callable. It gets `Upserted` and `Deleted` for single objects, in the server's order, and
 marks for all of them: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the

@@ -1,11 +1,4 @@
-"""Trying again until it works, or until the caller has had enough.
-
-How long to wait after failures in a row.
-
-What may be begun only so often.
-
-How long a gang rests after a cycle that failed.
-"""
+"""Trying again until it works, or until the caller has had enough: pauses after failures, and limits on how often."""
 
 import asyncio
 import math

@@ -1,14 +1,11 @@
 """Which units of a domain go so that the quorum fits, where PodDisruptionBudgets do not let all of them go.
 
 One node after the other is emptied as far as the budgets allow it, that one first which takes least of what they allow.
-Where that is not enough, all go, and units come back until no budget is exceeded: then every way is tried, as far as
-the moves go. In a small domain that is all ways.
+Where that is not enough, all go, and units come back until no budget is exceeded, in every way that the moves reach: in
+a small domain that is all ways.
 
-Victims that are bettered by exchanging units that stay for some that go.
-
-What is kept of a high priority decides what has to go of the lower ones, and that is not looked at when it is kept. So
-in place of a unit that stays, or of all that is left of a gang, everything lower goes anew, and comes back as far as it
-can.
+Victims are bettered by exchange: in place of a unit that stays, or of all that is left of a gang, everything of lower
+priority goes anew, and comes back as far as it can.
 """
 
 import math

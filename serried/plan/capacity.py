@@ -1,9 +1,7 @@
-"""Slots counted ahead: how many members of each class every node, and every domain, would take.
+"""Slots counted ahead: how many members of each class of equal shape every node, and every domain, would take.
 
 A plan needs the slots of its class on all nodes, and between two plans only a few nodes change. So the numbers are kept
 and brought up to date: the first plan for a class looks at every node, a later one at the nodes that changed since.
-
-Members in classes of equal shape, and the slots of each class as one plan may use them.
 """
 
 from collections import OrderedDict

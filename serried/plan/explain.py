@@ -1,11 +1,8 @@
-"""What would make a gang fit: the planner is run with one constraint relaxed at a time.
+"""Why a gang does not fit, domain by domain, and what would make it fit.
 
-Whatever is found has been planned: the plan is part of the advice. The search takes the changes in the order of what
+The diagnosis has the room of each domain, and what keeps members off the other nodes. For advice the planner is run
+with one constraint relaxed at a time, so whatever is found has been planned. Changes are tried in the order of what
 they cost: what an administrator does to nodes; what the gang itself asks for; what happens to others.
-
-Why a gang does not fit, domain by domain, and what would make it fit.
-
-Why a gang does not fit: how many members each domain has room for, and what keeps them off the other nodes.
 """
 
 from collections import Counter

@@ -1,10 +1,8 @@
-"""Whether a pod may run on a node, and how many of it fit: the rules of kube-scheduler's filters.
+"""Whether a pod may run on a node, how many of it fit, and whether a plan that took some time still holds.
 
-NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
+The rules are kube-scheduler's: NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
 (component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The comparison operators Lt and Gt of
 tolerations are alpha and off upstream; such a toleration tolerates nothing here.
-
-Whether a plan that took some time still holds.
 """
 
 import re

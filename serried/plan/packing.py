@@ -1,30 +1,16 @@
-"""Which nodes of a placement the members get.
+"""Which members get which nodes of a placement.
 
 Packed: as few domains of each narrower level as possible, then as few nodes, and the last of them the one with the
 least room that still holds the rest. Members go onto the chosen nodes in the order of domain and name, so neighbours in
 rank are neighbours on the topology.
 
-How many members of each class every node gets, where packing one class after another does not do.
-
-Node by node, all ways to fill it are tried (only those to which no member can be added), and of the numbers of members
-that are still left only those are kept that are not worse than others in every class. That is exact, and fast for a few
-classes of a few dozen members; a budget of steps ends it where it is not.
-
-How members of one shape are shared out among domains of a level when one of them is too small.
-
-Over as few as possible, then over as few of the next narrower level, and so on; of the ways that are equal in that, the
-one that leaves the largest domains whole, so that the largest gang still fits one. One level is exact in one pass. Over
-several levels a dynamic program counts in domains, not in members, so it does not grow with the gang. Beyond a budget
-of steps the largest domains are taken, and the largest ones inside all of them: still the fewest of the widest level,
-and seldom more than the fewest of the narrower ones (docs/decisions/0014-placement-measured.md).
-
-Members of several shapes on fewer sub-domains.
-
-Classes that are packed one after another each take few sub-domains, but not always the same ones. So sets of fewer are
-tried, those with most room first: in each the room of every class alone must do, and then a packing must succeed. As
-many are tried as the trial's spare budget goes, which is not far in a large cluster.
-
-Which members get which nodes of a placement: what is tried, and what is taken of it.
+- One shape over several domains: as few as possible of each level; of equal ways the one that leaves the largest
+  domains whole. One level is exact in one pass. Several take a dynamic program that counts in domains, not in members;
+  beyond a budget of steps the largest domains are taken (docs/decisions/0014-placement-measured.md).
+- Several shapes, packed one after another: each takes few domains, but not always the same ones. So sets of fewer are
+  tried, those with most room first, as far as the budget goes.
+- Where that does not do: node by node all ways to fill it are tried, and of the numbers of members left only those are
+  kept that are not worse than others in every class. That is exact for a few classes of a few dozen members.
 """
 
 import heapq

@@ -1,15 +1,9 @@
-"""Which domains would hold a gang if pods were evicted, and up to which priority.
+"""Who has to go so that a gang fits, the whole quorum in one domain, with the least damage.
 
-The units go in the order of their priority, as the endings of a forecast in the order of time. From the priority on at
-which a domain holds the quorum it is a prospect: with units of lower priorities alone it never is.
-
-What kube-scheduler did not offer to members that it alone can count for, when others may leave room.
-
-Who has to go so that a gang fits, the whole quorum in one domain, with the least damage.
-
-First the domains are found that would hold the quorum at the lowest priority (`survey`). In the most promising of them,
-all units up to that priority go, or as many as budgets allow that bind (`allotment`), and as many as possible come back
-(`reprieve`). The domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
+First the domains are found that would hold the quorum at the lowest priority (`survey`): units go in the order of their
+priority, as the endings of a forecast in the order of time. In the most promising of them, all units up to that
+priority go, or as many as budgets allow that bind (`allotment`), and as many as possible come back (`reprieve`). The
+domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,10 +1,8 @@
-"""Which of the units that have gone from a clearing need not go.
+"""Which of the units that have gone from the nodes of a domain need not go, as the gang's quorum fits all the same.
 
 Priority by priority, the highest first, with everything lower still gone: first those come back whose evictions violate
 budgets, then whole gangs, as far as they would break, then the rest. So what is kept of one priority never depends on
 what could be kept of a lower one. Inside of each step those come back first that take least of the gang's room.
-
-Nodes from which units have gone, and to which they may come back as long as a gang's quorum still fits.
 """
 
 from collections import Counter

@@ -1,9 +1,4 @@
-"""What the planner takes and gives.
-
-Which preferred levels a gang may try, by how long it has waited.
-
-In which order waiting gangs are planned (docs/decisions/0012-the-head-of-the-queue.md).
-"""
+"""What the planner takes and gives, which preferred levels a gang may try by now, and the order of waiting gangs."""
 
 import math
 from bisect import bisect_right
