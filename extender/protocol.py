@@ -98,8 +98,11 @@ class PreemptionArgs:
     candidates: Sequence[Candidate]
 
 
-def read_args(body: bytes) -> Args:
-    """ExtenderArgs of filter and prioritize. Raises BadRequest."""
+_NO_PODS: Mapping[str, Pod] = {}
+
+
+def read_args(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> Args:
+    """ExtenderArgs of filter and prioritize; ``known`` are pods that were read before, by UID. Raises BadRequest."""
     args = _object(body)
     names = args.get("NodeNames")
     if names is None:
@@ -107,7 +110,7 @@ def read_args(body: bytes) -> Args:
     # In one pass of C: name by name, this alone took longer than all else that filter does.
     if not isinstance(names, list) or not set(map(type, names)) <= {str}:
         raise BadRequest("NodeNames must be a list of strings")
-    return Args(_pod(args), names)
+    return Args(_pod(args, known), names)
 
 
 def read_bind(body: bytes) -> BindRequest:
@@ -126,13 +129,13 @@ def read_bind(body: bytes) -> BindRequest:
     return BindRequest(Key(values["PodNamespace"], values["PodName"]), values["PodUID"], values["Node"])
 
 
-def read_preemption(body: bytes) -> PreemptionArgs:
-    """ExtenderPreemptionArgs in either form. Raises BadRequest."""
+def read_preemption(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> PreemptionArgs:
+    """ExtenderPreemptionArgs in either form; ``known`` as in `read_args`. Raises BadRequest."""
     args = _object(body)
     candidates = args.get("NodeNameToMetaVictims") or args.get("NodeNameToVictims") or {}
     if not isinstance(candidates, dict):
         raise BadRequest("NodeNameToMetaVictims must be an object")
-    return PreemptionArgs(_pod(args), [_candidate(node, candidate) for node, candidate in candidates.items()])
+    return PreemptionArgs(_pod(args, known), [_candidate(node, candidate) for node, candidate in candidates.items()])
 
 
 def _candidate(node: str, candidate: Any) -> Candidate:
@@ -199,10 +202,18 @@ def _object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _pod(args: Mapping[str, Any]) -> Pod:
+def _pod(args: Mapping[str, Any], known: Mapping[str, Pod]) -> Pod:
     raw = args.get("Pod")
     if not isinstance(raw, dict):
         raise BadRequest("Pod must be an object")
+    try:
+        seen = known.get(raw["metadata"]["uid"])
+        nominated = (raw.get("status") or {}).get("nominatedNodeName") or ""
+        # Only this of it may be newer than what the watch has shown, and matter: the scheduler knows it first.
+        if seen is not None and seen.nominated == nominated:
+            return seen
+    except (AttributeError, KeyError, TypeError):
+        pass  # whatever is wrong with it, the decoder says
     pod = decode_pod(raw)
     if isinstance(pod, Malformed):
         raise BadRequest(f"Pod cannot be read: {pod.problem}")

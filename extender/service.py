@@ -85,6 +85,9 @@ class ExtenderService:
         self.synced = False
         """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
 
+        self.pods: Mapping[str, Pod] = store.pods
+        """Those that the watch has shown, by UID."""
+
         self._store = store
         self._groups = groups
         self._held = held

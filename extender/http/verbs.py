@@ -6,17 +6,13 @@ it has one. Nothing here raises: an exception would be a traceback to us and a b
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
 
 from extender.http.server import Hangup, Reply, Routes
 from extender.protocol import (
     MAX_BYTES,
-    Answer,
     BadRequest,
-    BindRequest,
-    Candidate,
     read_args,
     read_bind,
     read_preemption,
@@ -25,26 +21,10 @@ from extender.protocol import (
     write_preemption,
     write_scores,
 )
-from serried.api.pod import Pod
+from extender.service import ExtenderService
 from serried.ops.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
-
-
-class Service(Protocol):
-    """What answers the verbs."""
-
-    def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
-        """Which of the offered nodes the pod may use."""
-
-    def prioritize(self, names: Sequence[str]) -> Sequence[int]:
-        """How good each of the offered nodes is, from 0 to 10."""
-
-    def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that may stay."""
-
-    async def bind(self, request: BindRequest, hangup: Hangup) -> str:
-        """The error of the bind, "" for success."""
 
 
 class Reach(StrEnum):
@@ -66,7 +46,7 @@ class Verbs:
 
     def __init__(
         self,
-        service: Service,
+        service: ExtenderService,
         active: Callable[[], bool],
         metrics: ExtenderMetrics,
         clock: Callable[[], float],
@@ -93,7 +73,7 @@ class Verbs:
         """POST /filter: ExtenderArgs to ExtenderFilterResult."""
         start = self._clock()
         try:
-            args = read_args(self._admit(body))
+            args = read_args(self._admit(body), self._service.pods)
             return Reply(write_filter(self._service.filter(args.pod, args.names), args))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)
@@ -104,7 +84,7 @@ class Verbs:
         """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
         start = self._clock()
         try:
-            names = read_args(self._admit(body)).names
+            names = read_args(self._admit(body), self._service.pods).names
             return Reply(write_scores(names, self._service.prioritize(names)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("prioritize", error, 400)
@@ -114,7 +94,7 @@ class Verbs:
     def preempt(self, body: bytes) -> Reply:
         """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""
         try:
-            args = read_preemption(self._admit(body))
+            args = read_preemption(self._admit(body), self._service.pods)
             return Reply(write_preemption(self._service.preempt(args.pod, args.candidates)))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("preempt", error, 400)

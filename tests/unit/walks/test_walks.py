@@ -74,7 +74,7 @@ async def test_a_filter_call_of_a_plain_pod(world: Harness, verbs: Verbs) -> Non
     verbs.filter(filter_call(world, "plain"))
     with walk.follow():
         verbs.filter(filter_call(world, "plain"))
-    assert walk.measure() == Length(13, 7), list(walk.files)
+    assert walk.measure() == Length(7, 7), list(walk.files)
 
 
 async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) -> None:

@@ -21,6 +21,7 @@ from extender.protocol import (
 )
 from serried.api.names import Key
 from serried.api.pod import HELD, KEPT
+from tests.support.builders import pod
 
 POD = (
     b'{"metadata":{"name":"p","namespace":"default","uid":"u","creationTimestamp":null},'
@@ -40,6 +41,14 @@ class TestReading:
         args = read_args(ARGS)
         assert (args.pod.uid, args.pod.scheduler, args.names) == ("u", "serried", ["n1", "n2"])
         assert dict(args.pod.shape.requests) == {"cpu": 1000, "pods": 1}
+
+    def test_a_pod_that_the_watch_has_shown_is_not_read_again(self) -> None:
+        known = pod("p").value()
+        assert read_args(ARGS, {"u": known}).pod is known
+        assert read_preemption(PREEMPTION, {"u": known}).pod is known
+
+    def test_unless_the_scheduler_knows_of_a_nomination_that_the_watch_has_not_shown(self) -> None:
+        assert read_args(ARGS, {"u": pod("p").nominated("n1").value()}).pod.nominated == ""
 
     def test_binding_arguments(self) -> None:
         assert read_bind(BIND) == BindRequest(Key("default", "p"), "u", "n1")
