@@ -133,9 +133,13 @@ class Process:
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             reviews = Reviews(client, self._settings.ops_auth_cache)
-            paced = Paced(self.app, self._pace, OPEN_PATHS)
-            guard = Guard(paced, TokenDemand(self._settings.ops_auth), reviews, self._pace.admit)
-            server = make_server(guard, *ops, tls=secure_operations(self._settings, ops), turn=self._pace.admit)
+            guard = Guard(self.app, TokenDemand(self._settings.ops_auth), reviews)
+            server = make_server(
+                Paced(guard, self._pace, OPEN_PATHS),
+                *ops,
+                tls=secure_operations(self._settings, ops),
+                turn=self._pace.admit,
+            )
             tasks = [
                 asyncio.create_task(server.serve(), name="operations"),
                 asyncio.create_task(self._stop.wait(), name="end"),

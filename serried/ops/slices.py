@@ -8,24 +8,22 @@ breathes on its way, which gives the turn to the next reader and the loop to fil
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import ContextVar
 from types import coroutine
 from typing import Any, TypeVar
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serried.kube.retry import Ration
 from serried.plan.steps import Work
 
 PIECE_SECONDS = 0.002
 """How long a reader holds the loop before it breathes."""
 
-MOST_READERS = 64
-"""How many may be answered at a time, streams that go on among them: who comes then is told to come back."""
-
-_RETRY_SECONDS = 5
+_PROBES_A_SECOND = 50.0
+_PROBES_AT_ONCE = 100
+"""How many probes are answered without a wait; kubelet and scheduler send a few."""
 
 _ITEMS_BEFORE_BREATH = 100
 
@@ -33,10 +31,6 @@ T = TypeVar("T")
 
 Rest = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
-
-
-class CrowdedError(Exception):
-    """So many readers are answered that no other is taken."""
 
 
 class Pace:
@@ -49,18 +43,6 @@ class Pace:
         """From when on the next turn may begin."""
         self._next = asyncio.Lock()
         """Whoever has it is next."""
-        self._readers = 0
-
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """Count a reader as long as it is answered; raises CrowdedError if there are too many."""
-        if self._readers >= MOST_READERS:
-            raise CrowdedError
-        self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
 
     async def turn(self) -> None:
         """Return when the next piece may be done; it begins at once, and the one after it when it has been charged."""
@@ -69,7 +51,7 @@ class Pace:
                 await self._rest(left)
 
     async def admit(self) -> None:
-        """A turn for what the loop does by itself, a handshake of TLS: charged as a whole piece."""
+        """A turn for what the loop does by itself, a handshake of TLS, or at once: charged as a whole piece."""
         await self.turn()
         self.charge(PIECE_SECONDS)
 
@@ -130,27 +112,27 @@ async def rest(seconds: float) -> None:
 
 
 class Paced:
-    """``app`` with its readers at this pace; what is asked at ``open_paths`` does not wait."""
+    """``app`` with its readers at this pace; what is asked at ``open_paths`` waits only if it is asked very often."""
 
     def __init__(self, app: ASGIApp, pace: Pace, open_paths: frozenset[str]) -> None:
         self._app = app
         self._pace = pace
         self._open_paths = open_paths
+        self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["path"] in self._open_paths:
+            if self._probes.delay(self._pace.clock()) > 0:
+                await self._pace.admit()
+            else:
+                self._probes.take()
             await self._app(scope, receive, send)
             return
-        try:
-            with self._pace.enter():
-                await self._pace.turn()
-                reader = _Reader(self._pace)
-                _reader.set(reader)
-                await _time_steps(self._answer(scope, receive, send), reader)
-        except CrowdedError:
-            said = {"detail": "serried: too many readers wait for their turn, come back later"}
-            await JSONResponse(said, 503, {"Retry-After": str(_RETRY_SECONDS)})(scope, receive, send)
+        await self._pace.turn()
+        reader = _Reader(self._pace)
+        _reader.set(reader)
+        await _time_steps(self._answer(scope, receive, send), reader)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

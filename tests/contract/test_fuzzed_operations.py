@@ -46,8 +46,8 @@ class Operations(DebugStage):
         court.users[TOKEN] = READER
         court.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}
         pace = Pace()
-        guard = Guard(Paced(self.app, pace, OPEN_PATHS), TokenDemand.ALWAYS, Reviews(court.client(), 30.0), pace.admit)
-        self.server: Server = make_server(guard, "127.0.0.1", 0)
+        guard = Guard(self.app, TokenDemand.ALWAYS, Reviews(court.client(), 30.0))
+        self.server: Server = make_server(Paced(guard, pace, OPEN_PATHS), "127.0.0.1", 0)
         serving = asyncio.create_task(self.server.serve())
         while not self.server.started:  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.001)
@@ -95,8 +95,12 @@ def list_statuses(heard: bytes) -> Iterator[int]:
         yield int(line[1])
         if not found:
             return
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        heard = heard[int(length[1]) :] if length else skip_chunks(heard)
+        if length := re.search(rb"(?i)content-length: (\d+)", head):
+            heard = heard[int(length[1]) :]
+        elif b"chunked" in head.lower():
+            heard = skip_chunks(heard)
+        else:
+            heard = b""  # the end of the connection is that of the answer
 
 
 def skip_chunks(heard: bytes) -> bytes:

@@ -3,12 +3,10 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
-from uvicorn.protocols.http import httptools_impl
 
 from extender.debug.simulations import whatif_routes
 from serried.ops import server as bounded
@@ -32,10 +30,6 @@ class Operations:
         self.app.include_router(whatif_routes(world.core))
         self.app.add_api_route("/endless", self._answer_endlessly)
         self.app.add_api_route("/deaf", self._wait, methods=["POST"])
-        self.app.add_api_route("/patient", self._watch_caller, methods=["POST"])
-        self.watched = 0
-        self.gone = 0
-        """How many of those who are watched have hung up."""
         self.sent = 0
         self.streams = 0
         """How many answers without end there are now."""
@@ -59,11 +53,6 @@ class Operations:
 
     async def _wait(self, request: Request) -> None:
         await asyncio.sleep(10 * SOON)
-
-    async def _watch_caller(self, request: Request) -> None:
-        self.watched += 1
-        await request.scope[bounded.GONE].wait()
-        self.gone += 1
 
     @property
     def connections(self) -> int:
@@ -113,6 +102,13 @@ class Line:
         async with asyncio.timeout(5):
             line = await self.reader.readline()
         return line.split(b" ")[1] if line else b""
+
+    async def refused(self) -> bool:
+        """Whether the next answer is that this is no request, or the connection has ended, which may overtake it."""
+        try:
+            return await self.status() in {b"400", b""}
+        except ConnectionError:
+            return True
 
     async def until_ended(self) -> None:
         """Wait until the other side has ended the connection."""
@@ -200,17 +196,19 @@ async def test_a_connection_between_two_requests_may_rest_longer(operations: Ope
 )
 async def test_a_head_without_end_is_refused(operations: Operations, head: Callable[[], bytes]) -> None:
     line = await operations.connect()
-    await line.send(head())
-    assert await line.status() == b"431"
-    await line.until_ended()
-    assert await operations.probe() == b"200"
+    with hear_errors() as errors:
+        await line.send(head())
+        assert await line.refused()
+        assert await operations.probe() == b"200"
+        await until(lambda: operations.connections == 0)
+    assert errors == []
 
 
 async def test_a_head_without_end_behind_a_request_that_is_at_work_is_no_failure(operations: Operations) -> None:
     line = await operations.connect()
     with hear_errors() as errors:
         await line.send(b"POST /deaf HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET /" + b"x" * 200_000)
-        assert await line.status() == b"431"
+        assert await line.status() == b"200"
         await line.until_ended()
         await until(lambda: operations.connections == 0 and not operations.server.server_state.tasks)
     assert errors == []
@@ -218,8 +216,7 @@ async def test_a_head_without_end_behind_a_request_that_is_at_work_is_no_failure
 
 async def test_who_goes_on_sending_after_a_refusal_is_cut_off(operations: Operations) -> None:
     line = await operations.connect()
-    await line.send(b"GET /" + PIECE)
-    assert await line.status() == b"431"
+    await line.send(b"GET /")
     with pytest.raises(ConnectionError):
         await line.send_endlessly()
     await until(lambda: operations.connections == 0)
@@ -255,38 +252,25 @@ async def test_where_all_wait_for_answers_a_probe_is_answered_all_the_same(opera
     assert await operations.probe() == b"200"
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The requests that are held for an answer, or were."""
-    made: list[object] = []
-
-    class Counted(httptools_impl.RequestResponseCycle):
-        def __init__(self, *args: Any, **how: Any) -> None:
-            super().__init__(*args, **how)
-            made.append(self)
-
-    monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Counted)
-    return made
-
-
 async def test_who_asks_thousands_of_times_at_once_is_answered_a_few_and_others_meanwhile(
-    operations: Operations, begun: list[object]
+    operations: Operations,
 ) -> None:
     line = await operations.connect()
     line.writer.write(PROBE * 20_000)
     assert await operations.probe() == b"200"
+    assert len(operations.server.server_state.tasks) <= 2
     await line.until_ended()
-    assert len(begun) <= 20
-    assert operations.connections <= 1
+    await until(lambda: operations.connections <= 1)
+    assert operations.server.server_state.total_requests <= 20
 
 
-async def test_of_too_many_requests_those_that_were_taken_are_answered(operations: Operations) -> None:
+async def test_requests_behind_one_another_are_all_answered(operations: Operations) -> None:
     line = await operations.connect()
-    await line.send(PROBE * 18)
+    await line.send(PROBE * 16)
     async with asyncio.timeout(5):
-        heard = await line.reader.read(-1)
-    assert heard.count(b"HTTP/1.1 200 OK") == 17
-    assert heard.count(b"connection: close") == 1
+        heard = b""
+        while heard.count(b"HTTP/1.1 200 OK") < 16:
+            heard += await line.reader.read(1 << 16)
 
 
 async def test_an_answer_ends_with_its_connection_also_where_others_wait_behind_it(operations: Operations) -> None:
@@ -295,14 +279,3 @@ async def test_an_answer_ends_with_its_connection_also_where_others_wait_behind_
     await until(lambda: operations.streams == 1)
     await line.close()
     await until(lambda: operations.streams == 0)
-
-
-async def test_an_application_can_see_that_its_caller_has_hung_up_and_reads_nothing_for_that(
-    operations: Operations,
-) -> None:
-    line = await operations.connect()
-    await line.send(b"POST /patient HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
-    await until(lambda: operations.watched == 1)
-    assert operations.gone == 0
-    await line.close()
-    await until(lambda: operations.gone == 1)
