@@ -1,9 +1,13 @@
-"""The page at /debug/ in a real browser, over an extender in memory."""
+"""The page at /debug/ in a real browser, over an extender in memory.
+
+All tests of a process have one browser, so they have one event loop, too. Each has pages of its own.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from playwright.async_api import Page
+import pytest_asyncio
+from playwright.async_api import Browser, Page
 
 from extender.debug.page import Broadcast
 from tests.support.browser import CHROMIUM, find_chromium, open_browser, open_page
@@ -12,15 +16,22 @@ from tests.support.page_stage import Town, make_broadcast, make_world, serving
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Say plainly that there was no browser."""
-    if not find_chromium():
-        for item in items:
-            if "/browser/" in str(item.path):
+    """Run them in the browser's loop; say plainly that there was no browser."""
+    for item in items:
+        if "/browser/" in str(item.path):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if not find_chromium():
                 reason = f"no Chromium is in PATH, and {CHROMIUM} names none: apt-get install chromium"
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def world() -> AsyncIterator[Harness]:
     """A town of gangs."""
     made = make_world()
@@ -35,16 +46,16 @@ def broadcast(world: Harness) -> Broadcast:
     return make_broadcast(world)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def url(world: Harness, broadcast: Broadcast) -> AsyncIterator[str]:
     """The page's address."""
     async with serving(world, broadcast) as address:
         yield address
 
 
-@pytest.fixture
-async def page(url: str) -> AsyncIterator[Page]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser, url: str) -> AsyncIterator[Page]:
     """The page of somebody with a wide screen; its console has told no error in the end."""
-    async with open_browser() as browser, open_page(browser, url) as (shown, errors):
+    async with open_page(browser, url) as (shown, errors):
         yield shown
         assert errors == []

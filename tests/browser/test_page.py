@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from extender.debug.page import Broadcast
 from extender.status.reports import Said
 from serried.api.names import GroupKey
-from tests.support.browser import Scheme, find_barriers, open_browser, open_page, take_picture
+from tests.support.browser import Scheme, find_barriers, open_page, take_picture
 from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import node, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
@@ -110,7 +110,7 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
     ],
 )
 async def test_what_is_in_the_way_of_evictions_is_named(
-    budgets: list[BudgetBuilder], scheduler: str, cpu: int, said: str
+    browser: Browser, budgets: list[BudgetBuilder], scheduler: str, cpu: int, said: str
 ) -> None:
     world = make_world()
     web = [pod(f"web-{host}").cpu(2).on(host).label("app", "web").scheduler(scheduler) for host in ("n1", "n2")]
@@ -118,7 +118,6 @@ async def test_what_is_in_the_way_of_evictions_is_named(
     await world.add(*small_nodes(2), *web, *budgets, gang(2).priority(1000), *coming).go()
     async with (
         serving(world, make_broadcast(world)) as url,
-        open_browser() as browser,
         open_page(browser, f"{url}#/gangs/default/g") as (page, errors),
     ):
         await expect(page.get_by_role("article", name="One gang")).to_contain_text(said)
@@ -221,8 +220,8 @@ async def test_a_question_about_another_cluster_is_answered_with_what_it_was_abo
     await expect(answer).to_contain_text("without gang vision/resnet")
 
 
-async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(url: str) -> None:
-    async with open_browser() as browser, open_page(browser, f"{url}#/whatif") as (page, errors):
+async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(browser: Browser, url: str) -> None:
+    async with open_page(browser, f"{url}#/whatif") as (page, errors):
         await page.get_by_label("Manifests", exact=True).fill("kind: Secret")
         await page.get_by_role("button", name="Would it fit?").click()
         await expect(page.locator(".answer .reason.broken")).to_contain_text("Secret")
@@ -277,13 +276,12 @@ async def test_what_is_used_planned_kept_and_ending_is_drawn_on_the_map(page: Pa
     assert drawn["used"] > drawn["planned"] > drawn["ending"], drawn
 
 
-async def test_where_nobody_plans_only_what_is_used_is_drawn() -> None:
+async def test_where_nobody_plans_only_what_is_used_is_drawn(browser: Browser) -> None:
     world = make_world()
     town = Town(world)
     world.add(*town_nodes(), *town.plain_pods())
     async with (
         serving(world, make_broadcast(world)) as url,
-        open_browser() as browser,
         open_page(browser, url) as (page, errors),
     ):
         drawn = await page.evaluate(COUNT_PIXELS)
@@ -324,8 +322,8 @@ async def test_text_is_never_markup(page: Page, world: Harness) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-async def test_everybody_can_use_every_view(url: str, scheme: Scheme, width: int) -> None:
-    async with open_browser() as browser, open_page(browser, url, scheme=scheme, width=width) as (page, errors):
+async def test_everybody_can_use_every_view(browser: Browser, url: str, scheme: Scheme, width: int) -> None:
+    async with open_page(browser, url, scheme=scheme, width=width) as (page, errors):
         for name, view in VIEWS.items():
             await page.goto(f"{url}{view}")
             await expect(
@@ -344,11 +342,10 @@ async def test_a_standby_says_that_another_one_leads(page: Page, world: Harness)
     await expect(notice).to_have_text("This extender does not lead: another one plans.")
 
 
-async def test_an_empty_cluster_says_what_to_do() -> None:
+async def test_an_empty_cluster_says_what_to_do(browser: Browser) -> None:
     world = make_world()
     async with (
         serving(world, make_broadcast(world)) as url,
-        open_browser() as browser,
         open_page(browser, url) as (page, errors),
     ):
         await expect(page.locator(".empty")).to_contain_text("There is no gang yet")

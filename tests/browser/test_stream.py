@@ -5,12 +5,13 @@ from typing import Literal
 from unittest.mock import Mock
 
 import pytest
-from playwright.async_api import Page, Route, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, Route, expect
 
 from extender.debug import page as live
 from extender.debug.page import Broadcast
 from extender.debug.sketch import COLUMNS, DecisionRow, Message
-from tests.support.browser import open_browser, open_page
+from tests.support.browser import open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness
 from tests.support.listening import until
@@ -28,7 +29,7 @@ TURN = """(visibility) => {
 }"""
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(page: Page) -> Page:
     """A page whose clock the test moves."""
     await page.clock.install()
@@ -69,8 +70,10 @@ async def test_a_page_that_is_hidden_for_half_a_minute_keeps_its_connection(page
     assert broadcast.readers == 1
 
 
-async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_whoever_looks_again(url: str) -> None:
-    async with open_browser() as browser, open_page(browser, url) as (page, errors):
+async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_whoever_looks_again(
+    browser: Browser, url: str
+) -> None:
+    async with open_page(browser, url) as (page, errors):
         hidden = asyncio.Event()
 
         async def refuse(route: Route) -> None:
