@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
@@ -29,7 +30,7 @@ from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
 from serried.ops.slices import Slices, TooLongError, join
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Haste, Work, finish
+from serried.plan.steps import Haste, Work
 
 _PIECE_BYTES = 1 << 16
 _SNAPSHOT_SECONDS = 60.0
@@ -156,6 +157,7 @@ async def _stream(pieces: list[bytes]) -> AsyncIterator[bytes]:
 _MAX_BODY_BYTES = 1 << 18
 _LIMIT_SECONDS = 10.0
 _PAUSE_SECONDS = "1"
+_GIVE_WAY_SECONDS = 0.0005
 
 _BUSY = "another question is being answered; try again in a second"
 
@@ -292,7 +294,7 @@ spec:
 _BODY = {
     "content": {
         "application/yaml": {"schema": {"type": "string"}, "example": _MANIFEST},
-        "application/json": {"schema": {"type": "object"}, "example": finish(read_documents(_MANIFEST))[0]},
+        "application/json": {"schema": {"type": "object"}, "example": read_documents(_MANIFEST)[0]},
     }
 }
 """The question as the OpenAPI shows it: the answer's example is about it."""
@@ -357,7 +359,8 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
                 hypothesis = Hypothesis(core, changes, haste)
                 hypothesis.check()
                 asked = _read_groups(core, group or ())
-                steps = _answer(core, hypothesis, body, namespace, asked)
+                documents = await _read_documents(body)
+                steps = _answer(core, hypothesis, documents, namespace, asked)
                 found = await work.finish(steps, _LIMIT_SECONDS, lambda: setattr(haste, "made", True))
             except ValueError as problem:
                 raise HTTPException(400, str(problem)) from None
@@ -374,10 +377,12 @@ def _check_turn(turn: asyncio.Lock) -> None:
         raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
 
-def _answer(core: Core, hypothesis: Hypothesis, body: str, namespace: str, asked: Sequence[GroupKey]) -> Work[_Found]:
+def _answer(
+    core: Core, hypothesis: Hypothesis, documents: list[Any], namespace: str, asked: Sequence[GroupKey]
+) -> Work[_Found]:
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
-    objects, skipped = sift(flatten((yield from read_documents(body))))
+    objects, skipped = sift(flatten(documents))
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
@@ -401,6 +406,16 @@ async def _read_body(request: Request) -> str:
         return body.decode()
     except UnicodeDecodeError:
         raise HTTPException(400, "the body is no UTF-8 text; send YAML or JSON") from None
+
+
+async def _read_documents(body: str) -> list[Any]:
+    """What the body says, read in a thread that gives way to the loop at once."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_GIVE_WAY_SECONDS)
+    try:
+        return await asyncio.to_thread(read_documents, body)
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _read_additions(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:

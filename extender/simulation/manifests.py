@@ -2,7 +2,7 @@
 
 Pods that do not exist, as admission would let them in.
 
-Manifests as people write them: YAML or JSON, one document or several. Read in steps, for YAML takes its time.
+Manifests as people write them: YAML or JSON, one document or several.
 
 Objects of which no pod comes, such as the Services of a chart: a question may leave them out.
 
@@ -12,7 +12,7 @@ Kinds are known with their API group: a Service of Knative makes pods. What is n
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import orjson
 import yaml
@@ -43,7 +43,6 @@ from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_work
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass
 from serried.cluster.cache import Store
-from serried.plan.steps import Work
 
 Decoded = TypeVar("Decoded")
 
@@ -119,185 +118,107 @@ def _admit(spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dic
     return {**said, **{key: value for key, value in spec.items() if value is not None}}
 
 
-_EVENTS_PER_STEP = 50
 _MAX_DEPTH = 64
 
 _MAX_REPEATED = 1 << 16
 """How many values aliases may stand for, in all documents."""
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_REPEATED = f"aliases repeat more than {_MAX_REPEATED} values; write less"
+
+_PREFIX = "tag:yaml.org,2002:"
+_AS_TEXT = ("timestamp", "binary", "value")
+"""What YAML knows and JSON does not."""
+
+_UNREAD_TAGS = ("set", "omap", "pairs")
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The parser in C where there is one."""
 
-_CONSTRUCTOR = yaml.constructor.SafeConstructor()
-_PREFIX = "tag:yaml.org,2002:"
 
+class _Loader(_PARSER):  # type: ignore[misc]
+    """Reads as Kubernetes does: keys of maps are texts. Nodes are composed in Python, so that other threads get turns.
 
-def read_documents(text: str) -> Work[list[Any]]:
-    """The documents. Raises ValueError, with the line, for what cannot be read."""
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            document = orjson.loads(text)
-        except ValueError:
-            pass  # YAML may begin so, too
-        else:
-            _check_depth(document)
-            return [document]
-    builder = _Builder()
-    events = iter(yaml.parse(text, _LOADER))
-    while True:
-        try:
-            for _ in range(_EVENTS_PER_STEP):
-                builder.take(next(events))
-        except StopIteration:
-            return builder.documents
-        except yaml.YAMLError as problem:
-            raise ValueError(f"it is no YAML{_tell_place(problem)}") from None
-        yield
+    What merged maps repeat is counted: a few lines can mean millions of values.
+    """
 
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        **{
+            tag: read
+            for tag, read in yaml.SafeLoader.yaml_constructors.items()
+            if tag is None or tag.removeprefix(_PREFIX) not in _UNREAD_TAGS
+        },
+        **{f"{_PREFIX}{name}": yaml.SafeLoader.construct_yaml_str for name in _AS_TEXT},
+    }
 
-def _check_depth(document: Any) -> None:
-    level = [document]
-    for _ in range(_MAX_DEPTH):
-        level = [each for value in level for each in _list_below(value)]
-        if not level:
-            return
-    raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
-
-
-def _list_below(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-@dataclass(slots=True)
-class _Part:
-    """A value that is read, with all that is in it."""
-
-    value: Any
-
-    anchor: str | None = None
-    """The name by which it can be repeated."""
-
-    size: int = 1
-    """How many values it is, repeated ones included."""
-
-    depth: int = 0
-    """How many levels are below it."""
-
-    key: str | None = None
-    """The key whose value is next; of a map that has not ended."""
-
-    merges: bool = False
-    """Whether that key is the one that adds another map."""
-
-
-class _Builder:
-    """Makes values of the parser's events. What aliases repeat is counted: a few lines can mean millions of values."""
-
-    def __init__(self) -> None:
-        self.documents: list[Any] = []
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.anchors: dict[str, yaml.Node] = {}
         self._repeated = 0
-        self._open: list[_Part] = []
-        """Maps and lists that have not ended."""
 
-        self._anchored: dict[str, _Part] = {}
-        """What can be repeated in this document."""
-
-    def take(self, event: Any) -> None:
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._anchored.clear()
-        elif isinstance(event, yaml.AliasEvent):
-            self._put(self._repeat(event), event)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._put_scalar(event)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._check_depth(len(self._open), event)
-            self._open.append(_Part({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._put(self._open.pop(), event)
-
-    def _check_depth(self, levels: int, event: Any) -> None:
-        if levels >= _MAX_DEPTH:
-            raise ValueError(f"line {_find_line(event)}: more than {_MAX_DEPTH} levels are not read")
-
-    def _repeat(self, event: Any) -> _Part:
-        found = self._anchored.get(event.anchor)
-        if found is None:
-            raise ValueError(f"line {_find_line(event)}: nothing that has ended before it is called {event.anchor}")
-        self._check_depth(len(self._open) + found.depth, event)
-        self._repeated += found.size
-        if self._repeated > _MAX_REPEATED:
-            raise ValueError(f"line {_find_line(event)}: aliases repeat more than {_MAX_REPEATED} values; write less")
-        return replace(found, anchor=None)
-
-    def _put_scalar(self, event: Any) -> None:
-        within = self._open[-1] if self._open else None
-        if within is not None and isinstance(within.value, dict) and within.key is None:
-            within.key = str(event.value)
-            within.merges = event.value == "<<" and event.implicit[0]
-        else:
-            self._put(_Part(_read_scalar(event), event.anchor), event)
-
-    def _put(self, part: _Part, event: Any) -> None:
-        if part.anchor is not None:
-            self._anchored[part.anchor] = part
-        if not self._open:
-            self.documents.append(part.value)
-            return
-        within = self._open[-1]
-        within.size += part.size
-        within.depth = max(within.depth, part.depth + 1)
-        if isinstance(within.value, list):
-            within.value.append(part.value)
-        elif within.key is None:
-            raise ValueError("a key of a map is no text")
-        elif within.merges:
-            _merge(within.value, part.value, event)
-        else:
-            within.value[within.key] = part.value
-        within.key = None
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - so it is called
+        found: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key, value in node.value:
+            if key.tag == f"{_PREFIX}merge":
+                each = self.construct_object(value, deep=True)
+                merged += each if isinstance(each, list) else [each]
+            elif isinstance(key, yaml.ScalarNode):
+                found[str(key.value)] = self.construct_object(value, deep=deep)
+            else:
+                raise yaml.constructor.ConstructorError(None, None, "a key of a map is no text", key.start_mark)
+        for each in merged:
+            if not isinstance(each, dict):
+                raise yaml.constructor.ConstructorError(None, None, "<< takes maps only", node.start_mark)
+            self._repeated += len(each) + 1
+            if self._repeated > _MAX_REPEATED:
+                raise yaml.constructor.ConstructorError(None, None, _REPEATED, node.start_mark)
+            for name, said in each.items():
+                found.setdefault(name, said)
+        return found
 
 
-def _merge(into: dict[str, Any], value: Any, event: Any) -> None:
-    """Add what a map, or each of a list of maps, says and nothing before it."""
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, dict):
-            raise ValueError(f"line {_find_line(event)}: << takes maps only")  # noqa: TRY004 - what people have sent
-        for key, said in each.items():
-            into.setdefault(key, said)
+for _name, _method in vars(yaml.composer.Composer).items():
+    if not _name.startswith("__"):
+        setattr(_Loader, _name, _method)
 
 
-def _find_line(event: Any) -> int:
-    line: int = event.start_mark.line
-    return line + 1
-
-
-def _read_scalar(event: Any) -> Any:
-    """A value as Kubernetes reads it: times stay texts."""
-    tag = event.tag or _resolve(event)
-    node = yaml.ScalarNode(tag, event.value)
+def read_documents(text: str) -> list[Any]:
+    """The documents of a text. Raises ValueError, with the line, for what cannot be read."""
+    documents = _read_json(text) if text.lstrip()[:1] in ("{", "[") else None
     try:
-        match tag.removeprefix(_PREFIX):
-            case "null":
-                return None
-            case "bool":
-                return _CONSTRUCTOR.construct_yaml_bool(node)
-            case "int":
-                return _CONSTRUCTOR.construct_yaml_int(node)
-            case "float":
-                return _CONSTRUCTOR.construct_yaml_float(node)
+        documents = documents or list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError as problem:
+        raise ValueError(f"it is no YAML{_tell_place(problem)}") from None
+    except ValueError as problem:
+        raise ValueError(f"it is no YAML: {problem}") from None
+    except RecursionError:
+        raise ValueError(f"more than {_MAX_DEPTH} levels are not read") from None
+    _check_size(documents)
+    return documents
+
+
+def _read_json(text: str) -> list[Any] | None:
+    try:
+        return [orjson.loads(text)]
     except ValueError:
-        raise ValueError(f"line {_find_line(event)}: {event.value[:50]!r} cannot be read") from None
-    return event.value
+        return None  # YAML may begin so, too
 
 
-_RESOLVER: Any = yaml.resolver.Resolver()
-
-
-def _resolve(event: Any) -> str:
-    tag: str = _RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit)
-    return tag
+def _check_size(documents: list[Any]) -> None:
+    """What aliases repeat is counted: a few lines can mean billions of values."""
+    seen: set[int] = set()
+    repeated = 0
+    level: list[Any] = [documents]
+    for _ in range(_MAX_DEPTH + 1):
+        for each in level:
+            repeated += len(each) + 1 if id(each) in seen else 0
+            seen.add(id(each))
+        if repeated > _MAX_REPEATED:
+            raise ValueError(_REPEATED)
+        values = [value for each in level for value in (each.values() if isinstance(each, dict) else each)]
+        level = [value for value in values if isinstance(value, dict | list)]
+    if level:
+        raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
 
 
 def _tell_place(problem: yaml.YAMLError) -> str:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-import yaml
 from rich.console import Console, RenderableType
 from rich.progress import Progress
 
-from extender.simulation.manifests import flatten
+from extender.simulation.manifests import flatten, read_documents
 from extender.simulation.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed, decode_group_key
 from serried.cli.access import DebugApi, Target, ask, reaching
@@ -30,36 +29,6 @@ from serried.cli.output import (
 
 if TYPE_CHECKING:
     from extender.simulation.decide import Ruling
-
-
-_TEXTS = ("timestamp", "binary", "value")
-"""What YAML knows and JSON does not."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads as Kubernetes does, only what JSON can say: keys of maps and times are texts."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - so it is called
-        self.flatten_mapping(node)
-        return {_read_key(key): self.construct_object(value, deep=deep) for key, value in node.value}
-
-
-for _tag in _TEXTS:
-    yaml.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str, _Loader)
-
-
-def _read_key(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise yaml.constructor.ConstructorError(None, None, "a key of a map is no text", node.start_mark)
-    return str(node.value)
-
-
-def read_manifests(text: str) -> list[Any]:
-    """The documents that are not empty. Raises ValueError for what cannot be read."""
-    try:
-        return [document for document in yaml.load_all(text, _Loader) if document is not None]
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
 
 
 REPLAY_EXAMPLES = """
@@ -308,11 +277,11 @@ def _read(path: Path) -> list[Any]:
     """The documents of a file; raises CommandError."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        return read_manifests(text)
+        return [document for document in read_documents(text) if document is not None]
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"{path} is no YAML: {error}") from error
+        raise CommandError(ExitCode.USAGE, f"{path}: {error}") from error
 
 
 _SAID = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}

@@ -151,10 +151,10 @@ def test_what_cannot_be_asked_is_told(run: Run, arguments: list[str], said: str)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(b"a: [", "is no YAML", id="a list without end"),
+        pytest.param(b"a: [", "it is no YAML: line 2", id="a list without end"),
         pytest.param(b"? [a]\n: b", "a key of a map is no text", id="a list as a key"),
-        pytest.param(b"a: 0x_", "is no YAML", id="what looks like a number and is none"),
-        pytest.param(b"a: \xff", "is no YAML", id="bytes that are no text"),
+        pytest.param(b"a: 0x_", "it is no YAML: invalid literal", id="what looks like a number and is none"),
+        pytest.param(b"a: \xff", "codec can't decode byte 0xff", id="bytes that are no text"),
         pytest.param(b"a: 99999999999999999999999", "cannot be sent as JSON", id="a number that is too long"),
     ],
 )

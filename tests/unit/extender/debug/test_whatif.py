@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from extender.debug.simulations import whatif_routes
 from extender.simulation.manifests import read_documents
 from serried.ops.slices import Slices
-from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
 from tests.support.composites import composite
@@ -444,15 +443,21 @@ async def test_claims_that_are_made_from_a_template_are_there_by_then(world: Har
     ],
 )
 def test_anchors_are_read_as_by_kubernetes(text: str, fits: Raw) -> None:
-    assert finish(read_documents(text)) == [fits]
+    assert read_documents(text) == [fits]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("a: &a [*a]", "line 1: nothing that has ended before it is called a", id="of itself"),
-        pytest.param("a: &a 1\n---\nb: *a", "line 3: nothing that has ended before it is called a", id="of another"),
+        pytest.param("a: &a [*a]", "more than 64 levels are not read", id="of itself"),
+        pytest.param("a: &a 1\n---\nb: *a", "line 3: found undefined alias", id="of another"),
         pytest.param("a: &a 1\nb: {<<: *a}", "line 2: << takes maps only", id="no map"),
+        pytest.param("a: !!set {x}", "line 1: could not determine a constructor", id="what JSON has not"),
+        pytest.param(
+            f"a: &a {{{', '.join(f'k{at}: 1' for at in range(9000))}}}\nb: {{<<: [{', '.join(['*a'] * 9)}]}}",
+            "aliases repeat more than 65536 values",
+            id="a large map again and again",
+        ),
         pytest.param(
             "\n".join(["a0: &a0 [1, 1]", *(f"a{at + 1}: &a{at + 1} [*a{at}, *a{at}]" for at in range(40))]),
             "aliases repeat more than 65536 values",
@@ -467,7 +472,7 @@ def test_anchors_are_read_as_by_kubernetes(text: str, fits: Raw) -> None:
 )
 def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        finish(read_documents(text))
+        read_documents(text)
 
 
 # --- what cannot be asked --------------------------------------------------------------------------------------------
@@ -478,7 +483,8 @@ def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
     [
         pytest.param("", "", "there is no object in the body; what is read: Job, JobSet", id="nothing"),
         pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
-        pytest.param("[" * 100, "", "more than 64 levels are not read", id="too deep"),
+        pytest.param("- " * 100, "", "more than 64 levels are not read", id="too deep"),
+        pytest.param("[" * 250_000, "", "more than 64 levels are not read", id="far too deep"),
         pytest.param("[" * 1020 + "]" * 1020, "", "more than 64 levels are not read", id="too deep, as JSON"),
         pytest.param(
             yaml.safe_dump(named("Service", "v1")),
