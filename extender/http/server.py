@@ -3,10 +3,8 @@
 kube-scheduler waits for every answer, so the way of a request is short: the parser's callbacks collect it, a prompt
 handler answers it in the same turn of the loop, and head and body leave in one write (docs/decisions/0006).
 
-The connections of one listener, all together: how many there are, and what they hold of requests.
-
-Whoever opens many and says little on them takes nothing from others: the connection that was of use longest ago gives
-way to the newest one, and what has arrived of requests that are not whole has one bound for all.
+Whoever opens many connections and says little on them takes nothing from others: the one that was of use longest ago
+gives way to the newest one.
 """
 
 import asyncio
@@ -20,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import httptools
 import orjson
@@ -34,37 +32,24 @@ _MOST = 32_768
 _FILES_SHARE = 0.75
 """The part of the files that this process may open which connections may take."""
 
-_MOST_BYTES = 1 << 27
-"""How much of bodies may wait until they are whole, or until the call before them has ended."""
-
-
-class Peer(Protocol):
-    """A connection."""
-
-    def give_way(self) -> None:
-        """End at once, for others."""
-
 
 class Peers:
     """The connections of one listener; iteration is over all of them."""
 
-    def __init__(self, most: int | None = None, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, most: int | None = None) -> None:
         self._most = most or count_allowed(_MOST, _FILES_SHARE)
-        self._most_bytes = most_bytes
-        self._all: set[Peer] = set()
+        self._all: set[_Connection] = set()
 
-        self._resting: dict[Peer, None] = {}
+        self._resting: dict[_Connection, None] = {}
         """Those without an open call; first the one that was of use longest ago."""
 
-        self._held_bytes = 0
-
-    def __iter__(self) -> Iterator[Peer]:
+    def __iter__(self) -> Iterator["_Connection"]:
         return iter(tuple(self._all))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, peer: Peer) -> None:
+    def add(self, peer: "_Connection") -> None:
         """A connection is made; of too many the one that was of use longest ago ends, which may be this one."""
         self._all.add(peer)
         self._resting[peer] = None
@@ -73,33 +58,24 @@ class Peers:
             self.remove(oldest)  # it ends later in this turn of the loop, in which more may come
             oldest.give_way()
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, peer: "_Connection") -> None:
         """A connection has ended."""
         self._all.discard(peer)
         self._resting.pop(peer, None)
 
-    def note_use(self, peer: Peer) -> None:
+    def note_use(self, peer: "_Connection") -> None:
         """A request begins."""
         if self._resting.pop(peer, self) is None:
             self._resting[peer] = None
 
-    def note_call(self, peer: Peer) -> None:
+    def note_call(self, peer: "_Connection") -> None:
         """A call is open: until its answer the connection does not give way."""
         self._resting.pop(peer, None)
 
-    def note_answer(self, peer: Peer) -> None:
+    def note_answer(self, peer: "_Connection") -> None:
         """The open call is answered."""
         if peer in self._all:
             self._resting[peer] = None
-
-    def hold(self, size: int) -> bool:
-        """So many bytes of a body have arrived; whether there is room for them."""
-        self._held_bytes += size
-        return self._held_bytes <= self._most_bytes
-
-    def let_go(self, size: int) -> None:
-        """So many bytes are handed on, or dropped."""
-        self._held_bytes -= size
 
 
 def count_allowed(most: int, share: float) -> int:
@@ -273,10 +249,9 @@ class Listener:
             self._following = None
         for server in self._servers:
             server.close()
-        connections = [peer for peer in self._peers if isinstance(peer, _Connection)]
-        for connection in connections:
+        for connection in self._peers:
             connection.retire()
-        calls = [connection.call for connection in connections if connection.call is not None]
+        calls = [connection.call for connection in self._peers if connection.call is not None]
         if calls:
             _, late = await asyncio.wait(calls, timeout=_CLOSING_SECONDS)
             for call in late:
@@ -351,9 +326,6 @@ class _Connection(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
         """Runs while a request has arrived in part."""
 
-        self._held_bytes = 0
-        """How much of bodies is held that no handler has yet."""
-
         self._other_bytes = 0
         """How much of the present request has arrived that is not its body."""
 
@@ -380,7 +352,6 @@ class _Connection(asyncio.Protocol):
         self._timer.cancel()
         self._stop_waiting()
         self._peers.remove(self)
-        self._let_go(self._held_bytes)
         self._ignoring = True
         self._queue.clear()
         self._gone.set()
@@ -438,10 +409,7 @@ class _Connection(asyncio.Protocol):
         if not request.taken:
             request.parts.append(body)
             request.size += len(body)
-            self._held_bytes += len(body)
-            if not self._peers.hold(len(body)):
-                self._reject(503, "too many requests are arriving")
-            elif request.size > self._routes.max_bytes:
+            if request.size > self._routes.max_bytes:
                 self._take(request)
 
     def on_message_complete(self) -> None:
@@ -473,12 +441,7 @@ class _Connection(asyncio.Protocol):
             self._late.cancel()
             self._late = None
 
-    def _let_go(self, size: int) -> None:
-        self._held_bytes -= size
-        self._peers.let_go(size)
-
     def _answer(self, request: _Request) -> None:
-        self._let_go(request.size)
         path = request.url.partition(b"?")[0]
         prompt = self._routes.prompt.get(path)
         patient = self._routes.patient.get(path)
@@ -528,7 +491,6 @@ class _Connection(asyncio.Protocol):
         self._ignoring = True
         self._queue.clear()
         self._request.parts = []
-        self._let_go(self._held_bytes)
         if request.whole:
             self._transport.close()
             return
