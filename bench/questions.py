@@ -30,7 +30,7 @@ from bench.lister import NODES, PODS, make_node, make_pod, serve_lists
 from bench.load.figures import percentile
 from bench.loop import RESULTS, Run, Stage, probe
 from bench.machine import describe_machine, measure_noise
-from extender.debug.routes import cache_routes
+from extender.debug.routes import ProcessPages
 from extender.debug.simulations import snapshot_routes, whatif_routes
 from serried.api.level import NATIVE
 from serried.api.node import decode_node
@@ -40,6 +40,7 @@ from serried.feed import Feed, Kind
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.ops.slices import Slices
+from serried.settings import extender_settings
 from tests.support.builders import RACK, usable
 from tests.support.priorities import priority_class
 
@@ -137,7 +138,7 @@ async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx
             url = stack.enter_context(serve_lists())
             client = await stack.enter_async_context(ApiClient(Credentials(url), component="bench"))
             feed = Feed(client, NATIVE, stage.store, (Kind.NODES, Kind.PODS))
-            app.include_router(cache_routes(Comparison(client, feed)))
+            app.add_api_route(_DIFF, ProcessPages(extender_settings([], {}), Comparison(client, feed)).compare)
         transport = httpx.ASGITransport(app)
         yield await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://debug", timeout=120)

@@ -1,14 +1,19 @@
-"""What ``/debug`` shows, as documents of the OpenAPI: fields described where they are declared, and an example."""
+"""The documents of ``/debug``: their fields are described where they are declared, examples are in `examples.json`."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
-from fastapi import Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
 from serried.ops.slices import breathe
+
+EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text())
+"""An answer of each page, by the path of its route."""
 
 
 class View(BaseModel):
@@ -47,3 +52,14 @@ def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any
     }
     responses[200] = {"content": {"application/json": {"example": to_jsonable_python(example)}}}
     return responses
+
+
+def add_page(
+    router: APIRouter, path: str, answer: Callable[..., Awaitable[Any]], model: Any = None, **refusals: str
+) -> None:
+    """Route a page that has an example to ``answer``, whose docstring describes it; ``refusals`` as of `exemplify`.
+
+    ``model`` is that of the answer, where ``answer`` writes a Response of its own.
+    """
+    shape = {} if model is None else {"response_model": model}
+    router.add_api_route(path, answer, responses=exemplify(EXAMPLES[path], **refusals), **shape)

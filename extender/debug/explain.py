@@ -441,45 +441,6 @@ class DiagnosisView(View):
     """For how long it held the event loop at the most."""
 
 
-DIAGNOSIS = DiagnosisView(
-    key="topology.kubernetes.io/rack",
-    need=8,
-    domains=[
-        DomainNeedView(
-            domain="rack-7",
-            slots=3,
-            need=8,
-            nodes=8,
-            hurdles=[
-                HurdleView(kind=HurdleKind.RESOURCE, name="cpu", nodes=4),
-                HurdleView(kind=HurdleKind.TAINT, name="gpu", nodes=1),
-            ],
-            taken=False,
-            text="rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node",
-        )
-    ],
-    domainsLeftOff=0,
-    hurdles=[HurdleView(kind=HurdleKind.RESOURCE, name="cpu", nodes=4)],
-    dominant="cpu 4 nodes",
-    advice=[
-        AdviceView(
-            change=Change.SMALLER,
-            text="ask for 14 cpu instead of 16; it would go to rack-7",
-            nodes=[],
-            name="cpu",
-            before=16_000,
-            after=14_000,
-            domain="",
-            plannedDomain="rack-7",
-        )
-    ],
-    complete=True,
-    seconds=0.12,
-    longestSliceSeconds=0.004,
-)
-"""An example."""
-
-
 def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
     """What has happened to a group, the oldest first."""
     reached = list(core.timelines.of_group(key))

@@ -1,16 +1,14 @@
-"""``/debug/nodes``: what each node has, and what is used of it.
-
-``/debug/domains``: how full the domains of a topology key are, and which groups are in each.
-"""
+"""The pages of ``/debug`` that show nodes, and how full the domains of a topology key are."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from extender.core import Core
-from extender.debug.document import View, exemplify, write_list
-from serried.api.names import GroupKey, GroupKind
+from extender.debug.document import View, write_list
+from extender.debug.views import GroupName, name_key
+from serried.api.names import GroupKey
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add
 from serried.ops.slices import breathe, one_by_one
@@ -27,12 +25,8 @@ class ShareView(View):
     used: int
 
 
-class PresenceView(View):
+class PresenceView(GroupName):
     """A group in a domain."""
-
-    namespace: str
-    name: str
-    kind: GroupKind
 
     members: int
     """How many of its members run there, or have a slot there."""
@@ -66,42 +60,6 @@ class DomainsView(View):
     """How many nodes have no such label, and so are in no domain."""
 
     domains: list[DomainView]
-
-
-_DOMAINS_EXAMPLE = DomainsView(
-    key="topology.kubernetes.io/rack",
-    keys=["topology.kubernetes.io/rack"],
-    unlabelled=0,
-    domains=[
-        DomainView(
-            domain="rack-2",
-            nodes=4,
-            unschedulable=0,
-            resources={"cpu": ShareView(allocatable=64_000, used=30_000)},
-            groups=[PresenceView(namespace="default", name="training", kind=GroupKind.POD_GROUP, members=8)],
-        )
-    ],
-)
-
-
-def domains_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/domains", responses=exemplify(_DOMAINS_EXAMPLE))
-    async def list_domains(key: str = "") -> DomainsView:
-        """The domains of ``key``, by name; without one, of the key that most groups ask for."""
-        keys = _list_keys(core)
-        chosen = key or next(iter(keys), "") or _guess_key(core)
-        homes = {name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels}
-        nodes = defaultdict[str, list[str]](list)
-        for name, domain in homes.items():
-            nodes[domain].append(name)
-        groups = await _count_members(core, homes)
-        domains = [await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes)]
-        return DomainsView(key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(homes), domains=domains)
-
-    return router
 
 
 def _list_keys(core: Core) -> list[str]:
@@ -154,10 +112,7 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
         nodes=len(names),
         unschedulable=cordoned,
         resources={key: ShareView(allocatable=amount, used=used.get(key, 0)) for key, amount in allocatable.items()},
-        groups=[
-            PresenceView(namespace=key.namespace, name=key.encoded, kind=key.kind, members=members)
-            for key, members in sorted(groups.items())
-        ],
+        groups=[PresenceView(**name_key(key), members=members) for key, members in sorted(groups.items())],
     )
 
 
@@ -171,33 +126,6 @@ class NodeView(View):
     labels: dict[str, str]
 
 
-_NODE_EXAMPLE = NodeView(
-    name="node-7",
-    allocatable={"cpu": 16_000, "memory": 68_719_476_736, "pods": 110},
-    used={"cpu": 14_000, "memory": 8_589_934_592, "pods": 3},
-    unschedulable=False,
-    labels={"kubernetes.io/hostname": "node-7", "topology.kubernetes.io/rack": "rack-2"},
-)
-
-
-def nodes_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/nodes", response_model=list[NodeView], responses=exemplify([_NODE_EXAMPLE]))
-    async def list_nodes(prefix: str = "", limit: int = 500) -> Response:
-        """Nodes by name, with what bound, assumed and reserved pods use of them.
-
-        `prefix` chooses those whose name begins so, `limit` the first ones. Amounts are in the API's units, CPU in
-        thousandths of a core.
-        """
-        names = sorted(name for name in core.store.nodes if name.startswith(prefix))
-        # Between two of them one may go.
-        return await write_list(_view_node(core, name) for name in names[: max(0, limit)] if name in core.store.nodes)
-
-    return router
-
-
 def _view_node(core: Core, name: str) -> NodeView:
     node = core.store.nodes[name]
     return NodeView(
@@ -207,3 +135,34 @@ def _view_node(core: Core, name: str) -> NodeView:
         unschedulable=node.unschedulable,
         labels=dict(node.labels),
     )
+
+
+class NodePages:
+    """What the pages answer."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def list_domains(self, key: str = "") -> DomainsView:
+        """The domains of ``key``, by name; without one, of the key that most groups ask for."""
+        core = self._core
+        keys = _list_keys(core)
+        chosen = key or next(iter(keys), "") or _guess_key(core)
+        homes = {name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels}
+        nodes = defaultdict[str, list[str]](list)
+        for name, domain in homes.items():
+            nodes[domain].append(name)
+        groups = await _count_members(core, homes)
+        domains = [await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes)]
+        return DomainsView(key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(homes), domains=domains)
+
+    async def list_nodes(self, prefix: str = "", limit: int = 500) -> Response:
+        """Nodes by name, with what bound, assumed and reserved pods use of them.
+
+        `prefix` chooses those whose name begins so, `limit` the first ones. Amounts are in the API's units, CPU in
+        thousandths of a core.
+        """
+        nodes = self._core.store.nodes
+        names = sorted(name for name in nodes if name.startswith(prefix))
+        # Between two of them one may go.
+        return await write_list(_view_node(self._core, name) for name in names[: max(0, limit)] if name in nodes)

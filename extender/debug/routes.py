@@ -1,16 +1,8 @@
 """``/debug``: why a gang waits, what is reserved, what was decided. Reads the state, changes nothing.
 
-Here the subjects are put together; each has a module of its own, with its routes and what they show. The routes are
-coroutines although few of them wait for anything: FastAPI runs plain functions in other threads, and the state belongs
-to the event loop alone.
-
-``/debug/cache/diff``: what the process knows of the cluster against the API server now.
-
-``/debug/config``: the settings that the process has read.
-
-The gauges of ``/metrics`` that show the state: set at each scrape, so that nobody keeps them current.
-
-``/debug/selfcheck``: what this process found, and how it stands.
+The routes stand at the end. Beside them: what the process says of its settings, caches and itself, and the gauges of
+``/metrics`` that show the state, set at each scrape. Answers are coroutines although few of them wait: FastAPI runs
+plain functions in other threads, and the state belongs to the event loop alone.
 """
 
 import logging
@@ -18,22 +10,24 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, HTTPException
 
 from extender.by_service import EndpointSlice
 from extender.core import Core
-from extender.debug.document import View, exemplify
-from extender.debug.nodes import domains_routes, nodes_routes
+from extender.debug.document import View, add_page
+from extender.debug.nodes import NodePages, NodeView
 from extender.debug.simulations import snapshot_routes, whatif_routes
 from extender.debug.views import (
-    decisions_routes,
-    groups_routes,
-    lookup_routes,
-    queue_routes,
-    reservations_routes,
-    vacancies_routes,
+    DecisionView,
+    GroupDetail,
+    GroupPages,
+    GroupView,
+    QueueView,
+    ReservationView,
+    VacancyView,
 )
 from extender.holding import HoldSwitch, Isolation
 from extender.leadership import Leadership
@@ -98,53 +92,6 @@ class CacheDiffView(View):
     kinds: list[DriftView]
 
 
-_CACHE_EXAMPLE = CacheDiffView(
-    equal=False,
-    kinds=[
-        DriftView(
-            kind="pods",
-            served=True,
-            listed=512,
-            cached=511,
-            missing=["default/training-0"],
-            extra=[],
-            stale=[],
-            malformed=[],
-            leftOff=0,
-            error="",
-        )
-    ],
-)
-
-
-def cache_routes(comparison: Comparison) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get(
-        "/cache/diff",
-        responses=exemplify(
-            _CACHE_EXAMPLE, bad_request="There is no such kind.", too_many_requests="Another comparison is being made."
-        ),
-    )
-    async def compare(kind: str = "") -> CacheDiffView:
-        """List every kind that is watched, or the `kind` that is asked for, and compare it with what the process knows.
-
-        A watch is always a little behind: what differs is looked at again after a second, and is told only if it
-        differs still. At most 100 objects of a kind are. It costs the API server a list of each kind, so there is one
-        comparison at a time: another one is answered with 429.
-        """
-        kinds = [each for each in comparison.kinds if kind in ("", each.value)]
-        if not kinds:
-            raise HTTPException(400, f"kind is one of {', '.join(comparison.kinds)}, not {kind[:100]!r}")
-        if comparison.under_way:
-            raise HTTPException(429, "another comparison is being made; ask again when it is done")
-        views = [_view_drift(drift) for drift in await comparison.compare(kinds)]
-        return CacheDiffView(equal=all(_is_equal(view) for view in views), kinds=views)
-
-    return router
-
-
 def _is_equal(view: DriftView) -> bool:
     return not (view.missing or view.extra or view.stale or view.malformed or view.leftOff or view.error)
 
@@ -191,20 +138,6 @@ class ConfigView(View):
     settings: list[SettingView]
 
 
-_CONFIG_EXAMPLE = ConfigView(
-    version="1.0.0",
-    settings=[
-        SettingView(
-            flag="--queue-ageing",
-            variable="SERRIED_QUEUE_AGEING",
-            value="off",
-            default="86400",
-            about="waiting time after which a gang counts as one priority higher, or off",
-        )
-    ],
-)
-
-
 def conceal(value: str) -> str:
     """A value without what stands before the host of a URL, and behind its question mark."""
     # Up to the last @: a password may have others, and slashes, where nobody has escaped them.
@@ -213,20 +146,6 @@ def conceal(value: str) -> str:
 
 _USER = re.compile(r"(://).*@", re.DOTALL)
 _QUERY = re.compile(r"(://[^?]*\?).+", re.DOTALL)
-
-
-def config_routes(settings: CommonSettings) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/config", responses=exemplify(_CONFIG_EXAMPLE))
-    async def show_config() -> ConfigView:
-        """Every setting as it was read from flags, environment and defaults, but for secrets in URLs."""
-        read = [each._replace(value=conceal(each.value)) for each in describe_settings(settings)]
-        views = [SettingView(**setting._asdict()) for setting in read]
-        return ConfigView(version=__version__, settings=views)
-
-    return router
 
 
 _WAITING = frozenset(Reason) - {Reason.PLANNED, Reason.BINDING}
@@ -476,75 +395,70 @@ def _warn(use: Use, seconds: float) -> str:
     return f"the certificate in {_FLAGS[use]} {when}{_OUTCOMES[use]}. Replace the file; no restart is needed"
 
 
-_SELFCHECK_EXAMPLE = {
-    "version": __version__,
-    "now": "2026-08-01T12:00:00Z",
-    "api": {
-        "level": "native",
-        "group": "scheduling.k8s.io",
-        "version": "v1beta1",
-        "shape": "v1beta1",
-        "refused": [],
-        "podsKeepTheirGroup": True,
-    },
-    "schedulers": ["serried"],
-    "schedulesGangs": False,
-    "active": True,
-    "leaseHolder": "serried-5c9f_6d0a",
-    "planning": True,
-    "obstacle": "",
-    "synced": True,
-    "hold": {"mode": "auto", "way": "filter", "obstacle": "", "heldByFilter": 8},
-    "endpointSlice": {"obstacle": ""},
-    "objects": {
-        "nodes": 64,
-        "pods": 512,
-        "podsOfOtherSchedulers": 0,
-        "podGroups": 12,
-        "workloads": 12,
-        "jobs": 12,
-        "reservations": 1,
-    },
-    "certificates": {"serving": {"expires": "2026-10-30T12:00:00Z", "warning": ""}},
-    "watches": {"pods": {"listed": True, "served": True, "malformed": 0, "silentSeconds": 0.3}},
-}
+class ProcessPages:
+    """What the pages answer that show the process."""
 
+    def __init__(self, settings: CommonSettings, comparison: Comparison) -> None:
+        self._settings = settings
+        self._comparison = comparison
 
-def selfcheck_routes(describe: Callable[[], dict[str, Any]]) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
+    async def show_config(self) -> ConfigView:
+        """Every setting as it was read from flags, environment and defaults, but for secrets in URLs."""
+        read = [each._replace(value=conceal(each.value)) for each in describe_settings(self._settings)]
+        return ConfigView(version=__version__, settings=[SettingView(**setting._asdict()) for setting in read])
 
-    @router.get("/selfcheck", responses=exemplify(_SELFCHECK_EXAMPLE))
-    async def check() -> dict[str, Any]:
-        """What the process has found in the cluster, whether it leads, and how its watches stand."""
-        return describe()
+    async def compare(self, kind: str = "") -> CacheDiffView:
+        """List every kind that is watched, or the `kind` that is asked for, and compare it with what the process knows.
 
-    return router
+        A watch is always a little behind: what differs is looked at again after a second, and is told only if it
+        differs still. At most 100 objects of a kind are. It costs the API server a list of each kind, so there is one
+        comparison at a time: another one is answered with 429.
+        """
+        comparison = self._comparison
+        kinds = [each for each in comparison.kinds if kind in ("", each.value)]
+        if not kinds:
+            raise HTTPException(400, f"kind is one of {', '.join(comparison.kinds)}, not {kind[:100]!r}")
+        if comparison.under_way:
+            raise HTTPException(429, "another comparison is being made; ask again when it is done")
+        views = [_view_drift(drift) for drift in await comparison.compare(kinds)]
+        return CacheDiffView(equal=all(_is_equal(view) for view in views), kinds=views)
 
 
 def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
     """The routes under ``/debug`` that show the scheduling state."""
+    groups, nodes = GroupPages(core, reports, level), NodePages(core)
+
+    async def check() -> dict[str, Any]:
+        """What the process has found in the cluster, whether it leads, and how its watches stand."""
+        return selfcheck()
+
     router = APIRouter(prefix="/debug", tags=["debug"])
-    for subject in (
-        groups_routes(core, level),
-        lookup_routes(core),
-        domains_routes(core),
-        queue_routes(core),
-        nodes_routes(core),
-        reservations_routes(core),
-        vacancies_routes(core),
-        decisions_routes(reports),
-        selfcheck_routes(selfcheck),
-        snapshot_routes(core, level),
-        whatif_routes(core),
-    ):
-        router.include_router(subject)
+    page = partial(add_page, router)
+    wrong, unknown = "The answer says what a parameter may be.", "The group is not known."
+    busy = "Too many ask for advice at the same time."
+    page("/groups", groups.list_groups, list[GroupView], bad_request=wrong)
+    detail = "/groups/{namespace}/{name:path}"
+    page(detail, groups.show_group, GroupDetail, bad_request=wrong, not_found=unknown, too_many_requests=busy)
+    lookup, no_kind = "/lookup/{namespace}/{kind}/{name}", "There is no such kind."
+    page(lookup, groups.look_up, bad_request=no_kind, not_found="It leads to no group.")
+    page("/domains", nodes.list_domains)
+    page("/queue", groups.show_queue, QueueView)
+    page("/nodes", nodes.list_nodes, list[NodeView])
+    page("/reservations", groups.list_reservations, list[ReservationView])
+    page("/vacancies", groups.list_vacancies, list[VacancyView])
+    page("/decisions", groups.list_decisions, list[DecisionView])
+    page("/decisions/{id}", groups.show_decision, not_found="It is not among the last decisions.")
+    page("/selfcheck", check)
+    router.include_router(snapshot_routes(core, level))
+    router.include_router(whatif_routes(core))
     return router
 
 
 def process_routes(settings: CommonSettings, comparison: Comparison) -> APIRouter:
-    """The routes under ``/debug`` that show the process: its settings, its caches."""
+    """The routes under ``/debug`` that show the process: its settings, and its caches."""
+    pages = ProcessPages(settings, comparison)
     router = APIRouter(prefix="/debug", tags=["debug"])
-    for subject in (config_routes(settings), cache_routes(comparison)):
-        router.include_router(subject)
+    add_page(router, "/config", pages.show_config)
+    busy = "Another comparison is being made."
+    add_page(router, "/cache/diff", pages.compare, bad_request="There is no such kind.", too_many_requests=busy)
     return router

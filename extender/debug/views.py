@@ -1,26 +1,14 @@
-"""``/debug/groups``: how each group stands, and one of them in full.
-
-``/debug/decisions``: what was decided of whom, and when.
-
-``/debug/lookup``: to which groups a PodGroup's name, a pod, or an owner of pods leads.
-
-``/debug/queue``: who waits for room in which order, what is kept for the first of them, and who passed it.
-
-``/debug/reservations``: the slots that are kept for gangs from their plan to the last Binding.
-
-``/debug/vacancies``: the slots that are kept for replacements of members that have ended.
-"""
+"""The pages of ``/debug`` that show groups: how they stand, in which order they wait, what is kept, and decisions."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import HTTPException, Query, Response
 
 from extender.core import Core
-from extender.debug.document import View, exemplify, write_list, write_long
+from extender.debug.document import View, write_list, write_long
 from extender.debug.explain import (
-    DIAGNOSIS,
     DiagnosisView,
     DryRunView,
     ForecastView,
@@ -54,6 +42,19 @@ from serried.ops.slices import one_by_one
 from serried.plan.request import Waiting
 
 
+class GroupName(View):
+    """A group, by the name that it has on ``/debug``."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+
+def name_key(key: GroupKey) -> dict[str, Any]:
+    """The fields of a GroupName."""
+    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind}
+
+
 class DecisionView(View):
     """One decision, newest first."""
 
@@ -67,78 +68,8 @@ class DecisionView(View):
     text: str
 
 
-_DECISION_EXAMPLE = DecisionView(
-    id="3fa1c2-17",
-    at="2026-08-01T12:00:00Z",
-    group="default/training",
-    kind=GroupKind.POD_GROUP,
-    reason="NoCapacity",
-    text="NoCapacity: the cluster has room for 6 of 8 members",
-)
-
-
-def decisions_routes(reports: Reports) -> APIRouter:
-    """The routes, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/decisions", response_model=list[DecisionView], responses=exemplify([_DECISION_EXAMPLE]))
-    async def list_decisions(limit: int = 100, group: str = "") -> Response:
-        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
-        said = [one for one in reversed(reports.decisions) if not group or str(one.group) == group]
-        return await write_list(_view_decision(one) for one in said[: max(0, limit)])
-
-    @router.get(
-        "/decisions/{id}", responses=exemplify(_DECISION_EXAMPLE, not_found="It is not among the last decisions.")
-    )
-    async def show_decision(id: str) -> DecisionView:  # noqa: A002 - the path's own word
-        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
-        found = next((one for one in reports.decisions if one.id == id), None)
-        if found is None:
-            raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(reports.decisions)}")
-        return _view_decision(found)
-
-    return router
-
-
-def _view_decision(said: Said) -> DecisionView:
-    return DecisionView(
-        id=said.id, at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text
-    )
-
-
 _OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
 _KINDS = ("podgroup", "pod", "workload", *_OWNERS)
-
-
-class GroupName(View):
-    """A group, by the name that it has on ``/debug``."""
-
-    namespace: str
-    name: str
-    kind: GroupKind
-
-
-_LOOKUP_EXAMPLE = GroupName(namespace="default", name="training", kind=GroupKind.POD_GROUP)
-
-
-def lookup_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get(
-        "/lookup/{namespace}/{kind}/{name}",
-        responses=exemplify([_LOOKUP_EXAMPLE], bad_request="There is no such kind.", not_found="It leads to no group."),
-    )
-    async def look_up(namespace: str, kind: str, name: str) -> list[GroupName]:
-        """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
-        if kind not in _KINDS:
-            raise HTTPException(400, f"a kind is one of {', '.join(_KINDS)}, not {kind[:100]!r}")
-        found = {core.store.forest.lift(key) async for key in _find_groups_of(core, kind, Key(namespace, name))}
-        if not found:
-            raise HTTPException(404, await _explain_none(core, kind, Key(namespace, name)))
-        return [GroupName(namespace=key.namespace, name=key.encoded, kind=key.kind) for key in sorted(found)]
-
-    return router
 
 
 def _find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
@@ -197,12 +128,9 @@ async def _is_pod(core: Core, object_key: Key) -> bool:
     return bool([True async for pod in one_by_one(core.store.pods.values()) if (pod.namespace, pod.name) == object_key])
 
 
-class HeadView(View):
+class HeadView(GroupName):
     """The gang for which room is kept. Times are RFC 3339."""
 
-    namespace: str
-    name: str
-    kind: GroupKind
     domain: str
 
     nodes: list[str]
@@ -253,63 +181,10 @@ class QueueView(View):
     """How many more are not shown."""
 
 
-_QUEUE_EXAMPLE = QueueView(
-    head=HeadView(
-        namespace="default",
-        name="training",
-        kind=GroupKind.POD_GROUP,
-        domain="rack-2",
-        nodes=["node-7", "node-8"],
-        forecast="2026-08-01T12:40:00Z",
-        until="2026-08-01T12:50:00Z",
-        missed=False,
-        passed={"default/small": "2026-08-01T12:31:00Z"},
-    ),
-    waiting=[
-        WaitingView(
-            position=1,
-            namespace="default",
-            name="training",
-            kind=GroupKind.POD_GROUP,
-            priority=0,
-            countsAs=1,
-            since="2026-08-01T12:00:00Z",
-            message="NoCapacity: the cluster has room for 6 of 8 members",
-        )
-    ],
-    leftOff=0,
-)
-
-
-def queue_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/queue", response_model=QueueView, responses=exemplify(_QUEUE_EXAMPLE))
-    async def show_queue(limit: int = 500) -> Response:
-        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
-
-        `limit` chooses the first ones; `leftOff` says how many more wait.
-        """
-        queue = core.queue
-        turns = [find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
-        waiting = [each for _, each in sorted(turns)]
-        shown = waiting[: max(0, limit)]
-        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
-        view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
-        # Between two of them one may go.
-        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
-        return await write_long(view, "waiting", places)
-
-    return router
-
-
 def _view_head(core: Core, head: Head) -> HeadView:
     tell = core.queue.backfill.tell_time
     return HeadView(
-        namespace=head.group.namespace,
-        name=head.group.encoded,
-        kind=head.group.kind,
+        **name_key(head.group),
         domain=head.forecast.domain,
         nodes=sorted(head.forecast.nodes),
         forecast="" if head.forecast.at is None else tell(head.forecast.at),
@@ -321,26 +196,20 @@ def _view_head(core: Core, head: Head) -> HeadView:
 
 def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
     state = core.groups.states.get(waiting.group)
-    verdict = state.verdict if state is not None else None
     since = state.quorum_since if state is not None else None
     return WaitingView(
         position=position,
-        namespace=waiting.group.namespace,
-        name=waiting.group.encoded,
-        kind=waiting.group.kind,
+        **name_key(waiting.group),
         priority=waiting.priority,
         countsAs=core.queue.counts_as(waiting),
         since="" if since is None else core.queue.backfill.tell_time(since),
-        message=render(verdict) if verdict is not None else "",
+        message=say(state)[1],
     )
 
 
-class ReservationView(View):
+class ReservationView(GroupName):
     """The slots kept for one state: member names by node."""
 
-    namespace: str
-    name: str
-    kind: GroupKind
     phase: str
     stage: str
     domain: str
@@ -348,34 +217,6 @@ class ReservationView(View):
     atBind: int
     bound: int
     slots: dict[str, list[str]]
-
-
-_RESERVATION_EXAMPLE = ReservationView(
-    namespace="default",
-    name="training",
-    kind=GroupKind.POD_GROUP,
-    phase="Planned",
-    stage="Gathering",
-    domain="rack-2",
-    need=2,
-    atBind=1,
-    bound=0,
-    slots={"node-7": ["training-0"], "node-8": ["training-1"]},
-)
-
-
-def reservations_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/reservations", response_model=list[ReservationView], responses=exemplify([_RESERVATION_EXAMPLE]))
-    async def list_reservations() -> Response:
-        """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
-        groups = [reservation.group for reservation in core.ledger]
-        # Between two of them one may go.
-        return await write_list(view for group in groups if (view := view_reservation(core, group)))
-
-    return router
 
 
 def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
@@ -389,9 +230,7 @@ def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
         slots.setdefault(slot.node, []).append(slot.name)
     cycle = state.cycle if state else None
     return ReservationView(
-        namespace=key.namespace,
-        name=key.encoded,
-        kind=key.kind,
+        **name_key(key),
         phase=reservation.phase,
         stage=cycle.stage.value if cycle else "",
         domain=reservation.domain,
@@ -447,12 +286,9 @@ class ObjectView(View):
     name: str
 
 
-class GroupView(View):
+class GroupView(GroupName):
     """A group in one line."""
 
-    namespace: str
-    name: str
-    kind: GroupKind
     object: ObjectView | None
     policy: str
 
@@ -507,116 +343,6 @@ class GroupDetail(GroupView):
     detail: list[MemberView]
 
 
-_OBJECT = ObjectView(apiVersion="scheduling.k8s.io/v1beta1", kind="PodGroup", name="training")
-
-_GROUP_EXAMPLE = GroupView(
-    namespace="default",
-    name="training",
-    kind=GroupKind.POD_GROUP,
-    object=_OBJECT,
-    policy="Gang",
-    minCount=8,
-    members=8,
-    placed=0,
-    waiting=8,
-    priority=0,
-    preempts=True,
-    topologyKey="topology.kubernetes.io/rack",
-    domain="",
-    state="Waiting",
-    reason="NoDomainFits",
-    message="NoDomainFits: no domain of topology.kubernetes.io/rack has room for 8 members (rack-2: 6, rack-1: 3)",
-)
-
-_DETAIL_EXAMPLE = GroupDetail(
-    **_GROUP_EXAMPLE.model_dump(),
-    preemption=None,
-    dryRun=DryRunView(message="nothing that runs has a lower priority", found=None),
-    timeline=[
-        MilestoneView(milestone="seen", at="2026-08-01T11:59:58Z"),
-        MilestoneView(milestone="quorum", at="2026-08-01T12:00:00Z"),
-    ],
-    plan=None,
-    queue=TurnView(position=2, length=5, before=["default/earlier"]),
-    forecast=None,
-    diagnosis=DIAGNOSIS,
-    detail=[MemberView(name="training-0", uid="3f0c", state="Waiting", node="", planned="", nominated="")],
-)
-
-
-def groups_routes(core: Core, level: ApiLevel) -> APIRouter:
-    """The routes, below ``/debug``."""
-    router = APIRouter()
-    inquiries = Inquiries(core)
-
-    @router.get(
-        "/groups",
-        response_model=list[GroupView],
-        responses=exemplify([_GROUP_EXAMPLE], bad_request="The answer says what a parameter may be."),
-    )
-    async def list_groups(limit: str = "500", state: str = "", namespace: str = "") -> Response:
-        """Every group in one line, by namespace and name.
-
-        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
-        there are.
-        """
-        most = _read_limit(limit)
-        if state and state not in _STATES:
-            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
-        keys = await _find_groups(core, state, namespace)
-        # Between two of them one may go.
-        response = await write_list(_view_group(core, level, key) for key in keys[:most] if _is_known(core, key))
-        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
-        return response
-
-    @router.get(
-        "/groups/{namespace}/{name:path}",
-        response_model=GroupDetail,
-        responses=exemplify(
-            _DETAIL_EXAMPLE,
-            bad_request="The answer says what a parameter may be.",
-            not_found="The group is not known.",
-            too_many_requests="Too many ask for advice at the same time.",
-        ),
-    )
-    async def show_group(
-        namespace: str,
-        name: str,
-        dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
-        diagnosis: Diagnose = Diagnose.DOMAINS,
-    ) -> Response:
-        """One group with its members: why it waits, what would make it run, and who would have to go for it.
-
-        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
-        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
-        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; eight may wait for
-        it, others get 429. `?diagnosis=none` leaves the domains out.
-        """
-        asked = read_dry_run(dry_run)
-        key = core.store.forest.lift(decode_group_key(namespace, name))
-        if not _is_known(core, key):
-            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
-        tried = await try_out(core, key) if asked else None
-        found = await _inquire(inquiries, key, diagnosis)
-        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
-        view = _view_group(core, level, key)
-        state = core.groups.states.get(key)
-        detail = GroupDetail(
-            **view.model_dump(),
-            preemption=view_preemption(state.preemption) if state is not None else None,
-            dryRun=tried,
-            timeline=view_timeline(core, key),
-            plan=view_reservation(core, key),
-            queue=turn,
-            forecast=forecast,
-            diagnosis=found,
-            detail=[],
-        )
-        return await write_long(detail, "detail", _view_members(core, key))
-
-    return router
-
-
 async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> DiagnosisView | None:
     if diagnosis is Diagnose.NONE:
         return None
@@ -656,11 +382,9 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     state = core.groups.states.get(key)
     # Not by classify(), which sorts: a reader holds the loop meanwhile.
     members = core.store.members.of_group(key)
-    verdict = state.verdict if state is not None else None
+    reason, message = say(state)
     return GroupView(
-        namespace=key.namespace,
-        name=key.encoded,
-        kind=key.kind,
+        **name_key(key),
         object=_view_object(group, level),
         policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
@@ -672,8 +396,8 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         topologyKey=(group.topology_key or "") if group else "",
         domain=find_domain(core, group, state, members),
         state=name_state(state),
-        reason=verdict.reason.value if verdict else "",
-        message=render(verdict) if verdict else "",
+        reason=reason,
+        message=message,
     )
 
 
@@ -691,6 +415,12 @@ def name_state(state: GroupState | None) -> str:
     if state.cycle is not None:
         return state.cycle.stage.value
     return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def say(state: GroupState | None) -> tuple[str, str]:
+    """The reason of a group and its sentence; "" for one that nobody has looked at yet."""
+    verdict = state.verdict if state is not None else None
+    return (verdict.reason.value, render(verdict)) if verdict is not None else ("", "")
 
 
 def count_placed(core: Core, key: GroupKey) -> int:
@@ -762,32 +492,6 @@ class VacancyView(View):
     """How long the slot has been kept."""
 
 
-_VACANCY_EXAMPLE = VacancyView(
-    namespace="default",
-    group="training",
-    kind=GroupKind.POD_GROUP,
-    member="training-0",
-    index=0,
-    node="node-7",
-    claimed=True,
-    refusal="",
-    replacement="training-0-x7k2p",
-    seconds=12.5,
-)
-
-
-def vacancies_routes(core: Core) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-
-    @router.get("/vacancies", response_model=list[VacancyView], responses=exemplify([_VACANCY_EXAMPLE]))
-    async def list_vacancies() -> Response:
-        """Every slot of a bound member that has ended without success, and who comes in its place."""
-        return await write_list(_view_vacancy(core, vacancy) for vacancy in list(core.store.vacancies))
-
-    return router
-
-
 def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
     replacement = core.store.pods.get(vacancy.replacement)
     now = core.clock()
@@ -802,4 +506,118 @@ def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
         refusal=vacancy.refusal,
         replacement=replacement.name if replacement is not None else "",
         seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
+    )
+
+
+class GroupPages:
+    """What the pages answer."""
+
+    def __init__(self, core: Core, reports: Reports, level: ApiLevel) -> None:
+        self._core = core
+        self._reports = reports
+        self._level = level
+        self._inquiries = Inquiries(core)
+
+    async def list_groups(self, limit: str = "500", state: str = "", namespace: str = "") -> Response:
+        """Every group in one line, by namespace and name.
+
+        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
+        there are.
+        """
+        core, most = self._core, _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = await _find_groups(core, state, namespace)
+        # Between two of them one may go.
+        response = await write_list(_view_group(core, self._level, key) for key in keys[:most] if _is_known(core, key))
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return response
+
+    async def show_group(
+        self,
+        namespace: str,
+        name: str,
+        dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
+        diagnosis: Diagnose = Diagnose.DOMAINS,
+    ) -> Response:
+        """One group with its members: why it waits, what would make it run, and who would have to go for it.
+
+        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
+        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
+        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; eight may wait for
+        it, others get 429. `?diagnosis=none` leaves the domains out.
+        """
+        core, asked = self._core, read_dry_run(dry_run)
+        key = core.store.forest.lift(decode_group_key(namespace, name))
+        if not _is_known(core, key):
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        tried = await try_out(core, key) if asked else None
+        found = await _inquire(self._inquiries, key, diagnosis)
+        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
+        state = core.groups.states.get(key)
+        detail = GroupDetail(
+            **_view_group(core, self._level, key).model_dump(),
+            preemption=view_preemption(state.preemption) if state is not None else None,
+            dryRun=tried,
+            timeline=view_timeline(core, key),
+            plan=view_reservation(core, key),
+            queue=turn,
+            forecast=forecast,
+            diagnosis=found,
+            detail=[],
+        )
+        return await write_long(detail, "detail", _view_members(core, key))
+
+    async def look_up(self, namespace: str, kind: str, name: str) -> list[GroupName]:
+        """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
+        core, object_key = self._core, Key(namespace, name)
+        if kind not in _KINDS:
+            raise HTTPException(400, f"a kind is one of {', '.join(_KINDS)}, not {kind[:100]!r}")
+        found = {core.store.forest.lift(key) async for key in _find_groups_of(core, kind, object_key)}
+        if not found:
+            raise HTTPException(404, await _explain_none(core, kind, object_key))
+        return [GroupName(**name_key(key)) for key in sorted(found)]
+
+    async def show_queue(self, limit: int = 500) -> Response:
+        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
+
+        `limit` chooses the first ones; `leftOff` says how many more wait.
+        """
+        core, queue = self._core, self._core.queue
+        turns = [find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        waiting = [each for _, each in sorted(turns)]
+        shown = waiting[: max(0, limit)]
+        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
+        view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
+        # Between two of them one may go.
+        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
+        return await write_long(view, "waiting", places)
+
+    async def list_reservations(self) -> Response:
+        """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
+        groups = [reservation.group for reservation in self._core.ledger]
+        # Between two of them one may go.
+        return await write_list(view for group in groups if (view := view_reservation(self._core, group)))
+
+    async def list_vacancies(self) -> Response:
+        """Every slot of a bound member that has ended without success, and who comes in its place."""
+        return await write_list(_view_vacancy(self._core, vacancy) for vacancy in list(self._core.store.vacancies))
+
+    async def list_decisions(self, limit: int = 100, group: str = "") -> Response:
+        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
+        said = [one for one in reversed(self._reports.decisions) if not group or str(one.group) == group]
+        return await write_list(_view_decision(one) for one in said[: max(0, limit)])
+
+    async def show_decision(self, id: str) -> DecisionView:  # noqa: A002 - the path's own word
+        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
+        decisions = self._reports.decisions
+        found = next((one for one in decisions if one.id == id), None)
+        if found is None:
+            raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(decisions)}")
+        return _view_decision(found)
+
+
+def _view_decision(said: Said) -> DecisionView:
+    return DecisionView(
+        id=said.id, at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text
     )

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from extender.debug.page import Broadcast, live_routes
-from extender.debug.routes import conceal, debug_routes, process_routes
+from extender.debug.routes import ProcessPages, conceal, debug_routes, process_routes
 from extender.debug.sketch import COLUMNS
 from serried.api.level import FALLBACK
 from serried.drift import Comparison
@@ -119,9 +119,7 @@ def test_a_url_is_shown_without_what_lets_somebody_in(value: str, shown: str) ->
 
 @pytest.mark.parametrize("read", [extender_settings, controller_settings])
 def test_every_default_is_written_as_it_is_read(read: Any) -> None:
-    router = process_routes(read([], {"POD_NAME": "p"}), Mock())
-    show = next(route for route in list_endpoints(router.routes) if route.path == "/config")
-    shown = asyncio.run(show.endpoint()).settings
+    shown = asyncio.run(ProcessPages(read([], {"POD_NAME": "p"}), Mock()).show_config()).settings
     assert len(shown) > 8
     told = [each for each in shown if not each.flag.startswith("--lease-holder")]  # whose default is the Pod's name
     assert {each.flag: each.value for each in told} == {each.flag: each.default for each in told}
