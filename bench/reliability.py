@@ -62,11 +62,9 @@ no process may remember what no longer exists; `tests/sim/test_nothing_grows.py`
 the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
 
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
-process is ready again. So are the times in which two extenders are active, wall clocks are wrong, or no watch shows
-the extender anything. For *leaked finalizer* the controller counts as well, for *orphan* and *silent* a refused or lost
-list or watch of the extender. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or
-loses its planned node, before it is bound does not count as missing. Two active extenders may over-commit a node, as
-any two schedulers may ([decision 33](decisions/0033-recoveries-seen-from-outside.md)).
+process is ready again. While two extenders are active, wall clocks are wrong, or no watch shows the extender anything,
+there is one, too. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node,
+before it is bound does not count as missing ([decision 33](decisions/0033-recoveries-seen-from-outside.md)).
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover`
