@@ -26,10 +26,11 @@ use the kinds of `scheduling.k8s.io` instead ([API levels](api-levels.md)). Ther
 Serried adds. `kubectl explain podgroups.scheduling.serried.dev.spec` shows the same descriptions.
 
 Other projects also have a kind named PodGroup. So give kubectl the full name,
-`kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets.
+`kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets. "As above" is said of a field whose name
+and meaning another row above has, for example in PodGroup.
 """
 
-_ORDER = ("Workload", "PodGroup", "CompositePodGroup", "Reservation")
+_ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation")
 _NO_FIELDS = {"apiVersion", "kind", "metadata"}
 
 _TEMPLATES = {"podGroupTemplates", "compositePodGroupTemplates"}
@@ -45,12 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def render() -> str:
     """The page."""
+    told: set[tuple[str, str]] = set()
     crds = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
     kinds = {crd["spec"]["names"]["kind"]: crd["spec"] for crd in crds if crd["kind"] == "CustomResourceDefinition"}
-    return "\n".join([_HEAD, *(line for kind in _ORDER for line in _render_kind(kinds.pop(kind)))])
+    return "\n".join([_HEAD, *(line for kind in _ORDER for line in _render_kind(kinds.pop(kind), told))])
 
 
-def _render_kind(spec: Schema) -> Iterator[str]:
+def _render_kind(spec: Schema, told: set[tuple[str, str]]) -> Iterator[str]:
     names = spec["names"]
     (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
@@ -63,7 +65,10 @@ def _render_kind(spec: Schema) -> Iterator[str]:
     yield "|---|---|---|"
     for path, field, required in _walk(schema, ""):
         kind = _name_type(field) + (", required" if required else "")
-        yield f"| `{path}` | {kind} | {_describe(field)} |"
+        meaning = _describe(field)
+        said = (path.rpartition(".")[2], meaning)
+        yield f"| `{path}` | {kind} | {'As above.' if said in told else meaning} |"
+        told.add(said)
     yield ""
 
 
