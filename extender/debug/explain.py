@@ -10,6 +10,7 @@ Who would be evicted for a group now, as ``/debug/groups/NAMESPACE/NAME?dryRun``
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -17,11 +18,13 @@ from fastapi import HTTPException
 
 from extender.core import Core
 from extender.debug.document import View
+from extender.scheduling.group import GroupState
 from extender.scheduling.planning import KeptSlots
 from extender.status.timeline import Milestone, Reached
 from serried.api.group import Leaf
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
+from serried.cluster.cache import Store
 from serried.cluster.run_times import Trust
 from serried.ops.slices import Slices, TooLongError, one_by_one, rest
 from serried.plan.capacity import Capacity
@@ -45,6 +48,9 @@ from serried.plan.steps import Work
 
 _MAX_SECONDS = 2.0
 """How much work an inquiry may take."""
+
+_MAX_SEARCH_SECONDS = 5.0
+"""The same of a dry run."""
 
 _MAX_WAITING = 8
 """How many inquiries may wait for their turn."""
@@ -96,6 +102,32 @@ class Inquiries:
         """The same, with what would make it fit."""
         return await self._inquire(group, _Inquiry.advise)
 
+    async def try_out(self, group: GroupKey) -> "DryRunView":
+        """Who would go for a group now: victims are looked for anew."""
+        state = self._core.groups.states.get(group)
+        if not self._core.term.plans or state is None:
+            return DryRunView(message="this instance does not plan the group: ask the one that leads", found=None)
+        if self._waiting >= _MAX_WAITING:
+            return DryRunView(message="too many dry runs are being made: ask again later", found=None)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._try_out(state)
+        finally:
+            self._waiting -= 1
+
+    async def _try_out(self, state: GroupState) -> "DryRunView":
+        search = self._core.preemptions.try_out(state)
+        if isinstance(search, str):
+            return DryRunView(message=search, found=None)
+        snapshot, capacity = freeze(self._core.store, search.ask)
+        work = self._core.preemptions.prepare(search)(snapshot, capacity)
+        found: Preemption | NoVictims | None = None
+        with suppress(TooLongError):
+            slices = Slices(self._stopwatch, self._rest)
+            found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.haste, "made", True))
+        return DryRunView(message=self._core.preemptions.describe(state, found), found=view_preemption(found))
+
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], Work[None]]) -> Finding | None:
         if self._waiting >= _MAX_WAITING:
             raise TooManyInquiriesError
@@ -131,26 +163,19 @@ class _Inquiry:
 
     def explain(self) -> Work[None]:
         """Find out why the gang does not fit."""
-        snapshot, capacity = self._freeze()
+        snapshot, capacity = freeze(self._core.store, self._ask)
         self.diagnosis = yield from solve_diagnosis(snapshot, self._ask, capacity)
 
     def advise(self) -> Work[None]:
         """Find out what would make it fit, too."""
         residents, keys = yield from self._list_residents()
-        snapshot, capacity = self._freeze()
+        snapshot, capacity = freeze(self._core.store, self._ask)
         # Who has come or gone since is not in this snapshot as it was listed.
         pods = self._core.store.pods
         residents = [each for each in residents if all(_is_there(pod, pods.get(pod.uid)) for pod in each.pods)]
         yield
         self.diagnosis = yield from solve_diagnosis(snapshot, self._ask, capacity)
         yield from solve_advice(snapshot, self._ask, residents, capacity, keys=keys, found=self.advice)
-
-    def _freeze(self) -> tuple[Snapshot, Capacity]:
-        store = self._core.store
-        leaving = KeptSlots(store).list_kept(self._ask.members)
-        snapshot = store.snapshots.take(self._ask.yielding_priority, self._ask.members, leaving)
-        frozen = store.capacity.freeze()
-        return frozen.show(snapshot), frozen
 
     def _list_residents(self) -> Work[tuple[list[Resident], set[str]]]:
         """The other gangs that run, and the topology keys of all."""
@@ -167,6 +192,13 @@ class _Inquiry:
             if place % _GROUPS_PER_STEP == 0:
                 yield
         return residents, keys
+
+
+def freeze(store: Store, ask: PlanRequest) -> tuple[Snapshot, Capacity]:
+    """The cluster as a group finds it that asks this now, a copy."""
+    leaving = KeptSlots(store).list_kept(ask.members)
+    frozen = store.capacity.freeze()
+    return frozen.show(store.snapshots.take(ask.yielding_priority, ask.members, leaving)), frozen
 
 
 def _is_there(before: Pod, now: Pod | None) -> bool:
@@ -256,9 +288,6 @@ def _view_cost(cost: Cost) -> list[DamageView]:
     return [DamageView(**damage._asdict()) for damage in cost.damages]
 
 
-_SECONDS = 30.0
-"""How long an answer is waited for; the search itself takes 5 s of work at the most."""
-
 _WORDS = (None, "", "All")
 """``?dryRun`` alone will do; the API server takes ``dryRun=All``."""
 
@@ -278,26 +307,6 @@ def read_dry_run(text: str | None) -> bool:
     if text not in _WORDS:
         raise HTTPException(400, f"dryRun is All or nothing, not {str(text)[:100]!r}")
     return text is not None
-
-
-async def try_out(core: Core, group: GroupKey) -> DryRunView:
-    """Search for victims anew, in slices as ever."""
-    state = core.groups.states.get(group)
-    if not core.term.plans or state is None:
-        return DryRunView(message="this instance does not plan the group: ask the one that leads", found=None)
-    answer: asyncio.Future[DryRunView] = asyncio.get_running_loop().create_future()
-
-    def tell(found: Preemption | NoVictims | None, text: str) -> None:
-        if not answer.done():
-            answer.set_result(DryRunView(message=text, found=view_preemption(found)))
-
-    core.preemptions.try_out(state, group, tell)
-    core.runner.carry_out()
-    try:
-        async with asyncio.timeout(_SECONDS):
-            return await answer
-    except TimeoutError:
-        return DryRunView(message="no answer was there in time: others are planned first", found=None)
 
 
 def find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:

@@ -19,7 +19,6 @@ from extender.debug.explain import (
     TurnView,
     find_turn,
     read_dry_run,
-    try_out,
     view_advice,
     view_finding,
     view_forecast,
@@ -551,7 +550,7 @@ class GroupPages:
         key = core.store.forest.lift(decode_group_key(namespace, name))
         if not _is_known(core, key):
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
-        tried = await try_out(core, key) if asked else None
+        tried = await self._inquiries.try_out(key) if asked else None
         found = await _inquire(self._inquiries, key, diagnosis)
         turn, forecast = await view_turn(core, key), await view_forecast(core, key)
         state = core.groups.states.get(key)

@@ -347,34 +347,23 @@ class Preemptions:
 
     # --- for whoever asks --------------------------------------------------------------------------------------
 
-    def try_out(
-        self, gang: GroupState, group: GroupKey, tell: Callable[[Preemption | NoVictims | None, str], None]
-    ) -> None:
-        """Who would have to go for a gang now, whatever the mode, and also in a pause. Nothing is changed by it.
+    def try_out(self, gang: GroupState) -> Search | str:
+        """The search for a gang as it would be now, whatever the mode, and also in a pause; else why there is none."""
+        if gang.search is None:
+            return "it does not wait for room"
+        return self.find_objection(gang.search) or replace(gang.search, haste=Haste())
 
-        ``tell`` gets what was found and a sentence; None where nobody was looked for, or not found in time.
-        """
-        refused = gang.search
-        objection = "it does not wait for room" if refused is None else self.find_objection(refused)
-        if refused is None or objection:
-            tell(None, objection)
-            return
-        search = replace(refused, haste=Haste())
+    def describe(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
+        """What such a search has found, and whether it would be done, a sentence; None is not found in time."""
+        return _join(_describe_finding(found), self._find_reserve(gang, found))
 
-        def answer(found: Preemption | NoVictims | None) -> None:
-            tell(found, _join(_describe_finding(found), self._find_reserve(gang, group, found)))
-
-        leaving = self._list_leaving(search)
-        if not self._studies.seek_aside(group, search.ask, leaving, self.prepare(search), search.haste, answer):
-            tell(None, "too many dry runs are being made: ask again later")
-
-    def _find_reserve(self, gang: GroupState, group: GroupKey, found: Preemption | NoVictims | None) -> str:
+    def _find_reserve(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
         """Why victims that were found would not go all the same, a phrase; "" if they would."""
-        if not isinstance(found, Preemption) or not found.victims:
+        if gang.search is None or not isinstance(found, Preemption) or not found.victims:
             return ""
         if self._mode is not Mode.ON:
             return "but nobody goes: preemption is off" if self._mode is Mode.OFF else "but nobody goes: it is advice"
-        if self._find_sooner_room(group, found) is not None:
+        if self._find_sooner_room(gang.search.waiting.group, found) is not None:
             return "but nobody goes: room is forecast sooner than they would have ended"
         pause = gang.no_preemption_before - self._clock()
         return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""

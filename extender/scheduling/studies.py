@@ -14,7 +14,7 @@ import math
 import operator
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate
@@ -29,7 +29,6 @@ from serried.cluster.members import Members
 from serried.cluster.usage import Snapshots, Vacancy
 from serried.ops.log import name_group
 from serried.plan.capacity import Capacity
-from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.fit import still_holds, weigh
 from serried.plan.forecast import Forecast
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -49,9 +48,6 @@ class StudyKind(Enum):
     PLAN = "plan"
     FORECAST = "forecast"
     PREEMPTION = "preemption"
-
-    ASIDE = "aside"
-    """Something of which no group hears."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,9 +92,6 @@ class Study:
 
     failure: Exception | None = None
     """What was raised in its place."""
-
-    tell: Callable[[Any], None] | None = None
-    """Gets the answer; None if its group asks for it."""
 
     restarts: int = 0
 
@@ -173,11 +166,11 @@ class StudyTurns:
         self._begun.clear()
         self._served.clear()
 
-    def choose(self, asides: Collection[Study]) -> Study | None:
-        """The next one, of these and of ``asides``; None if nothing is to be done."""
+    def choose(self) -> Study | None:
+        """The next one; None if nothing is to be done."""
         self._begun = [each for each in self._begun if self._is_open(each)]
         waiting = [study for lane in self._list_free() if (study := self._find_first(lane)) is not None]
-        chosen = min([*self._begun, *waiting, *asides], key=self._rank, default=None)
+        chosen = min([*self._begun, *waiting], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
             self._begun.append(self._fresh[_lane_of(chosen)].popleft())
             self._count += 1
@@ -257,9 +250,6 @@ _MAX_WEIGHT_READ_AT_ONCE = 200
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""
 
-_MAX_ASIDES = 4
-"""How many answers are made at a time on which nothing depends."""
-
 _MAX_ANSWERS = 4
 """How many answers of a group wait to be asked for."""
 
@@ -317,9 +307,6 @@ class Studies:
         self._studies: dict[GroupKey, list[Study]] = {}
 
         self._turns = StudyTurns(self._studies)
-
-        self._asides: list[Study] = []
-        """Those on which nothing depends."""
 
         self._slow: dict[GroupKey, float] = {}
         """Groups whose last answer took long, and how many seconds of work their next plan may take."""
@@ -384,39 +371,6 @@ class Studies:
         )
         self._drop(group, StudyKind.PREEMPTION)
         return answer
-
-    def seek_aside(
-        self,
-        group: GroupKey,
-        request: PlanRequest,
-        leaving: Iterable[Vacancy],
-        make: Make,
-        haste: Haste,
-        tell: Callable[[Preemption | NoVictims | None], None],
-    ) -> bool:
-        """As `seek_victims` for somebody who only wants to know: no group hears of it, none has to pay for it.
-
-        ``tell`` gets the answer once. False, and no answer ever, if too many others want to know something just now.
-        """
-        if len(self._asides) >= _MAX_ASIDES:
-            return False
-        self._turn += 1
-        self._asides.append(
-            Study(
-                group,
-                StudyKind.ASIDE,
-                request,
-                tuple(leaving),
-                make=make,
-                limit=_PREEMPTION_SECONDS,
-                turn=self._turn,
-                tried=True,
-                haste=haste,
-                tell=tell,
-            )
-        )
-        self._set_to_work()
-        return True
 
     def _answer(
         self,
@@ -564,8 +518,6 @@ class Studies:
         self._slow.clear()
         self._patience.clear()
         self._tolls.clear()
-        for study in list(self._asides):
-            self._tell(study)
 
     def _of(self, group: GroupKey, kind: StudyKind) -> list[Study]:
         return [study for study in self._studies.get(group, ()) if study.kind is kind]
@@ -598,7 +550,7 @@ class Studies:
 
     async def _work(self, shift: int) -> None:
         try:
-            while shift == self._shift and (study := self._turns.choose(self._asides)) is not None:
+            while shift == self._shift and (study := self._turns.choose()) is not None:
                 begun = self._stopwatch()
                 self._advance(study, begun)
                 await self._rest(self._stopwatch() - begun)
@@ -631,15 +583,8 @@ class Studies:
             study.haste.made = study.spent > study.limit * _HASTE_FRACTION
         if study.done:
             study.work = None
-            self._tell(study)
-
-    def _tell(self, study: Study) -> None:
-        if study.tell is not None:
-            self._asides.remove(study)
-            study.tell(study.found)
-            return
-        self._note_cost(study)
-        self._groups.note_study(study.group)
+            self._note_cost(study)
+            self._groups.note_study(study.group)
 
     def _begin(self, study: Study) -> Work[Any]:
         snapshot = self._snapshots.take(study.request.yielding_priority, study.request.members, study.leaving)

@@ -357,7 +357,7 @@ def make_study(namespace: str, number: int) -> Study:
 
 
 def choose(turns: StudyTurns) -> Study:
-    chosen = turns.choose(())
+    chosen = turns.choose()
     assert chosen is not None
     return chosen
 
@@ -392,7 +392,7 @@ class TestStudies:
     def test_all_of_them_have_their_turn_in_the_end(self) -> None:
         turns = self.fill()
         done = 0
-        while (study := turns.choose(())) is not None:
+        while (study := turns.choose()) is not None:
             study.done = True
             done += 1
         assert done == 1_000
@@ -400,4 +400,4 @@ class TestStudies:
     def test_those_that_nobody_waits_for_have_none(self) -> None:
         turns = self.fill()
         self.studies.clear()
-        assert turns.choose(()) is None
+        assert turns.choose() is None

@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from extender.debug.explain import Inquiries
 from extender.debug.routes import debug_routes
 from extender.scheduling.preemption import Mode
 from serried.api.level import NATIVE
 from serried.api.names import Disruption, write_time
+from serried.plan.steps import Haste, Work
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -169,3 +172,22 @@ async def test_one_that_does_not_lead_says_so(world: Harness) -> None:
     await full(world).add(*urgent(2)).go()
     world.core.end_term()
     assert (await try_out(world))["message"] == "this instance does not plan the group: ask the one that leads"
+
+
+async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it(
+    world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: object) -> Work[None]:
+        while True:
+            yield
+
+    ticks = count()
+    await full(world).add(*urgent(2)).go()
+    world.group_scheduler.take_touched()
+    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(haste=Haste()))
+    monkeypatch.setattr(world.core.preemptions, "prepare", lambda _: make)
+    monkeypatch.setattr("extender.debug.explain.freeze", Mock(return_value=(None, None)))
+    told = await Inquiries(world.core, lambda: next(ticks) * 0.001, AsyncMock()).try_out(GANG)
+    assert told.found is None
+    assert told.message == "no victims were found in time"
+    assert GANG not in world.group_scheduler.take_touched()

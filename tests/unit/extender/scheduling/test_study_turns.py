@@ -39,7 +39,7 @@ class Turns:
         """The names of those that got the next slices."""
         names: list[str] = []
         for _ in range(slices):
-            study = self._turns.choose(())
+            study = self._turns.choose()
             if study is None:
                 break
             study.spent += seconds
