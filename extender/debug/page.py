@@ -1,6 +1,6 @@
-"""The page's news: one look at the state a second for all readers together, and none while nobody reads.
+"""``/debug/``: the page for people, its files, and the stream from which it lives.
 
-``/debug/``: the page for people, its files, and the stream from which it lives.
+There is one look at the state a second for all readers together, and none while nobody reads.
 """
 
 import asyncio

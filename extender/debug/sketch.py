@@ -2,19 +2,15 @@
 
 A look is made in slices (decision 18), so what it finds at its begin may be older than what it finds at its end. The
 next look sets that right.
-
-Where nodes stand: the topology keys of the cluster as levels of a map, the widest first.
-
-Rows that readers hold a copy of: each has a number that stands for it, and only what changed is told again.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from extender.core import Core
-from extender.debug.views import count_placed, find_domain, name_state
+from extender.debug.views import count_placed, find_domain, name_state, say
 from extender.scheduling.backfill import Head
 from extender.scheduling.group import GroupState
 from extender.status.reports import Said
@@ -22,7 +18,6 @@ from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.resources import Resources, add
-from serried.api.verdict import render
 from serried.plan.request import Turn
 
 _MAX_LEVELS = 4
@@ -98,6 +93,7 @@ class Table(Generic[K]):
     def __init__(self) -> None:
         self._numbers: dict[K, int] = {}
         self._rows: dict[int, Row] = {}
+        self._made_of: dict[K, tuple[object, ...]] = {}
         self._changed: dict[int, None] = {}
         self._gone: list[int] = []
         self._next = 0
@@ -120,10 +116,17 @@ class Table(Generic[K]):
             self._changed[number] = None
         return number
 
+    def keep(self, key: K, of: tuple[object, ...], make: Callable[[], Row]) -> None:
+        """The row that ``make`` makes of this: made anew only if it is something else than the last time."""
+        if self._made_of.get(key) != of:
+            self._made_of[key] = of
+            self.put(key, make())
+
     def keep_only(self, keys: Container[K]) -> None:
         """All other rows are gone."""
         for key in [key for key in self._numbers if key not in keys]:
             number = self._numbers.pop(key)
+            self._made_of.pop(key, None)
             del self._rows[number]
             self._changed.pop(number, None)
             self._gone.append(number)
@@ -173,76 +176,20 @@ _NOTHING: Resources = {}
 CORDONED, KEPT_FOR_HEAD, KEPT_FOR_REPLACEMENT, ENDING = (1, 2, 4, 8)
 
 
-class NodeRow(NamedTuple):
-    """A node on the map."""
+COLUMNS = {
+    "nodes": ("number", "name", "place", "used", "planned", "marks"),
+    "gangs": (
+        *("number", "namespace", "name", "kind", "state", "reason", "message"),
+        *("quorum", "members", "placed", "priority", "key", "domain", "since"),
+    ),
+    "decisions": ("number", "at", "group", "reason", "text", "id"),
+}
+"""The names of the columns, for who reads the rows.
 
-    number: int
-    name: str
-
-    place: int
-    """The number of its place."""
-
-    used: int
-    """Percent of the resource of which most is used by pods that are bound."""
-
-    planned: int
-    """Percent that plans take of it beyond that."""
-
-    marks: int
-    """The sum of what is true of it: 1 cordoned, 2 kept for the head of the queue, 4 a slot is kept for a
-    replacement, 8 victims end here.
-    """
-
-
-class GangRow(NamedTuple):
-    """A group in the list."""
-
-    number: int
-    namespace: str
-    name: str
-    kind: str
-    state: str
-    reason: str
-    message: str
-    quorum: int
-    members: int
-    placed: int
-    priority: int
-    key: str
-    domain: str
-    since: str
-
-
-class DecisionRow(NamedTuple):
-    """A line of the decision log."""
-
-    number: int
-    at: str
-    group: str
-    reason: str
-    text: str
-
-    id: str
-    """What the line of the log names, too."""
-
-
-COLUMNS = {"nodes": NodeRow._fields, "gangs": GangRow._fields, "decisions": DecisionRow._fields}
-"""The names of the columns, for who reads the rows."""
-
-
-class _KnownNode(NamedTuple):
-    """What a node's row was made of, to see whether it has to be made anew."""
-
-    node: Node
-    used: Resources
-    of: tuple[object, ...]
-
-
-class _KnownGang(NamedTuple):
-    """The same of a group."""
-
-    of: tuple[object, ...]
-    row: Row
+Of a node ``place`` is the number of its place, ``used`` how many percent bound pods use of the resource of which most
+is used, ``planned`` how many percent of it plans take beyond that, and ``marks`` the sum of what is true of it: 1
+cordoned, 2 kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims end here.
+"""
 
 
 class Sketch:
@@ -255,8 +202,6 @@ class Sketch:
         self._place_table: Table[Place] = Table()
         self._nodes: Table[str] = Table()
         self._gangs: Table[GroupKey] = Table()
-        self._known_gangs: dict[GroupKey, _KnownGang] = {}
-        self._known_nodes: dict[str, _KnownNode] = {}
         self._whole: Message = {}
         """The fields that are no rows, as they are now."""
         self._told: Message = {}
@@ -271,29 +216,30 @@ class Sketch:
     def look(self) -> Iterator[None]:
         """Take in what has changed; yields wherever a slice may end."""
         store = self._core.store
-        named: set[str] = set()
-        yield from self._find_named_keys(named)
+        named = yield from self._find_named_keys()
         yield from self._places.learn(store.nodes, named)
         yield
-        planned: dict[str, Resources] = {}
-        ending: set[str] = set()
-        yield from self._sum_plans(planned, ending)
+        planned, ending = yield from self._sum_plans()
         yield from self._look_at_nodes(planned, ending)
         yield from self._look_at_gangs()
         yield from self._look_at_queue()
         self._look_at_decisions()
         self._whole |= {"levels": self._places.levels, "extender": self._describe_extender()}
 
-    def _find_named_keys(self, named: set[str]) -> Iterator[None]:
+    def _find_named_keys(self) -> Generator[None, None, set[str]]:
+        named: set[str] = set()
         for turn, group in enumerate(list(self._core.store.groups.values())):
             if group.topology_key is not None:
                 named.add(group.topology_key)
             named.update(level.key for level in group.preference.levels)
             if turn % _SLICE_GROUPS == 0:
                 yield
+        return named
 
-    def _sum_plans(self, planned: dict[str, Resources], ending: set[str]) -> Iterator[None]:
+    def _sum_plans(self) -> Generator[None, None, tuple[dict[str, Resources], set[str]]]:
         pods = self._core.store.pods
+        planned: dict[str, Resources] = {}
+        ending: set[str] = set()
         for reservation in self._core.ledger:
             for slot in reservation.slots.values():
                 pod = pods.get(slot.uid)
@@ -301,6 +247,7 @@ class Sketch:
                     planned[slot.node] = add(planned.get(slot.node, {}), dict(pod.shape.requests))
             ending.update(pods[uid].node for uid in reservation.victims if uid in pods)
             yield
+        return planned, ending
 
     def _look_at_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
         store, head = self._core.store, self._core.queue.backfill.head
@@ -317,21 +264,16 @@ class Sketch:
             if turn % _SLICE_ROWS == 0:
                 yield
         self._nodes.keep_only(store.nodes)
-        for name in self._known_nodes.keys() - store.nodes.keys():
-            del self._known_nodes[name]
         yield
 
     def _look_at_node(self, node: Node, planned: Resources | None, marks: int) -> None:
         used = self._core.store.occupancy.used.get(node.name, _NOTHING)
-        of = (planned, marks, self._places.levels)
-        known = self._known_nodes.get(node.name)
-        # What is used is another object whenever it changes, and so is the node.
-        if known is not None and known.node is node and known.used is used and known.of == of:
-            return
-        self._known_nodes[node.name] = _KnownNode(node, used, of)
-        place = self._places.place_of(node)
-        row = (node.name, self._place_table.put(place, (place,)), *_fill(node, used, planned), marks)
-        self._nodes.put(node.name, row)
+
+        def make() -> Row:
+            place = self._places.place_of(node)
+            return node.name, self._place_table.put(place, (place,)), *_fill(node, used, planned), marks
+
+        self._nodes.keep(node.name, (node, used, planned, marks, self._places.levels), make)
 
     def _look_at_gangs(self) -> Iterator[None]:
         store = self._core.store
@@ -339,12 +281,10 @@ class Sketch:
         self._whole["gangsLeftOff"] = max(0, len(keys) - _MAX_GANGS)
         shown = dict.fromkeys(keys[:_MAX_GANGS])
         for turn, key in enumerate(shown):
-            self._gangs.put(key, self._view_gang(key))
+            self._look_at_gang(key)
             if turn % _SLICE_ROWS == 0:
                 yield
         self._gangs.keep_only(shown)
-        for key in self._known_gangs.keys() - shown.keys():
-            del self._known_gangs[key]
         yield
 
     def _look_at_queue(self) -> Iterator[None]:
@@ -379,30 +319,27 @@ class Sketch:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def _view_gang(self, key: GroupKey) -> Row:
+    def _look_at_gang(self, key: GroupKey) -> None:
         group, state = self._core.store.groups.get(key), self._core.groups.states.get(key)
         verdict = state.verdict if state is not None else None
         stage = state.cycle.stage if state is not None and state.cycle is not None else None
         store = self._core.store
         # Pods are other objects whenever they change, so these tell whether the row would be another one.
         of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_own(key))
-        known = self._known_gangs.get(key)
-        if known is None or known.of != of:
-            known = self._known_gangs[key] = _KnownGang(of, self._make_gang(key, group, state))
-        return known.row
+        self._gangs.keep(key, of, lambda: self._make_gang(key, group, state))
 
     def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:
         store = self._core.store
         members = store.members.of_group(key)
-        verdict = state.verdict if state is not None else None
+        reason, message = say(state)
         since = state.first_seen if state is not None else self._core.clock()
         return (
             key.namespace,
             key.encoded,
             key.kind.value,
             name_state(state),
-            verdict.reason.value if verdict is not None else "",
-            render(verdict)[:_MAX_TEXT] if verdict is not None else "",
+            reason,
+            message[:_MAX_TEXT],
             (group.policy.min_count or 0) if group is not None else 0,
             len(members),
             count_placed(self._core, key),

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from extender.debug import page as live
 from extender.debug.page import Broadcast
-from extender.debug.sketch import COLUMNS, DecisionRow, Message
+from extender.debug.sketch import COLUMNS, Message
 from tests.support.browser import open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness
@@ -142,7 +142,7 @@ SHOW = """async (messages) => {
 
 def tell_decisions(*numbers: int) -> Message:
     rows = [(number, "2026-01-01T00:00:00Z", "bio/g", "Planned", "", f"a-{number}") for number in numbers]
-    return {"decisions": [DecisionRow(*row) for row in rows]}
+    return {"decisions": rows}
 
 
 async def test_decisions_that_were_told_in_the_whole_and_as_news_are_shown_once(page: Page) -> None:
