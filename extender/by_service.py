@@ -1,12 +1,7 @@
-"""The EndpointSlice of the Service by which a scheduler elsewhere calls: whoever leads writes its own address there.
+"""Leading where callers come by a Service: the extenders' own election, and the EndpointSlice that leads to the leader.
 
 A Service with a selector would go by readiness. A standby is ready, so that updates and drains may count on it, and a
 node that has lost its power stays ready for the better part of a minute.
-
-Taking part in the extenders' own election, where no scheduler beside them decides who leads.
-
-A Lease is renewed whether its holder plans or not. So one that does not plan for long (`extender.leadership`) gives the
-Lease up, and keeps out of the election for a while: the other one takes over. If there is no other, it takes it again.
 """
 
 import asyncio
@@ -37,6 +32,9 @@ _LOOK_SECONDS = 1.0
 
 class Candidacy:
     """One extender's part in the election. ``clock`` is monotonic.
+
+    A Lease is renewed whether its holder plans or not. So one that does not plan for long gives it up, and keeps out of
+    the election for a while: the other one takes over. If there is no other, it takes it again.
 
     ``may_go_on`` is asked while the Lease is held, and at least once after each turn. ``settle`` returns when nothing
     that was begun in this turn is on its way any more.

@@ -1,12 +1,7 @@
-"""Members that an isolated scheduler does not ask about, because they lack the markers (docs/isolation.md).
-
-kube-scheduler binds them one by one, as plain pods; nothing here can stop it. What can be done is to say so at once.
-
-The switch between holding by filter and by scheduling gate.
+"""How members are held, by filter or by scheduling gate, and the members that no way holds.
 
 A gate, which the API server adds at creation, costs the scheduler nothing while a gang waits, and a write per pod when
-it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as its parameter; that ConfigMap is the
-switch.
+it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as its parameter: that is the switch.
 """
 
 import asyncio
@@ -147,8 +142,9 @@ _MAX_EXAMPLES = 10
 class Isolation:
     """Follows the pods of our scheduler that could be members and lack a marker, as long as they wait for a node.
 
-    ``isolated`` is whether the scheduler's config asks about marked pods only; if not, they are counted, for whoever is
-    about to turn it on, and nothing is said.
+    An isolated scheduler does not ask about them (docs/isolation.md): kube-scheduler binds them one by one, as plain
+    pods, and nothing here can stop it but saying so at once. ``isolated`` is whether the scheduler's config asks about
+    marked pods only; if not, they are counted, for whoever is about to turn it on, and nothing is said.
     """
 
     def __init__(

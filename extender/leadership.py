@@ -1,21 +1,14 @@
-"""Whether this instance leads: it does, while the scheduler beside it holds the scheduler's Lease, and renews it.
+"""Whether this instance leads, whether it is to go on, and how a term begins: with the records of earlier ones.
 
-One election, not two: kube-scheduler's holderIdentity is its hostname (in a Pod, the Pod's name), "_" and a UUID. What
-the watch showed last is not enough: it may be late, and by then another instance may lead. So leadership runs out by
-the Lease's own renewTime, a while before others may take the Lease: what is on its way then arrives in time. A wall
-clock that is set back would prolong that, so leadership runs out by a clock that nobody sets as well.
+It leads while the scheduler beside it holds the scheduler's Lease, whose holderIdentity is its hostname (in a Pod, the
+Pod's name), "_" and a UUID. There is one election, not two; where the extenders hold a Lease themselves, what is said
+here of the scheduler is true of the extender.
 
-A Lease that is given up does not run out: others have it at once. The scheduler gives it up when our probe has failed
-for long enough. So who has stood still for about that long leads again only when a renewal has come after that.
-
-Whether the extender plans while its scheduler leads. If it does not for long, the other pair is to lead.
-
-A scheduler renews its Lease beside an extender that cannot plan, too: then no gang starts, and the other pair waits.
-An extender that looks at groups is not idle, even if it can only tell them what keeps them waiting.
-
-Where the extenders hold the Lease themselves, what is said here of the scheduler beside it is true of the extender.
-
-The begin of a term of leadership: first the records of earlier ones, and before they are read nothing is planned.
+What the watch showed last may be old, and by then another instance may lead. So leadership runs out by the Lease's own
+renewTime, a while before others may take it: what is on its way then arrives in time. A wall clock that is set back
+would prolong that, so it runs out by a clock that nobody sets as well. A Lease that is given up does not run out:
+others have it at once. The scheduler gives it up when our probe has failed for long enough, so a process that has stood
+still for about that long leads again only after a later renewal.
 """
 
 import asyncio
@@ -48,11 +41,13 @@ _ASKED_SECONDS = 15.0
 
 
 class Idleness:
-    """Looked at by each probe of the scheduler. All times are seconds of ``clock``.
+    """Whether an extender that is to plan does not for long: then its scheduler gives the Lease to the other pair.
 
-    ``leads`` says whether we see that the scheduler beside us holds the Lease. ``refused`` is when it was last told
-    that it does not: it calls nobody without the Lease, so then it is we who cannot see. ``planned`` is when groups
-    were last looked at, which counts while the caches are ``synced``: full, and shown all changes.
+    Each probe of the scheduler looks at it. Who looks at groups is not idle, even if they all have to wait. All times
+    are seconds of ``clock``. ``leads`` says whether we see that the scheduler beside us holds the Lease. ``refused`` is
+    when it was last told that it does not: it calls nobody without the Lease, so then it is we who cannot see.
+    ``planned`` is when groups were last looked at, which counts while the caches are ``synced``: full, and shown all
+    changes.
     """
 
     def __init__(
@@ -122,6 +117,9 @@ reflector counts it as a watch that lasted, and makes the next one at once.
 """
 
 NOBODY = Lease("")
+
+UNCONTESTED = Lease("", renewed=2**62, duration=2**62)
+"""By what one instance without a Lease leads, as holder "": it never runs out."""
 
 
 class Leadership:
@@ -256,18 +254,6 @@ class Leadership:
             self._believed_from = self._clock() + _UNREAD_SECONDS
         self._looked = self._clock()
         self.review()
-
-
-class AlwaysActive(Leadership):
-    """Leadership without a Lease: one instance, always active."""
-
-    def begin(self) -> None:
-        """Become active."""
-        self.active = True
-        self._changed(True)  # noqa: FBT003 - the callback's one argument
-
-    def _holds(self) -> bool:
-        return self.active  # nobody else is there
 
 
 _BACKOFF = Backoff(first=1.0, cap=10.0)

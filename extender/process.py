@@ -23,7 +23,7 @@ from extender.debug.sketch import Sketch
 from extender.holding import HoldSwitch, Isolation
 from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
-from extender.leadership import AlwaysActive, Idleness, Leadership, Takeover
+from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
 from extender.pair import Pair
 from extender.scheduling.backfill import Mode, PlainRule
 from extender.scheduling.disruption import Disrupted
@@ -164,8 +164,8 @@ class Extender:
         return self.core.preempting.rush.is_on()
 
     def _make_leadership(self) -> Leadership:
-        make = Leadership if self.settings.lease else AlwaysActive
-        return make(self.settings.lease_holder_prefix, self._on_turn, time.time)
+        prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
+        return Leadership(prefix, self._on_turn, time.time)
 
     def _make_election(self, clock: Callable[[], float]) -> Election | Unopposed:
         if self.settings.lease is None or self.settings.lease_mode != "hold":
@@ -266,8 +266,8 @@ class Extender:
                 tasks.create_task(self._hold())
         elif self.settings.lease is not None:
             await self.leadership.watch(self._client, self.settings.lease)
-        elif isinstance(self.leadership, AlwaysActive):
-            self.leadership.begin()
+        else:
+            self.leadership.take(UNCONTESTED)
 
     async def _hold(self) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""

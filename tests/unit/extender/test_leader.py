@@ -5,7 +5,7 @@ import pytest
 
 from bench.failover.bounds import read_pace
 from extender import leadership as module
-from extender.leadership import STILL_SECONDS, AlwaysActive, Leadership
+from extender.leadership import STILL_SECONDS, UNCONTESTED, Leadership
 from serried.api.names import Key, write_time
 from serried.kube.election import Lease
 from serried.kube.reflector import Deleted, Upserted
@@ -228,8 +228,9 @@ class TestAWatchWhoseConnectionIsDead:
 
 
 def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Clock) -> None:
-    alone = AlwaysActive("", turns, clock)
-    alone.begin()
+    alone = Leadership("", turns, clock)
+    alone.take(UNCONTESTED)
+    clock.now += 1e9
     alone.review()
     assert (alone.active, alone.leads(), turns.seen) == (True, True, [True])
 
