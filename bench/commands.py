@@ -44,15 +44,13 @@ serried check                        # what is wrong with the installation
 
 ## How it finds Serried
 
-By default the command uses your kubeconfig and reaches the extender's pod through the API server. You need no
+By default the command uses your kubeconfig and reaches the extender's pod through the API server, without a
 port-forward.
 
 - The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
   `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. If there are several, the command asks
   the leader.
-- Administrators have the necessary rights. Other users need the Role `serried-commands` of that namespace.
-- The command sends the extender a token of the ServiceAccount `serried-debug-reader`, or that of `--token-file`. It
-  never sends your own credentials ([who may look](operations.md#who-may-look)).
+- Users who are no administrators need the Role `serried-commands` ([who may look](operations.md#who-may-look)).
 
 With `--server URL`, or the variable `SERRIED_SERVER`, the command asks the extender at that address (`--ops-listen`).
 With a port-forward you need no token: `--server http://localhost:8912`. Over the network use `https://`, `--token-file`
@@ -64,7 +62,7 @@ extender knows if it does not answer.
 
 ## Output and exit codes
 
-`-o json` and `-o yaml` write the answer of `/debug`. `explain` writes a list. Messages go to standard error.
+`-o json` and `-o yaml` write the answer of `/debug`, `explain` a list. Messages go to standard error.
 
 | exit code | meaning |
 |---|---|

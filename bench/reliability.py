@@ -41,8 +41,9 @@ kills. `make tools` includes a short run (`tests/e2e/test_faults.py`).
 
 ## What is checked
 
-A separate process, the checker, reads the API server and `/debug` four times a second. It shares no code with Serried
-except the names of API versions. A unit test breaks each rule in turn, and asserts that the checker notices.
+A separate process, the checker, reads the API server and `/debug` four times a second: what Serried says is no evidence
+about Serried. It shares no code with Serried but the names of API versions, and knows only what the harness has done.
+A unit test breaks each rule in turn, and asserts that the checker notices.
 
 | rule | broken if |
 |---|---|
@@ -64,7 +65,7 @@ the soak binds one member of a gang of two by hand: if the checker does not repo
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
 process is ready again. While two extenders are active, wall clocks are wrong, or no watch shows the extender anything,
 there is one, too. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node,
-before it is bound does not count as missing ([decision 33](decisions/0033-recoveries-seen-from-outside.md)).
+before it is bound does not count as missing.
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover`
