@@ -180,10 +180,7 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
         "metadata": {
             "name": name.name,
             "namespace": name.namespace,
-            "labels": {
-                _SERVICE_NAME: name.name,
-                "endpointslice.kubernetes.io/managed-by": "serried",
-            },
+            "labels": {_SERVICE_NAME: name.name, "endpointslice.kubernetes.io/managed-by": "serried"},
         },
         "addressType": f"IPv{ipaddress.ip_address(address).version}",
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],

@@ -274,10 +274,7 @@ _SOON_SECONDS = 7 * 86_400.0
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
 """Where the certificates are."""
 
-_OUTCOMES = {
-    Use.SERVING: "callers that check it cannot call",
-    Use.CLIENT_CA: "nobody can call filter and bind",
-}
+_OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "nobody can call filter and bind"}
 """What comes of it when they expire."""
 
 

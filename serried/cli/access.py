@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 import typer
 
-from serried.cli.output import CommandError, ExitCode, note
+from serried.cli.output import CommandError, ExitCode, note, option
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
@@ -53,56 +53,40 @@ class Target:
 
     server: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            envvar="SERRIED_SERVER",
-            show_default=False,
-            help="The address of the extender, for example http://localhost:8912. "
+        option(
+            "URL",
+            "The address of the extender, for example http://localhost:8912. "
             "By default the command reaches the extender's pod through the API server.",
+            envvar="SERRIED_SERVER",
         ),
     ] = ""
-
     kubeconfig: Annotated[
         str,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, "
-            "otherwise ~/.kube/config.",
+        option(
+            "FILE",
+            "The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, otherwise ~/.kube/config.",
         ),
     ] = ""
-
-    context: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", show_default=False, help="The context of the kubeconfig. Default: the current one."
-        ),
-    ] = ""
-
+    context: Annotated[str, option("NAME", "The context of the kubeconfig. Default: the current one.")] = ""
     home: Annotated[
         str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")
     ] = "serried-system"
-
     token_file: Annotated[
         str,
-        typer.Option(
-            metavar="FILE",
-            envvar="SERRIED_TOKEN_FILE",
-            show_default=False,
-            help="The bearer token for the extender. By default, without --server, the command creates one for the "
+        option(
+            "FILE",
+            "The bearer token for the extender. By default, without --server, the command creates one for the "
             "ServiceAccount serried-debug-reader.",
+            envvar="SERRIED_TOKEN_FILE",
         ),
     ] = ""
-
     authority: Annotated[
         str,
-        typer.Option(
+        option(
+            "FILE|any",
+            "With --server https://...: the authority that signed the extender's certificate; any: do not check it.",
             "--certificate-authority",
-            metavar="FILE|any",
             envvar="SERRIED_CERTIFICATE_AUTHORITY",
-            show_default=False,
-            help="With --server https://...: the authority that signed the extender's certificate; "
-            "any: do not check it.",
         ),
     ] = ""
 

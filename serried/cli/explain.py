@@ -18,6 +18,7 @@ from serried.cli.output import (
     Output,
     OutputFormat,
     make_table,
+    option,
     write,
 )
 from serried.kube.auth import read_namespace
@@ -69,18 +70,12 @@ Print all decisions about one gang, oldest first:
   serried decisions --group team/train -o json | jq -r 'reverse | .[] | .at + " " + .text'
 """
 
-Group = Annotated[
-    str, typer.Option(metavar="NAMESPACE/NAME", show_default=False, help="Show decisions about this group only.")
-]
+Group = Annotated[str, option("NAMESPACE/NAME", "Show decisions about this group only.")]
 
 
 @reaching
 def show_decisions(
-    group: Group = "",
-    limit: Limit = 50,
-    output: Output = OutputFormat.TABLE,
-    *,
-    target: Target,
+    group: Group = "", limit: Limit = 50, output: Output = OutputFormat.TABLE, *, target: Target
 ) -> None:
     """Show the last decisions, newest first."""
     asked = {"limit": str(limit), "group": group}
@@ -139,13 +134,7 @@ What = Annotated[
 
 
 @reaching
-def explain(
-    what: What,
-    namespace: Namespace = "",
-    output: Output = OutputFormat.TABLE,
-    *,
-    target: Target,
-) -> None:
+def explain(what: What, namespace: Namespace = "", output: Output = OutputFormat.TABLE, *, target: Target) -> None:
     """Show why a gang waits, what would make it fit, and the state of its members.
 
     What an owner has several groups of is shown one after the other. JSON and YAML are always a list of groups.
@@ -276,11 +265,7 @@ Print the names of all waiting gangs, one on each line:
 
 @reaching
 def show_queue(
-    namespace: OneNamespace = "",
-    limit: Limit = 50,
-    output: Output = OutputFormat.TABLE,
-    *,
-    target: Target,
+    namespace: OneNamespace = "", limit: Limit = 50, output: Output = OutputFormat.TABLE, *, target: Target
 ) -> None:
     """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
     # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
@@ -335,19 +320,11 @@ _MOST_GROUPS = 5
 
 _BYTES_PER_GIB = 2**30
 
-Key = Annotated[
-    str,
-    typer.Option(metavar="LABEL", show_default=False, help="The topology key. Default: the one that most gangs use."),
-]
+Key = Annotated[str, option("LABEL", "The topology key. Default: the one that most gangs use.")]
 
 
 @reaching
-def show_top(
-    key: Key = "",
-    output: Output = OutputFormat.TABLE,
-    *,
-    target: Target,
-) -> None:
+def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, target: Target) -> None:
     """Show the domains of a topology key: their nodes, used and free resources, and gangs.
 
     What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.

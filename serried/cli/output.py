@@ -84,20 +84,14 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     return table
 
 
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace", "-n", metavar="NAME", show_default=False, help="The namespace. Default: that of the context."
-    ),
-]
+def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
+    """An option, for Annotated, whose default is not shown. Without ``names`` it is called as its parameter is."""
+    return typer.Option(*names, metavar=metavar, show_default=False, help=about, **more)
 
-OneNamespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", show_default=False, help="Show this namespace only.")
-]
 
+Namespace = Annotated[str, option("NAME", "The namespace. Default: that of the context.", "--namespace", "-n")]
+OneNamespace = Annotated[str, option("NAME", "Show this namespace only.", "--namespace", "-n")]
 Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
-
 Output = Annotated[
-    OutputFormat,
-    typer.Option("--output", "-o", help="A table for people, or JSON or YAML for programs."),
+    OutputFormat, typer.Option("--output", "-o", help="A table for people, or JSON or YAML for programs.")
 ]

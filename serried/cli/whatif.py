@@ -18,14 +18,7 @@ from extender.simulation.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed, decode_group_key
 from serried.cli.access import DebugApi, Target, ask, reaching
 from serried.cli.admission import Admitted, admit
-from serried.cli.output import (
-    CommandError,
-    ExitCode,
-    Output,
-    OutputFormat,
-    make_table,
-    write,
-)
+from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, make_table, option, write
 
 if TYPE_CHECKING:
     from extender.simulation.decide import Ruling
@@ -46,24 +39,11 @@ Check whether this version decides differently. Then the exit code is 1:
 Snapshots = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Files from /debug/snapshot, compressed or not.")
 ]
-Group = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMESPACE/NAME",
-        show_default=False,
-        help="The group, as /debug/groups names it. Default: the one in the file.",
-    ),
-]
+Group = Annotated[str, option("NAMESPACE/NAME", "The group, as /debug/groups names it. Default: the one in the file.")]
 All = Annotated[bool, typer.Option("--all", help="All groups that waited.")]
 
 
-def replay(
-    files: Snapshots,
-    group: Group = "",
-    *,
-    every: All = False,
-    output: Output = OutputFormat.TABLE,
-) -> None:
+def replay(files: Snapshots, group: Group = "", *, every: All = False, output: Output = OutputFormat.TABLE) -> None:
     """Make the decisions of snapshots again, and compare them with the recorded ones."""
     found = list(_replay_all(files, group, every=every))
     write(found, output, lambda: draw_replays(found))
@@ -190,31 +170,13 @@ Files = Annotated[
         "YAML or JSON; - for standard input.",
     ),
 ]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", metavar="NAMESPACE/NAME", show_default=False, help="An existing group. May be repeated."),
-]
-Drained = Annotated[
-    list[str] | None,
-    typer.Option("--drain", metavar="NODE", show_default=False, help="Leave out this node. May be repeated."),
-]
+Groups = Annotated[list[str] | None, option("NAMESPACE/NAME", "An existing group. May be repeated.", "--group")]
+Drained = Annotated[list[str] | None, option("NODE", "Leave out this node. May be repeated.", "--drain")]
 Added = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--add",
-        metavar="NUMBER*NODE",
-        show_default=False,
-        help="Add this many nodes like this one. May be repeated.",
-    ),
+    list[str] | None, option("NUMBER*NODE", "Add this many nodes like this one. May be repeated.", "--add")
 ]
 Removed = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--remove",
-        metavar="NAMESPACE/NAME",
-        show_default=False,
-        help="Leave out this group and its pods. May be repeated.",
-    ),
+    list[str] | None, option("NAMESPACE/NAME", "Leave out this group and its pods. May be repeated.", "--remove")
 ]
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of manifests without one.")

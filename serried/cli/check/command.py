@@ -21,13 +21,7 @@ from serried.cli.check.checks import (
 )
 from serried.cli.check.collect import Question, collect
 from serried.cli.check.observed import Area, Finding, Observed, Severity
-from serried.cli.output import (
-    ExitCode,
-    Output,
-    OutputFormat,
-    make_table,
-    write,
-)
+from serried.cli.output import ExitCode, Output, OutputFormat, make_table, option, write
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -80,21 +74,9 @@ _FAILING = {
 }
 
 File = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="The scheduler's configuration. Default: the ConfigMap that the extender's pod mounts.",
-    ),
+    str, option("FILE", "The scheduler's configuration. Default: the ConfigMap that the extender's pod mounts.")
 ]
-Only = Annotated[
-    list[Area] | None,
-    typer.Option(
-        metavar="AREA",
-        show_default=False,
-        help=f"Check this area only: {', '.join(Area)}. May be repeated.",
-    ),
-]
+Only = Annotated[list[Area] | None, option("AREA", f"Check this area only: {', '.join(Area)}. May be repeated.")]
 Fail = Annotated[FailOn, typer.Option(help="The lowest severity for which the exit code is 1.")]
 
 
@@ -125,10 +107,7 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
         yield "No mistakes found."
         return
     for finding in found:
-        yield make_table(
-            (finding.severity.upper(), finding.where),
-            [("what", finding.what), ("fix", finding.fix)],
-        )
+        yield make_table((finding.severity.upper(), finding.where), [("what", finding.what), ("fix", finding.fix)])
     counts = Counter(finding.severity for finding in found)
     yield ""
     yield ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])
