@@ -1,17 +1,20 @@
-"""The gangs and the pods of Jobs, JobSets and LeaderWorkerSets, by the rules of the controller.
+"""Gangs that do not exist yet, from manifests: each group, and its members as they would be.
 
-Gangs that do not exist yet, from manifests: each group, and its members as they would be.
+Who is in which group the Store says itself, of objects that only this question knows; what groups an owner has, the
+controller's own templates say.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from controller.diff.objects import counting_templates, desired_templates
+from controller.diff.sentences import describe_templates
 from extender.simulation.manifests import READ, Asked, Manifests, make_pod, usable
-from serried.api.group import BASIC, Leaf, PodGroup, Policy, Template, Workload, list_leaves
+from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, decode_job
-from serried.api.names import GroupKey, GroupKind, Key, ParentKind, read_int, read_map, read_objects, read_required
+from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind, read_int, read_map, read_objects, read_required
 from serried.api.parent import (
     GROUP_INDEX,
     JOB_INDEX,
@@ -23,16 +26,13 @@ from serried.api.parent import (
     WORKER_INDEX,
     Owner,
     Parent,
-    Place,
     Stage,
-    gangs_of,
     kind_of,
     owner_key_of,
 )
-from serried.api.pod import COMPLETION_INDEX, Pod
+from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
 from serried.cluster.cache import Store
-from serried.cluster.forest import Forest
-from serried.cluster.membership import build_groups, find_template, owner_key_in, provisional
+from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
 from serried.plan.quorum import find_rank
 from serried.plan.steps import Work
 
@@ -45,11 +45,11 @@ class _Origin(NamedTuple):
     """What the gangs of one owner are made from, and where they are put."""
 
     asked: Asked
-
-    workload: Workload | None
-    """The Workload that was sent with it."""
-
     store: Store
+
+    beside: Store
+    """The objects of the question; the pods are not in it."""
+
     manifests: Manifests
 
     def make_pod(self, template: _Raw, labels: _Raw, annotations: _Raw = MappingProxyType({})) -> Pod:
@@ -65,61 +65,55 @@ class _Origin(NamedTuple):
         }
         return make_pod(self.asked.place, template, metadata, self.store)
 
+    def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
+        """The group of pods that are like this one, and its members so far; ``alone`` is that of pods of no gang."""
+        gang = like.group or self.beside.membership.resolve(like)
+        key = gang or alone
+        owner_key = owner_of_provisional(key)
+        owner = self.beside.owners.find(owner_key) if owner_key is not None else None
+        if owner is not None:
+            sent = self.beside.membership.workloads_of(owner)
+            whole = gang is not None and isinstance(owner, Parent) and not owner.staged
+            if whole and sent and len(sent[0].templates) == 1:
+                key = key._replace(part=WHOLE)  # its one PodGroup is for all stages
+            if key not in self.manifests.groups:
+                template = _find_template(owner, sent, key.part or stage, is_gang=gang is not None)
+                self.manifests.groups[key] = _describe(owner, key), _make_group(key, owner, template)
+        return key, self.manifests.members.setdefault(key, [])
 
-def add_owners(manifests: Manifests, store: Store) -> Work[None]:
-    """Add the gangs and pods of all owners that were read: each owner whole, or it is refused."""
-    workloads = _assign(manifests)
-    for asked in manifests.owners:
-        with manifests.judging():
-            more = Manifests(pods=manifests.pods)
-            yield from _add_owner(_Origin(asked, workloads.get(id(asked)), store, more))
-            manifests.add(more)
-            manifests.pods = more.pods
+
+def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
+    """The template of the owner's Workload, or else of the one that the controller would make."""
+    found = find_template(sent[0], owner, stage) if sent else None
+    if found is not None:
+        return found
+    made = {each.name: each for each in (desired_templates(owner) if is_gang else ())}
+    alone = Template(stage, BASIC, topology_key=owner.topology_key, priority_class=owner.priority_class)
+    return made.get(stage) or next(iter(made.values()), alone)
 
 
 def _add_owner(origin: _Origin) -> Work[None]:
     owner = origin.asked.owner
     if isinstance(owner, Job):
-        yield from _add_single_job(origin, owner)
+        origin.beside.put_job(owner)
+    else:
+        origin.beside.put_parent(owner)
+    _check_workloads(origin, owner)
+    if isinstance(owner, Job):
+        origin.manifests.count(owner.at_once)
+        yield from _add_job(origin, owner, _make_first(origin, origin.asked.raw))
     elif owner.kind is ParentKind.JOB_SET:
         yield from _add_job_set(origin, owner)
     else:
         yield from _add_leader_worker_set(origin, owner)
 
 
-def _assign(manifests: Manifests) -> dict[int, Workload]:
-    """The Workload of each owner, by the ``id`` of what was asked."""
-    found: dict[int, Workload] = {}
-    made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
-    for place, workload in manifests.workloads:
-        owners = [asked for asked in manifests.owners if owner_key_of(asked.owner) == owner_key_in(workload)]
-        with manifests.judging():
-            if not owners and workload.key not in made_from:
-                kind = workload.parent[0] if workload.parent is not None else "Job"
-                raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
-            for asked in owners:
-                if id(asked) in found:
-                    raise ValueError(f"{place}: {asked.owner.key} has another Workload, too; send one")
-                found[id(asked)] = workload
-    return found
-
-
-# --- Jobs ------------------------------------------------------------------------------------------------------------
-
-
-def _add_single_job(origin: _Origin, job: Job) -> Work[None]:
-    origin.manifests.count(job.at_once)
-    yield from _add_job(origin, job, _make_first(origin, origin.asked.raw), _find_template_of_job(origin, job))
-
-
-def _find_template_of_job(origin: _Origin, job: Job) -> Template | None:
-    if origin.workload is None:
-        return None
-    template = find_template(origin.workload, job, WHOLE)
-    if template is None:
-        count = len(origin.workload.templates)
-        raise ValueError(f"Workload {origin.workload.key}: it needs one template for its Job, and has {count}")
-    return template
+def _check_workloads(origin: _Origin, owner: Owner) -> None:
+    sent = origin.beside.membership.workloads_of(owner)
+    if len(sent) > 1:
+        raise ValueError(f"{origin.asked.place}: {owner.key} has another Workload, too; send one")
+    if sent and not counting_templates(owner, sent[0]):
+        raise ValueError(f"{origin.asked.place}: {describe_templates(owner, sent[0])}")
 
 
 def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
@@ -128,22 +122,15 @@ def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
     return origin.make_pod(template, labels, {COMPLETION_INDEX: "0"})
 
 
-def _add_job(origin: _Origin, job: Job, first: Pod, template: Template | None) -> Work[None]:
-    """The pods of a Job: a gang by the rules of the controller, or members of the group that its template names."""
-    key = job.group or provisional(owner_key_of(job))
-    if job.group is None:
-        origin.manifests.groups[key] = (f"Job {job.key}", _make_group(key, job, template or _judge(job, origin.store)))
-    yield from _populate(origin.manifests.members.setdefault(key, []), first, job, key)
-
-
-def _judge(job: Job, store: Store) -> Template:
-    """The template that the controller would make for a Job."""
-    count = max(1, min(job.min_count or job.at_once, job.at_once))
-    return _make_template(WHOLE, Policy(count) if store.membership.is_eligible(job) else BASIC, job)
-
-
-def _populate(members: list[Pod], first: Pod, job: Job, key: GroupKey, rank: int = 0) -> Work[None]:
-    """Add the pods of a Job; ``rank`` is that of its index 0."""
+def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> Work[None]:
+    """The pods of a Job, each in the group in which it would be."""
+    origin.beside.put_job(job)
+    like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
+    alone = provisional(owner_key_of(job))
+    key, members = origin.find_members(like, alone, like.place.stage if like.place is not None else "")
+    rank = 0
+    if parent is not None and like.place is not None and owner_of_provisional(key) == owner_key_of(parent):
+        rank = find_rank(like.place, 0, parent) or 0
     for index in range(job.at_once):
         at = rank + index if job.indexed else None
         name = f"{job.key.name}-{index}"
@@ -152,33 +139,20 @@ def _populate(members: list[Pod], first: Pod, job: Job, key: GroupKey, rank: int
             yield
 
 
-# --- JobSets ---------------------------------------------------------------------------------------------------------
-
-
 def _add_job_set(origin: _Origin, parent: Parent) -> Work[None]:
-    _check_templates(origin.workload, parent)
     for raw in read_objects(read_map(origin.asked.raw, "spec"), "replicatedJobs"):
-        yield from _add_replicated(origin, parent, raw)
-
-
-def _add_replicated(origin: _Origin, parent: Parent, raw: _Raw) -> Work[None]:
-    """The pods of one replicated Job: part of a gang of the JobSet, or each Job for itself."""
-    stage = read_required(raw, "name")
-    manifest = _make_child(parent, stage, raw)
-    child = usable(origin.asked.place, decode_job(manifest))
-    replicas = max(0, read_int(raw, "replicas", 1))
-    origin.manifests.count(replicas * max(1, child.at_once))
-    first = _make_first(origin, manifest, **{JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"})
-    gang = _find_gang(origin, parent, stage)
-    for number in range(replicas):
-        name = f"{parent.key.name}-{stage}-{number}"
-        job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
-        if gang is None or not gang.policy.is_gang:
-            yield from _add_job(origin, job, first, gang)
-            continue
-        key = provisional(owner_key_of(parent), _find_part(origin, parent, gang))
-        rank = find_rank(Place(parent.kind, parent.key.name, stage, job=number), 0, parent)
-        yield from _populate(_join(origin, parent, key, gang), first, job, key, rank or 0)
+        stage = read_required(raw, "name")
+        manifest = _make_child(parent, stage, raw)
+        child = usable(origin.asked.place, decode_job(manifest))
+        replicas = max(0, read_int(raw, "replicas", 1))
+        origin.manifests.count(replicas * max(1, child.at_once))
+        labels = {JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"}
+        first = _make_first(origin, manifest, **labels)
+        for number in range(replicas):
+            name = f"{parent.key.name}-{stage}-{number}"
+            job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
+            place = replace(first.place, job=number) if first.place is not None else None
+            yield from _add_job(origin, job, replace(first, place=place), parent)
 
 
 def _make_child(parent: Parent, stage: str, raw: _Raw) -> dict[str, Any]:
@@ -196,11 +170,7 @@ def _make_child(parent: Parent, stage: str, raw: _Raw) -> dict[str, Any]:
     return {"kind": "Job", "metadata": metadata, "spec": spec}
 
 
-# --- LeaderWorkerSets ------------------------------------------------------------------------------------------------
-
-
 def _add_leader_worker_set(origin: _Origin, parent: Parent) -> Work[None]:
-    _check_templates(origin.workload, parent)
     spec = read_map(origin.asked.raw, "spec")
     template = read_map(spec, "leaderWorkerTemplate")
     leader = template.get("leaderTemplate") or read_map(template, "workerTemplate")
@@ -218,64 +188,18 @@ def _add_leader_worker_set(origin: _Origin, parent: Parent) -> Work[None]:
 
 def _add_stage(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
     """The leader or the workers of one replica; ``first`` is the rank of the first of them."""
-    gang = _find_gang(origin, parent, stage.name)
-    if like.group is not None:
-        key = like.group
-        members = origin.manifests.members.setdefault(key, [])
-    elif gang is not None and gang.policy.is_gang:
-        key = provisional(owner_key_of(parent), _find_part(origin, parent, gang), str(replica))
-        members = _join(origin, parent, key, gang)
-    else:
-        key = provisional(owner_key_of(parent), stage.name)
-        members = _join(origin, parent, key, _make_template(stage.name, BASIC, parent))
+    place = replace(like.place, replica=str(replica)) if like.place is not None else None
+    alone = provisional(owner_key_of(parent), stage.name)
+    key, members = origin.find_members(replace(like, place=place), alone, stage.name)
     for index in range(first, first + stage.size):
         name = f"{parent.key.name}-{replica}" + (f"-{index}" if index else "")
         members.append(replace(like, name=name, uid=f"{parent.uid}-{name}", index=index, group=key, place=None))
 
 
-# --- parents ---------------------------------------------------------------------------------------------------------
-
-
-def _check_templates(workload: Workload | None, parent: Parent) -> None:
-    names = [stage.name for stage in parent.stages]
-    if workload is not None and not any(find_template(workload, parent, name) for name in names):
-        raise ValueError(f"Workload {workload.key}: it needs a template of the name of each stage: {', '.join(names)}")
-
-
-def _find_gang(origin: _Origin, parent: Parent, stage: str) -> Template | None:
-    """The template of the group that a stage's pods are in; None if its Jobs, or the pods themselves, say that."""
-    if parent.group is not None:
-        return None
-    alone = _make_template(stage, BASIC, parent)
-    if origin.workload is not None:
-        return find_template(origin.workload, parent, stage) or alone
-    if not origin.store.membership.is_eligible(parent):
-        return None
-    name = stage if parent.staged else WHOLE
-    size = next((gang.size for gang in gangs_of(parent) if gang.name == name), 0)
-    return _make_template(name, Policy(size), parent) if size else alone
-
-
-def _find_part(origin: _Origin, parent: Parent, gang: Template) -> str:
-    """The part of the parent that the gang is: one template alone is for all stages that do not wait for each other."""
-    is_whole = origin.workload is not None and len(origin.workload.templates) == 1 and not parent.staged
-    return WHOLE if is_whole else gang.name
-
-
-def _join(origin: _Origin, parent: Parent, key: GroupKey, template: Template) -> list[Pod]:
-    """The members of a group of a parent, to which others are added."""
+def _describe(owner: Owner, key: GroupKey) -> str:
     part = f", {key.part}" if key.part else ""
     replica = f", replica {key.replica}" if key.replica else ""
-    source = f"{kind_of(parent)} {parent.key}{part}{replica}"
-    origin.manifests.groups.setdefault(key, (source, _make_group(key, parent, template)))
-    return origin.manifests.members.setdefault(key, [])
-
-
-# --- groups ----------------------------------------------------------------------------------------------------------
-
-
-def _make_template(name: str, policy: Policy, owner: Owner) -> Template:
-    return Template(name, policy, topology_key=owner.topology_key, priority_class=owner.priority_class)
+    return f"{kind_of(owner)} {owner.key}{part}{replica}"
 
 
 def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
@@ -329,8 +253,14 @@ def gather(objects: Iterable[tuple[str, Any]], store: Store, namespace: str) -> 
             manifests.read(place, raw, namespace, store)
         yield
     _add_inline_groups(manifests)
-    yield from add_owners(manifests, store)
-    found = [*_list_groups(manifests, store), *(_make_single(pod) for pod in manifests.single)]
+    beside = _put_beside(manifests, store)
+    for asked in manifests.owners:
+        with manifests.judging():
+            more = Manifests(pods=manifests.pods)
+            yield from _add_owner(_Origin(asked, store, beside, more))
+            manifests.add(more)
+            manifests.pods = more.pods
+    found = [*_list_groups(manifests, store, beside), *(_make_single(pod) for pod in manifests.single)]
     if not found and not manifests.refused:
         raise ValueError(f"there is no object in the body; what is read: {READ}")
     if len(found) > MOST_GANGS:
@@ -354,39 +284,45 @@ def _add_inline_groups(manifests: Manifests) -> None:
                 manifests.groups[key] = (f"Workload {key}", group)
 
 
-def _list_groups(manifests: Manifests, store: Store) -> Iterator[Newcomer]:
-    forest = _plant(manifests)
+def _put_beside(manifests: Manifests, store: Store) -> Store:
+    """A Store of the groups and Workloads that were sent."""
+    beside = Store(store.schedulers, store.gang_jobs, level=store.level)
+    named = {owner_key_of(asked.owner) for asked in manifests.owners}
+    made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
+    for _, group in manifests.groups.values():
+        beside.put_group(group)
+    for composite in manifests.composites:
+        beside.put_composite(composite)
+    for place, workload in manifests.workloads:
+        with manifests.judging():
+            if owner_key_in(workload) not in named and workload.key not in made_from:
+                kind = workload.parent[0] if workload.parent is not None else "Job"
+                raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
+            beside.put_workload(replace(workload, owners=()))  # of which the UIDs are not those of the owners here
+    return beside
+
+
+def _list_groups(manifests: Manifests, store: Store, beside: Store) -> Iterator[Newcomer]:
     members: dict[GroupKey, list[Pod]] = {}
     for key in dict.fromkeys([*manifests.groups, *manifests.members]):
-        found = forest.lift(key) if key in manifests.groups else store.forest.lift(key)
+        found = (beside if key in manifests.groups else store).forest.lift(key)
         members.setdefault(found, []).extend(manifests.members.get(key, ()))
     for composite in manifests.composites:
-        members.setdefault(forest.lift_composite(composite.key), [])
+        members.setdefault(beside.forest.lift_composite(composite.key), [])
     for key, pods in members.items():
         with manifests.judging():
-            yield _make_newcomer(key, tuple(pods), manifests, store, forest)
-
-
-def _plant(manifests: Manifests) -> Forest:
-    """The trees of the manifests."""
-    groups = {key: group for key, (_, group) in manifests.groups.items()}
-    forest = Forest(groups)
-    for composite in manifests.composites:
-        forest.put_composite(composite)
-    for group in groups.values():
-        forest.index_group(None, group)
-    return forest
+            yield _make_newcomer(key, tuple(pods), manifests, store, beside)
 
 
 def _make_newcomer(
-    key: GroupKey, members: tuple[Pod, ...], manifests: Manifests, store: Store, forest: Forest
+    key: GroupKey, members: tuple[Pod, ...], manifests: Manifests, store: Store, beside: Store
 ) -> Newcomer:
     source = f"{key.kind if key.kind is GroupKind.COMPOSITE else 'PodGroup'} {key.object_key}"
-    source, group = manifests.groups.get(key, (source, forest.build(key)))
+    source, group = manifests.groups.get(key, (source, beside.groups.get(key)))
     known = store.groups.get(key)
     group = group or known
     if group is None and key.kind is GroupKind.COMPOSITE:
-        raise ValueError(f"{forest.find_gap(key)}; send the whole tree")
+        raise ValueError(f"{beside.forest.find_gap(key)}; send the whole tree")
     if group is None:
         raise ValueError(f"pod {members[0].name} names PodGroup {key}, which does not exist; send it, too")
     if not members and not store.members.of_group(key):

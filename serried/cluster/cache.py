@@ -125,6 +125,7 @@ class Store:
         It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
         """
         self.level = level
+        self.gang_jobs = gang_jobs
         self._ended = ended
 
         # The objects, by kind.

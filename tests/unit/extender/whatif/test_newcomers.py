@@ -232,6 +232,12 @@ def test_a_workload_from_which_the_groups_were_made_may_come_with_them() -> None
     assert count(gather_all(*manifests)) == {"PodGroup default/g": (2, 2)}
 
 
+def test_the_pods_of_an_owner_are_in_the_group_that_is_sent_with_it() -> None:
+    made = raw("PodGroup", pod_group("g").gang(5).of("w", "workers"))
+    sent = raw("Workload", workload("w").for_parent(WIDE.value().kind, "s").gang_template("workers", 5))
+    assert count(ask_parent(WIDE, sent, made)) == {"PodGroup default/g": (5, 7)}
+
+
 def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
     pods = [raw("Pod", pod(f"p{at}").scheduler(SCHEDULER).in_workload("w", "t")) for at in range(3)]
     made = raw("Workload", workload("w").inline_gang("t", 2).inline_gang("other", 5))
@@ -261,7 +267,7 @@ def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
                 raw("JobSet", WIDE.in_order()),
                 raw("Workload", workload("w").for_parent(WIDE.value().kind, "s").gang_template("a", 2)),
             ],
-            "it needs a template of the name of each stage: driver, workers",
+            "no template of Workload w fits: one of the name of each stage is needed",
             id="a Workload for other stages",
         ),
         pytest.param(
