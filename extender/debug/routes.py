@@ -97,19 +97,9 @@ def _is_equal(view: DriftView) -> bool:
 
 
 def _view_drift(drift: Drift) -> DriftView:
-    names = {difference: [name for name, found in drift.named if found is difference] for difference in Difference}
-    return DriftView(
-        kind=drift.kind.value,
-        served=drift.served,
-        listed=drift.listed,
-        cached=drift.cached,
-        missing=names[Difference.MISSING],
-        extra=names[Difference.EXTRA],
-        stale=names[Difference.STALE],
-        malformed=names[Difference.MALFORMED],
-        leftOff=drift.left_off,
-        error=drift.error,
-    )
+    names: dict[str, Any] = {each.value: [name for name, found in drift.named if found is each] for each in Difference}
+    names |= {"listed": drift.listed, "cached": drift.cached, "leftOff": drift.left_off}
+    return DriftView(kind=drift.kind.value, served=drift.served, error=drift.error, **names)
 
 
 class SettingView(View):
@@ -333,25 +323,18 @@ class SelfCheck:
             "planning": self._core.term.plans,
             "obstacle": self._core.term.obstacle,
             "synced": self._feed.synced.is_set(),
-            "hold": self._describe_hold(),
-            "endpointSlice": self._describe_endpoint_slice(),
+            "hold": {
+                "mode": self._holding.mode,
+                "way": self._holding.way,
+                "obstacle": self._holding.obstacle,
+                "heldByFilter": len(self._core.held),
+            },
+            "endpointSlice": None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle},
             "isolation": self._isolation.describe(),
             "certificates": describe_certificates(list_expiries(), now),
             "objects": self._count_objects(),
             "watches": self._describe_watches(),
         }
-
-    def _describe_hold(self) -> dict[str, Any]:
-        return {
-            "mode": self._holding.mode,
-            "way": self._holding.way,
-            "obstacle": self._holding.obstacle,
-            "heldByFilter": len(self._core.held),
-        }
-
-    def _describe_endpoint_slice(self) -> dict[str, str] | None:
-        """None for an extender that writes none."""
-        return None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle}
 
     def _count_objects(self) -> dict[str, int]:
         store = self._core.store

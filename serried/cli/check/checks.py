@@ -17,7 +17,6 @@ from serried.cli.check.observed import (
     Finding,
     Need,
     Observed,
-    Profile,
     Right,
     SchedulerConfig,
     Severity,
@@ -71,26 +70,17 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     """Versions that do not go together, autoscalers that do not see every member, and pods that are no victims."""
     yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version))
     yield from _check_victims(seen)
-    gated = seen.flags.get("hold") == "gate" or (
-        seen.flags.get("hold") == "auto" and _GATE_POLICY in (seen.policies or ())
-    )
-    if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
-        yield Finding(
-            Severity.ERROR,
-            Area.CLUSTER,
-            "kube-scheduler",
+    hold, fix = seen.flags.get("hold"), "run the extender with --hold=filter"
+    gated = hold == "gate" or (hold == "auto" and _GATE_POLICY in (seen.policies or ()))
+    if hold == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
+        what = (
             "its own gang scheduling is on and holds a whole group while one of its pods has a scheduling gate: a gang "
-            "with more pods than have room never starts",
-            "run the extender with --hold=filter",
+            "with more pods than have room never starts"
         )
+        yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
     if seen.autoscalers and gated:
-        yield Finding(
-            Severity.WARNING,
-            Area.CLUSTER,
-            ", ".join(seen.autoscalers),
-            "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes",
-            "run the extender with --hold=filter",
-        )
+        what = "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes"
+        yield Finding(Severity.WARNING, Area.CLUSTER, ", ".join(seen.autoscalers), what, fix)
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:
@@ -147,26 +137,18 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
         yield from _check_marked(seen.selfcheck)
         yield from _check_certificates(seen.selfcheck)
     if seen.skew_seconds is not None and abs(seen.skew_seconds) > _SKEW_SECONDS:
-        lost = abs(seen.skew_seconds) > _LOST_SKEW_SECONDS
-        ahead = "ahead of" if seen.skew_seconds > 0 else "behind"
-        yield _find(
-            Severity.ERROR if lost else Severity.WARNING,
-            "clock",
-            f"it is {abs(seen.skew_seconds):.0f} s {ahead} the API server's: leadership ends early or does not begin, "
-            "and forecasts are wrong by as much",
-            "let the node's clock be set by NTP (chrony, systemd-timesyncd)",
-        )
+        severity = Severity.ERROR if abs(seen.skew_seconds) > _LOST_SKEW_SECONDS else Severity.WARNING
+        skew = f"{abs(seen.skew_seconds):.0f} s {'ahead of' if seen.skew_seconds > 0 else 'behind'} the API server's"
+        what = f"it is {skew}: leadership ends early or does not begin, and forecasts are wrong by as much"
+        yield _find(severity, "clock", what, "let the node's clock be set by NTP (chrony, systemd-timesyncd)")
 
 
 def _check_leadership(selfcheck: Any) -> Iterator[Finding]:
     if not selfcheck["active"]:
         holder = selfcheck.get("leaseHolder") or "nobody"
-        yield _find(
-            Severity.ERROR,
-            "leadership",
-            f"the extender does not lead (the Lease is held by {holder}), so gangs wait",
-            "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log",
-        )
+        what = f"the extender does not lead (the Lease is held by {holder}), so gangs wait"
+        fix = "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log"
+        yield _find(Severity.ERROR, "leadership", what, fix)
     elif selfcheck.get("obstacle"):
         fix = "install the CRDs (manifests/kustomize/crds), apply the roles (manifests/kustomize/rbac)"
         yield _find(Severity.ERROR, "Reservations", f"they cannot be read: {selfcheck['obstacle']}", fix)
@@ -174,19 +156,15 @@ def _check_leadership(selfcheck: Any) -> Iterator[Finding]:
 
 def _check_caches(selfcheck: Any) -> Iterator[Finding]:
     api = selfcheck["api"]
+    used = f"{api.get('group')}/{api.get('version')}"
     if api["level"] == NATIVE.name and api.get("podsKeepTheirGroup") is False:
-        yield _find(
-            Severity.ERROR,
-            f"API {api['group']}/{api['version']}",
-            "the API server serves PodGroups and drops what pods say of theirs, so gangs start pod by pod",
-            "turn the feature gate GenericWorkload on in every kube-apiserver, or off in all of them",
-        )
+        what = "the API server serves PodGroups and drops what pods say of theirs, so gangs start pod by pod"
+        fix = "turn the feature gate GenericWorkload on in every kube-apiserver, or off in all of them"
+        yield _find(Severity.ERROR, f"API {used}", what, fix)
     for refused in api.get("refused", ()):
-        used = f"{api['group']}/{api['version']}"
-        native = api["level"] == NATIVE.name
-        what = f"{refused}; {used} is used instead"
+        severity = Severity.WARNING if api["level"] == NATIVE.name else Severity.ERROR
         fix = "install a version of Serried that knows it"
-        yield _find(Severity.WARNING if native else Severity.ERROR, f"API {used}", what, fix)
+        yield _find(severity, f"API {used}", f"{refused}; {used} is used instead", fix)
     for kind, watch in sorted(selfcheck.get("watches", {}).items()):
         if not watch["served"] and kind in _NEEDED_WATCHES:
             fix = "kubectl apply -k manifests/kustomize/crds, or turn the feature gate on that serves them"
@@ -289,21 +267,14 @@ def find_rights(seen: Observed) -> dict[Right, Need]:
 
 def check_rights(seen: Observed) -> Iterator[Finding]:
     """One finding for all rights that are missing for the same purpose."""
-    needs = find_rights(seen)
+    needs, shipped = find_rights(seen), "overlays/control-plane" if seen.extenders_elect else "rbac"
     missing = sorted(_list_concerned(seen, needs), key=lambda right: (right.account, needs[right].without, right))
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
         of_these = list(rights)
-        yield Finding(
-            Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING,
-            Area.RIGHTS,
-            f"ServiceAccount {account}",
-            f"it may not {', '.join(map(str, of_these))}: {without}",
-            f"kubectl apply -k manifests/kustomize/{_find_shipped(seen)}, or grant it in roles of your own",
-        )
-
-
-def _find_shipped(seen: Observed) -> str:
-    return "overlays/control-plane" if seen.extenders_elect else "rbac"
+        severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
+        what = f"it may not {', '.join(map(str, of_these))}: {without}"
+        fix = f"kubectl apply -k manifests/kustomize/{shipped}, or grant it in roles of your own"
+        yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
 
 def _list_concerned(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
@@ -436,6 +407,7 @@ def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]
 
 
 def _check_sampling(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
+    sampled = len(seen.nodes or ()) > _MOST_UNSAMPLED_NODES
     for where, percentage in _list_percentages(seen, config):
         if percentage is not None and 0 < percentage < 100:
             what = (
@@ -443,11 +415,10 @@ def _check_sampling(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
                 "member's planned one is often missing, and the member has to be nominated and tried again"
             )
             yield _warning(config, where, what, "remove it, which is adaptive, or set 100")
-        elif not percentage and seen.flags.get("stamp") == "never" and _is_sampled(seen):
+        elif not percentage and seen.flags.get("stamp") == "never" and sampled:
             what = "with --stamp=never nothing brings a member's planned node into the scheduler's sample of nodes"
-            yield _error(
-                config, where, what, "set percentageOfNodesToScore: 100, or run the extender with --stamp=auto"
-            )
+            fix = "set percentageOfNodesToScore: 100, or run the extender with --stamp=auto"
+            yield _error(config, where, what, fix)
 
 
 def _list_percentages(seen: Observed, config: SchedulerConfig) -> Iterator[tuple[str, int | None]]:
@@ -460,10 +431,6 @@ def _list_percentages(seen: Observed, config: SchedulerConfig) -> Iterator[tuple
             yield f"profiles[{place}].percentageOfNodesToScore", percentage
 
 
-def _is_sampled(seen: Observed) -> bool:
-    return len(seen.nodes or ()) > _MOST_UNSAMPLED_NODES
-
-
 def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
     ours = _list_schedulers(seen)
     there = {profile.scheduler for profile in config.profiles}
@@ -471,7 +438,7 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
         what = f"no profile is called {name} (--scheduler-name), so nobody schedules the pods that name it"
         yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
     yield from _check_other_profiles(seen, config, there - ours)
-    for profile in _list_foreign(config.profiles, ours):
+    for profile in (each for each in config.profiles if each.scheduler not in ours):
         what = f"the extender is every profile's: pods of {profile.scheduler} lose opportunistic batching"
         if not all(entry.managed for entry in config.entries):
             what += ", and wait for Serried's answers although none of them is a gang's"
@@ -489,10 +456,6 @@ def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[s
     for name in sorted(others - told):
         what = f"pods of {name} are evicted for no gang: --other-profiles does not name it"
         yield _warning(config, "profiles", what, f"run the extender with --other-profiles={name}")
-
-
-def _list_foreign(profiles: tuple[Profile, ...], ours: set[str]) -> list[Profile]:
-    return [profile for profile in profiles if profile.scheduler not in ours]
 
 
 def _list_schedulers(seen: Observed) -> set[str]:
