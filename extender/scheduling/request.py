@@ -262,11 +262,33 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[s
     return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
 
 
-def find_openable(group: PodGroup, store: Store, ledger: Ledger) -> frozenset[str]:
+def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
     """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
-    occupants = list(list_occupants(group, store, ledger))
+    occupants = [each for each in list_occupants(group, store, ledger) if each.pod is None or each.pod.uid not in gone]
     stay = {each.domain for each in occupants if each.pod is None or each.pod.deleting or each.pod.uid in store.yields}
     return frozenset(each.domain for each in occupants if each.domain not in stay)
+
+
+def close_taken(
+    request: PlanRequest,
+    group: PodGroup,
+    store: Store,
+    ledger: Ledger,
+    spent: "SpentShare | None",
+    gone: Collection[str] = frozenset(),
+) -> PlanRequest:
+    """The request without the domains that other exclusive gangs have; without any where the share is ``spent``.
+
+    Then only a domain that the namespace has already could be opened by evictions. It is as if the pods with the UIDs
+    ``gone`` were gone.
+    """
+    taken = find_taken(group, store, ledger, gone)
+    openable = find_openable(group, store, ledger, gone) if taken else taken
+    if spent is not None:
+        taken = spent.domains
+        openable &= spent.held
+    exclusive = find_exclusive_key(group) is not None and spent is None
+    return replace(request, taken=taken, openable=openable, exclusive=exclusive)
 
 
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:

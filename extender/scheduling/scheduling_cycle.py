@@ -29,9 +29,9 @@ from extender.scheduling.request import (
     ExclusiveShares,
     SpentShare,
     build_request,
+    close_taken,
     describe_claims,
     find_next_opening,
-    find_openable,
     find_taken,
 )
 from extender.scheduling.studies import Unfinished
@@ -43,7 +43,6 @@ from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.priorities import find_exclusive_key
 from serried.kube.retry import Backoff, backoff
 from serried.plan.eviction import Unit
 from serried.plan.quorum import GroupMembers, Standing
@@ -319,7 +318,8 @@ class SchedulingCycle:
             return request
         place = self._queue.describe(group.key, state)
         spent = self._find_spent(place, group) if group.preference.exclusive else None
-        request = replace(self._close_taken(group, request, spent), group_priority=priority)
+        request = close_taken(request, group, self._store, self._ledger, spent)
+        request = replace(request, group_priority=priority)
         request = self._keep_to_offers(state, request.avoiding(out.nodes))
         try:
             answer = self._queue.plan(place, request)
@@ -360,19 +360,6 @@ class SchedulingCycle:
         if not unoffered or all(pod.counted_elsewhere for pod in request.members):
             return offered
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
-
-    def _close_taken(self, group: PodGroup, request: PlanRequest, spent: SpentShare | None) -> PlanRequest:
-        """The request without the domains that other exclusive gangs have; without any where the share is spent.
-
-        Then only a domain that the namespace has already could be opened by evictions.
-        """
-        taken = find_taken(group, self._store, self._ledger)
-        openable = find_openable(group, self._store, self._ledger) if taken else taken
-        if spent is not None:
-            taken = spent.domains
-            openable &= spent.held
-        exclusive = find_exclusive_key(group) is not None and spent is None
-        return replace(request, taken=taken, openable=openable, exclusive=exclusive)
 
     def review(self) -> set[GroupKey]:
         """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""

@@ -17,7 +17,7 @@ from extender.core import Core
 from extender.scheduling.effects import WorkOnStudies
 from extender.scheduling.group import GroupState, Search
 from extender.scheduling.preemption import Mode
-from extender.scheduling.request import build_request, find_shortage, find_taken
+from extender.scheduling.request import build_request, close_taken, find_shortage
 from extender.simulation.cluster import restore
 from extender.simulation.owners import Newcomer
 from extender.simulation.snapshot import Capture
@@ -363,12 +363,13 @@ class Hypothesis:
         request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, home=home)
         if isinstance(request, Verdict):
             return request
-        taken = find_taken(group, self._store, self._core.ledger, self._gone.keys())
-        if group.preference.exclusive:
-            taken |= {domain for other, domain in self._taken if other.topology_key == group.topology_key}
-        spent = self._core.exclusive_shares.find_spent(group, self._gone.keys())
-        request = replace(request, taken=taken if spent is None else spent.domains, group_priority=priority)
-        return replace(request, exclusive=group.preference.exclusive and spent is None)
+        gone = self._gone.keys()
+        spent = self._core.exclusive_shares.find_spent(group, gone)
+        request = close_taken(request, group, self._store, self._core.ledger, spent, gone)
+        if request.exclusive:
+            placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
+            request = replace(request, taken=request.taken | placed)
+        return replace(request, group_priority=priority)
 
     def _judge_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """The verdict of a gang of which nobody waits: no other place is looked for members that would be gone."""

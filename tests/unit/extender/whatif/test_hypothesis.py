@@ -11,6 +11,7 @@ from extender.simulation.owners import find_existing
 from serried.api.names import GroupKey
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render
+from serried.plan.eviction import Preemption
 from serried.plan.steps import Haste, finish
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
@@ -102,3 +103,14 @@ async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for
     (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
     assert found.verdict is not None
     assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
+
+
+async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_that_exists(world: Harness) -> None:
+    low = pod_group("g").topology().annotation(EXCLUSIVE, "true").gang(1)
+    world.add(node("a1").cpu(2).rack("a"), low, members(1)[0].cpu(1).on("a1"))
+    high = pod_group("h").topology().annotation(EXCLUSIVE, "true").gang(1).priority(100)
+    world.add(high, *[each.in_group("h").priority(100) for each in members(1, 10)])
+    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
+    assert isinstance(found.preemption, Preemption)
+    assert [pod.name for unit in found.preemption.victims for pod in unit.pods] == ["m0"]
