@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.retry import Ration
+from serried.ops.server import Turn, take_none
 
 log = logging.getLogger(__name__)
 
@@ -177,28 +178,34 @@ class TokenDemand(Enum):
 
 
 class Guard:
-    """``app`` for those who may, and for so many of them at a time."""
+    """``app`` for those who may, and for so many of them at a time. A refusal, which is free, takes a ``turn``."""
 
-    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews) -> None:
+    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews, turn: Turn = take_none) -> None:
         self._app = app
         self._demand = demand
         self._reviews = reviews
+        self._turn = turn
         self._readers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
-        elif self._demands(scope) and (refusal := await self._refuse(scope)) is not None:
+        elif (refusal := await self._find_refusal(scope)) is not None:
+            await self._turn()
             await refusal(scope, receive, send)
-        elif self._readers >= _MOST_READERS:
-            await _refuse(503, "too many readers are answered, come back later")(scope, receive, send)
         else:
             self._readers += 1
             try:
                 await self._app(scope, receive, send)
             finally:
                 self._readers -= 1
+
+    async def _find_refusal(self, scope: Scope) -> Response | None:
+        if self._demands(scope) and (refusal := await self._refuse(scope)) is not None:
+            return refusal
+        crowded = self._readers >= _MOST_READERS
+        return _refuse(503, "too many readers are answered, come back later") if crowded else None
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to one who may not; None for one who may."""

@@ -133,7 +133,7 @@ class Process:
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             reviews = Reviews(client, self._settings.ops_auth_cache)
-            guard = Guard(self.app, TokenDemand(self._settings.ops_auth), reviews)
+            guard = Guard(self.app, TokenDemand(self._settings.ops_auth), reviews, self._pace.admit)
             server = make_server(
                 Paced(guard, self._pace, OPEN_PATHS),
                 *ops,
