@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -246,11 +245,8 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 """How the stream stands in the OpenAPI."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    body: bytes
-    tag: str
-    media_type: str
+_File = tuple[bytes, dict[str, str], str]
+"""Body, headers and media type."""
 
 
 def live_routes(broadcast: Broadcast) -> APIRouter:
@@ -294,11 +290,12 @@ def _read_files() -> Mapping[str, _File]:
 
 def _read(path: Path) -> _File:
     body = path.read_bytes()
-    return _File(body, f'"{hashlib.sha256(body).hexdigest()[:16]}"', _TYPES.get(path.suffix, _SCRIPT))
+    headers = {**_POLICY, "ETag": f'"{hashlib.sha256(body).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
+    return body, headers, _TYPES.get(path.suffix, _SCRIPT)
 
 
 def _answer(file: _File, request: Request) -> Response:
-    headers = {**_POLICY, "ETag": file.tag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == file.tag:
+    body, headers, media_type = file
+    if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return Response(file.body, media_type=file.media_type, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)

@@ -71,60 +71,47 @@ _OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
 _KINDS = ("podgroup", "pod", "workload", *_OWNERS)
 
 
-def _find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
+async def _find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
+    store = core.store
     if kind == "podgroup":
-        return _find_named(core, object_key, (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE))
-    if kind == "workload":
-        return _find_of_workload(core, object_key)
-    if kind == "pod":
-        return _find_of_pod(core, object_key)
-    return _find_of_owner(core, OwnerKey(_OWNERS[kind], object_key))
-
-
-async def _find_named(core: Core, object_key: Key, kinds: tuple[GroupKind, ...]) -> AsyncIterator[GroupKey]:
-    for kind in kinds:
-        key = GroupKey(object_key.namespace, object_key.name, kind)
-        if key in core.store.groups or key in core.store.members or core.store.forest.lift(key) != key:
-            yield key
-
-
-async def _find_of_workload(core: Core, object_key: Key) -> AsyncIterator[GroupKey]:
-    async for key, group in one_by_one(core.store.groups.items()):
-        inline = key.kind is GroupKind.WORKLOAD and key.object_key == object_key
-        if inline or (key.namespace == object_key.namespace and group.workload == object_key.name):
-            yield key
-
-
-async def _find_of_pod(core: Core, object_key: Key) -> AsyncIterator[GroupKey]:
-    async for pod in one_by_one(core.store.pods.values()):
-        if pod.name == object_key.name and pod.namespace == object_key.namespace:
-            group = core.store.members.group_of(pod.uid)
-            if group is not None:
-                yield group
-
-
-async def _find_of_owner(core: Core, owner: OwnerKey) -> AsyncIterator[GroupKey]:
-    async for key, group in one_by_one(core.store.groups.items()):
-        if key.namespace == owner.key.namespace and (owner.kind, owner.key.name) in {
-            (each.kind, each.name) for each in group.owners
-        }:
-            yield key
-    async for pod in one_by_one(core.store.owners.pods_of(owner)):
-        group_key = core.store.members.group_of(pod.uid)
+        for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
+            key = GroupKey(object_key.namespace, object_key.name, each)
+            if _is_known(core, key) or store.forest.lift(key) != key:
+                yield key
+        return
+    if kind != "pod":
+        async for key, group in one_by_one(store.groups.items()):
+            if key.namespace == object_key.namespace and _is_of(group, kind, object_key.name):
+                yield key
+    async for pod in _find_pods(core, kind, object_key):
+        group_key = store.members.group_of(pod.uid)
         if group_key is not None:
             yield group_key
 
 
+def _is_of(group: PodGroup, kind: str, name: str) -> bool:
+    """Whether a group is that of a Workload, or of an owner, of this name."""
+    if kind == "workload":
+        return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
+    return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
+
+
+async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
+    """The pod itself, or those of an owner."""
+    pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
+    if kind in _OWNERS:
+        pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
+    async for pod in one_by_one(pods):
+        if kind != "pod" or (pod.namespace, pod.name) == object_key:
+            yield pod
+
+
 async def _explain_none(core: Core, kind: str, object_key: Key) -> str:
-    if kind == "pod" and await _is_pod(core, object_key):
+    if kind == "pod" and [pod async for pod in _find_pods(core, kind, object_key)]:
         return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
     if kind in _OWNERS and core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) is not None:
         return f"{kind} {object_key} is no gang: Serried lets the scheduler place its pods one by one"
     return f"no {kind} {object_key} is known"
-
-
-async def _is_pod(core: Core, object_key: Key) -> bool:
-    return bool([True async for pod in one_by_one(core.store.pods.values()) if (pod.namespace, pod.name) == object_key])
 
 
 class HeadView(GroupName):

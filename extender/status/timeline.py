@@ -1,7 +1,4 @@
-"""What has happened to each group, and when: the last milestones of its life, in bounded memory.
-
-Whom the group scheduler tells what it has decided.
-"""
+"""Whom the scheduler tells what it has decided, and of that the last milestones of each group, in bounded memory."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
