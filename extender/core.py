@@ -20,16 +20,17 @@ from extender.binding.records import Records
 from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
 from extender.loop import SchedulingLoop
-from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode, PlainPods, PlainRule
+from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
 from extender.scheduling.backlog import Backlog, QueueOrder
-from extender.scheduling.disruption import Candidates, Disrupted, Disruptions, OverlookedPreemptors, RefusedPreemptors
-from extender.scheduling.effects import Outbox
-from extender.scheduling.group import Groups, HeldPods, SchedulerActivity, Term
+from extender.scheduling.disruption import Disrupted, Disruptions
+from extender.scheduling.effects import Context, Outbox
+from extender.scheduling.group import Groups, Term
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleTending, Moves, Offers
 from extender.scheduling.permit import Permit
+from extender.scheduling.plain_pods import PlainPods, PlainRule
 from extender.scheduling.planning import KeptSlotPlanner, KeptSlots, Planning
-from extender.scheduling.preemption import Method, Preemptions, Refusals
+from extender.scheduling.preemption import Method, Preemptions
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import USUAL, Repairs, Rules, SlotShares
@@ -41,7 +42,6 @@ from extender.service import ExtenderService
 from extender.status.timeline import Chronicle, StatusSink, Timelines
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.priorities import Companies
 from serried.cluster.run_times import PodEnds
 from serried.kube.client import ApiClient
 from serried.ops.metrics import ExtenderMetrics
@@ -134,12 +134,12 @@ class Core:
         self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
         self.timelines = Timelines(wall)
-        status = Chronicle(self.timelines, status)
-        self.groups = Groups(store.touched, store.members, self.ledger, status, clock, metrics=metrics)
-        self.held = HeldPods(store.pods)
-        self.activity = SchedulerActivity(store, clock)
-
-        # What decides.
+        told = Chronicle(self.timelines, status)
+        self.groups = Groups(
+            store, self.ledger, told, clock, metrics=metrics, job_unknown_seconds=options.job_unknown_seconds
+        )
+        self.held = self.groups.held
+        self.activity = self.groups.activity
         self.studies = Studies(
             store.nodes,
             store.members,
@@ -150,9 +150,75 @@ class Core:
             stopwatch=stopwatch,
             rest=rest,
         )
-        self.planning = Planning(store.members, self.studies, self.groups, clock, metrics=metrics)
+        self.context = Context(
+            store, self.ledger, self.groups, term, self.outbox, told, self.timelines, metrics, clock, wall
+        )
+        self._wire_decisions(self.context, options)
+        self._wire_effects(client, self.context, records, options)
+
+    def _wire_decisions(self, context: Context, options: Options) -> None:
+        store, self.planning = self.store, Planning(context, self.studies)
         kept_slots = KeptSlots(store)
-        order = QueueOrder(store.priorities, store.vacancies, clock, ageing_seconds=options.ageing_seconds)
+        order = QueueOrder(context, ageing_seconds=options.ageing_seconds)
+        backlog = Backlog(store.nodes, store.occupancy.used)
+        self.queue = Queue(
+            context,
+            order,
+            backlog,
+            self._make_backfill(context, order, options),
+            self.studies,
+            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan).plan,
+        )
+        self._plain_pods = PlainPods(context, self.queue.backfill, rule=options.plain, disrupted=options.disrupted)
+        shares = SlotShares(context, backlog, options.repair_share_percent)
+        self._repairs = Repairs(context, kept_slots, shares, rules=options.rules)
+        self._permit = Permit(store, self.ledger, self.groups, self.term.leads)
+        self._moves = Moves(
+            context,
+            permit=self._permit,
+            repairs=self._repairs,
+            planning=self.planning,
+            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan_at_once),
+        )
+        self._offers = Offers(context, moves=self._moves)
+        self._endings = CycleEndings(context, self.queue)
+        self.tending = CycleTending(
+            context, permit=self._permit, moves=self._moves, offers=self._offers, endings=self._endings
+        )
+        self.preemptions = Preemptions(
+            context,
+            Units(context),
+            self.studies,
+            kept_slots,
+            self.queue.backfill,
+            mode=options.preemption,
+            method=options.preempt_by,
+            spare_seconds=options.preemption_spare_seconds,
+        )
+        self.exclusive_shares = ExclusiveShares(context, options.exclusive_share_percent)
+        self._scheduling_cycle = SchedulingCycle(
+            context,
+            self.queue,
+            self.planning,
+            exclusive_shares=self.exclusive_shares,
+            kept_slots=kept_slots,
+            preemptions=self.preemptions,
+            endings=self._endings,
+            nomination=options.nomination,
+        )
+        self.group_scheduler = GroupScheduler(
+            context,
+            queue=self.queue,
+            repairs=self._repairs,
+            disruptions=Disruptions(context, rule=options.disrupted, method=options.preempt_by),
+            plain_pods=self._plain_pods,
+            scheduling_cycle=self._scheduling_cycle,
+            tending=self.tending,
+            endings=self._endings,
+        )
+
+    def _make_backfill(self, context: Context, order: QueueOrder, options: Options) -> Backfill:
+        store = self.store
         pod_ends = PodEnds(
             store.pods,
             store.groups,
@@ -160,267 +226,79 @@ class Core:
             store.occupancy,
             store.vacancies,
             endings=store.endings,
-            clock=clock,
-            wall=wall,
+            clock=self.clock,
+            wall=self.wall,
         )
-        backfill = Backfill(
-            store.nodes,
+        return Backfill(
+            context,
             order,
             pod_ends,
             self.studies,
-            metrics=metrics,
-            clock=clock,
-            wall=wall,
             mode=options.backfill,
             patience_seconds=options.patience_seconds,
             share_percent=options.backfill_share_percent,
         )
-        backlog = Backlog(store.nodes, store.occupancy.used)
-        self.queue = Queue(
-            order,
-            backlog,
-            backfill,
-            self.studies,
-            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan).plan,
-            occupancy=store.occupancy,
-            nominations=store.nominations,
-            clock=clock,
-        )
-        repairs = Repairs(
-            store,
-            kept_slots,
-            SlotShares(store, backlog, options.repair_share_percent),
-            self.outbox,
-            clock=clock,
-            status=status,
-            metrics=metrics,
-            rules=options.rules,
-        )
-        permit = Permit(store, self.ledger, self.groups, term.leads)
-        moves = Moves(
-            store,
-            self.ledger,
-            self.groups,
-            self.held,
-            permit=permit,
-            repairs=repairs,
-            planning=self.planning,
-            planner=KeptSlotPlanner(store, kept_slots, self.planning.plan_at_once),
-            outbox=self.outbox,
-            clock=clock,
-        )
-        offers = Offers(
-            store.pods,
-            store.nodes,
-            store.members,
-            store.uncounted,
-            groups=self.groups,
-            moves=moves,
-            activity=self.activity,
-            clock=clock,
-        )
-        endings = CycleEndings(
-            store,
-            self.ledger,
-            self.groups,
-            self.queue,
-            activity=self.activity,
-            outbox=self.outbox,
-            clock=clock,
-        )
-        companies = Companies(store.pods, store.groups, store.members)
-        disruptions = Disruptions(
-            store.pods,
-            store.members,
-            store.membership,
-            store.forest,
-            companies=companies,
-            vacancies=store.vacancies,
-            yields=store.yields,
-            outbox=self.outbox,
-            status=status,
-            rule=options.disrupted,
-            method=options.preempt_by,
-        )
-        refused_preemptors = RefusedPreemptors(self.groups, self.outbox)
-        overlooked_preemptors = OverlookedPreemptors(store, self.outbox, clock)
-        candidates = Candidates(
-            store.pods,
-            store.members,
-            companies,
-            store.occupancy,
-            priorities=store.priorities,
-            groups=self.groups,
-            refused=refused_preemptors,
-            rule=options.disrupted,
-        )
-        plain_pods = PlainPods(
-            store.pods, store.schedulers, backfill, self.ledger, outbox=self.outbox, clock=clock, rule=options.plain
-        )
-        refusals = Refusals(clock)
-        self.preemptions = Preemptions(
-            Units(
-                store.pods,
-                store.nodes,
-                store.groups,
-                store.members,
-                companies,
-                priorities=store.priorities,
-                budgets=store.budgets,
-                yields=store.yields,
-                groups=self.groups,
-                profiles=store.profiles,
-                rivals=store.rivals,
-                find_refusal=refusals.find,
-            ),
-            self.studies,
-            kept_slots,
-            backfill,
-            snapshots=store.snapshots,
-            priorities=store.priorities,
-            running_priorities=store.running_priorities,
-            refusals=refusals,
-            metrics=metrics,
-            clock=clock,
-            wall=wall,
-            mode=options.preemption,
-            method=options.preempt_by,
-            spare_seconds=options.preemption_spare_seconds,
-        )
-        self.exclusive_shares = ExclusiveShares(store, self.ledger, options.exclusive_share_percent)
-        scheduling_cycle = SchedulingCycle(
-            store,
-            self.ledger,
-            self.queue,
-            self.planning,
-            exclusive_shares=self.exclusive_shares,
-            kept_slots=kept_slots,
-            preemptions=self.preemptions,
-            groups=self.groups,
-            endings=endings,
-            held=self.held,
-            outbox=self.outbox,
-            clock=clock,
-            nomination=options.nomination,
-        )
-        self.tending = CycleTending(
-            store,
-            self.ledger,
-            self.groups,
-            term,
-            permit=permit,
-            moves=moves,
-            offers=offers,
-            endings=endings,
-            activity=self.activity,
-            outbox=self.outbox,
-            clock=clock,
-        )
-        self.group_scheduler = GroupScheduler(
-            store,
-            self.groups,
-            self.held,
-            term,
-            queue=self.queue,
-            planning=self.planning,
-            repairs=repairs,
-            disruptions=disruptions,
-            plain_pods=plain_pods,
-            refused_preemptors=refused_preemptors,
-            overlooked_preemptors=overlooked_preemptors,
-            scheduling_cycle=scheduling_cycle,
-            tending=self.tending,
-            endings=endings,
-            outbox=self.outbox,
-            clock=clock,
-            wall=wall,
-            job_unknown_seconds=options.job_unknown_seconds,
-        )
 
-        # What carries out.
+    def _wire_effects(self, client: ApiClient, context: Context, records: Records, options: Options) -> None:
         self.tasks = Tasks()
         self.nominator = Nominator(
-            client, store, self.activity, clock, policy=options.nomination, window=options.nomination_window
+            client,
+            self.store,
+            self.activity,
+            self.clock,
+            policy=options.nomination,
+            window=options.nomination_window,
         )
-        evictions = Evictions(client, store, self.groups, term)
         binder = Binder(client, Window(options.bindings))
-        owner_lookup = OwnerLookup(client, self.groups, clock)
-        effects = Effects(self.nominator, evictions, owner_lookup, self.studies, self.tasks)
+        owner_lookup = OwnerLookup(client, self.groups, self.clock)
+        effects = Effects(self.nominator, Evictions(client, context), owner_lookup, self.studies, self.tasks)
         self.preempting = Preempting(
             client,
-            store,
-            term,
+            context,
             self.nominator,
             records=records,
-            permit=permit,
-            moves=moves,
+            permit=self._permit,
+            moves=self._moves,
             preemptions=self.preemptions,
-            companies=companies,
-            status=status,
-            metrics=metrics,
-            clock=clock,
-            method=options.preempt_by,
             timeout_seconds=options.preemption_timeout_seconds,
         )
-        unseen = UnseenMembers(client, store.pods, term)
-        earlier = EarlierBindings(store, self.ledger, term, unseen)
+        earlier = EarlierBindings(context, UnseenMembers(client, context))
         self.runner = CycleRunner(
-            store,
-            self.ledger,
-            term,
+            context,
             self.group_scheduler,
             tending=self.tending,
-            permit=permit,
-            moves=moves,
-            endings=endings,
-            activity=self.activity,
-            outbox=self.outbox,
+            permit=self._permit,
+            moves=self._moves,
+            endings=self._endings,
             effects=effects,
             preempting=self.preempting,
             records=records,
             binder=binder,
             earlier=earlier,
-            metrics=metrics,
-            clock=clock,
             total=options.barrier_seconds,
             idle=options.barrier_idle_seconds,
         )
         self.recovery = Recovery(
-            store,
-            self.ledger,
-            self.groups,
-            term,
+            context,
             records=records,
-            unseen=unseen,
             earlier=earlier,
-            stray_nominations=StrayNominations(
-                client, store.pods, store.members, self.ledger, nominator=self.nominator, term=term
-            ),
-            scheduling_cycle=scheduling_cycle,
-            endings=endings,
+            stray_nominations=StrayNominations(client, context, nominator=self.nominator),
+            scheduling_cycle=self._scheduling_cycle,
+            endings=self._endings,
             runner=self.runner,
             preempting=self.preempting,
-            repairs=repairs,
-            clock=clock,
+            repairs=self._repairs,
         )
-        self.loop = SchedulingLoop(self.groups, term, self.planning, self.group_scheduler, runner=self.runner)
+        self.loop = SchedulingLoop(context, self.planning, self.group_scheduler, runner=self.runner)
         self.service = ExtenderService(
-            store,
-            self.groups,
-            self.held,
-            self.activity,
-            moves=moves,
-            offers=offers,
-            candidates=candidates,
-            plain_pods=plain_pods,
-            overlooked_preemptors=overlooked_preemptors,
+            context,
+            moves=self._moves,
+            offers=self._offers,
+            plain_pods=self._plain_pods,
             tending=self.tending,
             nominator=self.nominator,
             runner=self.runner,
             binder=binder,
-            client=client,
-            timelines=self.timelines,
-            clock=clock,
         )
 
     def end_term(self) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from extender.binding.run import CycleRunner
-from extender.scheduling.group import Groups, Term
+from extender.scheduling.effects import Context
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.planning import Planning
 from serried.api.names import GroupKey
@@ -78,10 +78,10 @@ class SchedulingLoop:
     """Looks, has decided, and has carried out."""
 
     def __init__(
-        self, groups: Groups, term: Term, planning: Planning, group_scheduler: GroupScheduler, *, runner: CycleRunner
+        self, context: Context, planning: Planning, group_scheduler: GroupScheduler, *, runner: CycleRunner
     ) -> None:
-        self._groups = groups
-        self._term = term
+        self._groups = context.groups
+        self._term = context.term
         self._planning = planning
         self._group_scheduler = group_scheduler
         self._runner = runner

@@ -25,9 +25,10 @@ from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
 from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
 from extender.pair import Pair
-from extender.scheduling.backfill import Mode, PlainRule
+from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.group import Term
+from extender.scheduling.plain_pods import PlainRule
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.repair import Broken, Rules

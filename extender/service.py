@@ -17,21 +17,18 @@ from extender.binding.binder import Binder, BindOutcome
 from extender.binding.nominator import Nominator
 from extender.binding.run import CycleRunner
 from extender.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
-from extender.scheduling.backfill import PlainPods
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.disruption import Candidates, OverlookedPreemptors
-from extender.scheduling.group import Groups, HeldPods, SchedulerActivity
+from extender.scheduling.effects import Context
 from extender.scheduling.members import CycleTending, Moves, Offers
-from extender.status.timeline import Milestone, Timelines
+from extender.scheduling.plain_pods import PlainPods
+from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
-from serried.api.names import GroupKey, Malformed
+from serried.api.names import GroupKey
 from serried.api.node import Node
-from serried.api.pod import Link, Pod, decode_pod
+from serried.api.pod import Link, Pod
 from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind
-from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, NotFound
-from serried.kube.wire import PODS
+from serried.kube.errors import ApiError
 
 
 def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
@@ -64,46 +61,35 @@ class ExtenderService:
 
     def __init__(
         self,
-        store: Store,
-        groups: Groups,
-        held: HeldPods,
-        activity: SchedulerActivity,
+        context: Context,
         *,
         moves: Moves,
         offers: Offers,
-        candidates: Candidates,
         plain_pods: PlainPods,
-        overlooked_preemptors: OverlookedPreemptors,
         tending: CycleTending,
         nominator: Nominator,
         runner: CycleRunner,
         binder: Binder,
-        client: ApiClient,
-        timelines: Timelines,
-        clock: Callable[[], float],
     ) -> None:
         self.synced = False
         """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
 
-        self.pods: Mapping[str, Pod] = store.pods
+        self.pods: Mapping[str, Pod] = context.store.pods
         """Those that the watch has shown, by UID."""
 
-        self._store = store
-        self._groups = groups
-        self._held = held
-        self._activity = activity
+        self._store = context.store
+        self._groups = context.groups
+        self._held = context.groups.held
+        self._activity = context.groups.activity
         self._moves = moves
         self._offers = offers
-        self._candidates = candidates
         self._plain_pods = plain_pods
-        self._overlooked_preemptors = overlooked_preemptors
         self._tending = tending
         self._nominator = nominator
         self._runner = runner
         self._binder = binder
-        self._client = client
-        self._timelines = timelines
-        self._clock = clock
+        self._timelines = context.timelines
+        self._clock = context.clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
         """Which of the offered nodes the pod may use.
@@ -202,8 +188,7 @@ class ExtenderService:
         """
         if self._group_of(pod) is not None:
             return ()
-        closed = self._plain_pods.closed_to(pod)
-        return self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
+        return self._plain_pods.weigh(pod, candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group with which this pod is placed, None if it is placed like any plain pod."""
@@ -242,14 +227,14 @@ class ExtenderService:
         """
         failure = await self._bind(request, hangup)
         if failure:
-            self._overlooked_preemptors.note_left(request.node)
+            self._plain_pods.note_left(request.node)
         return failure
 
     async def _bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         pod = self._store.pods.get(request.uid)
         if pod is None:
             try:
-                pod = await self._fetch(request)
+                pod = await self._binder.fetch(request.pod, request.uid)
             except ApiError as error:
                 return f"cannot read pod {request.pod}: {error}"
             if pod is None:
@@ -257,14 +242,6 @@ class ExtenderService:
         if self._group_of(pod) is None:
             return await self._bind_plain(request, pod)
         return await self._bind_member(request, hangup)
-
-    async def _fetch(self, request: BindRequest) -> Pod | None:
-        try:
-            found = await self._client.get(PODS, request.pod.namespace, request.pod.name)
-        except NotFound:
-            return None
-        pod = decode_pod(found)
-        return None if isinstance(pod, Malformed) or pod.uid != request.uid else pod
 
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
         # Counted before the write: a plan between the write and its echo must not see the room as free.

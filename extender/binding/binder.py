@@ -9,8 +9,8 @@ from enum import StrEnum
 from extender.scheduling.permit import Refusal
 from serried.api.group import PodGroup
 from serried.api.level import ApiLevel
-from serried.api.names import DOMAIN, GANG, POD_GROUP_LABEL, GroupKey, GroupKind, Key, is_label_value
-from serried.api.pod import Link, Pod
+from serried.api.names import DOMAIN, GANG, POD_GROUP_LABEL, GroupKey, GroupKind, Key, Malformed, is_label_value
+from serried.api.pod import Link, Pod, decode_pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooMany
 from serried.kube.wire import PODS
@@ -135,6 +135,15 @@ class Binder:
     def __init__(self, client: ApiClient, window: Window) -> None:
         self._client = client
         self._window = window
+
+    async def fetch(self, key: Key, uid: str) -> Pod | None:
+        """A pod that the watch has not shown yet; None if none has this name and UID. Raises ApiError."""
+        try:
+            found = await self._client.get(PODS, key.namespace, key.name)
+        except NotFound:
+            return None
+        pod = decode_pod(found)
+        return None if isinstance(pod, Malformed) or pod.uid != uid else pod
 
     async def bind(
         self,

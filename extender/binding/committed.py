@@ -15,12 +15,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from extender.binding.evictions import do_each
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.group import Term
+from extender.scheduling.effects import Context
 from serried.api.names import Key, Malformed
 from serried.api.pod import Pod, decode_pod
 from serried.api.reservation import Reservation
-from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.retry import Attempts, Backoff
@@ -42,10 +40,10 @@ class UnjudgedError(Exception):
 class UnseenMembers:
     """Waits for the watch of pods. ``pods`` is the Store's map, which is live."""
 
-    def __init__(self, client: ApiClient, pods: Mapping[str, Pod], term: Term) -> None:
+    def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
-        self._pods = pods
-        self._term = term
+        self._pods = context.store.pods
+        self._term = context.term
 
     async def wait(self, records: Iterable[Reservation]) -> None:
         """Return once the cache shows all members of committed records that are to be judged, or the term is over.
@@ -112,11 +110,11 @@ _ASK_PAUSE = Backoff(first=0.2, cap=5.0)
 class EarlierBindings:
     """Tells cycles of what an earlier term has bound."""
 
-    def __init__(self, store: Store, ledger: Ledger, term: Term, unseen: UnseenMembers) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._term = term
-        self._unseen = unseen
+    def __init__(self, context: Context, unseen: UnseenMembers) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._term = context.term
+        self.unseen = unseen
 
     def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
         """These members of the commit are bound: the cycle, which goes on, learns how far it is and where it runs."""
@@ -150,6 +148,6 @@ class EarlierBindings:
         reservation = cycle.reservation
         namespace = reservation.group.namespace
         members = {uid: Key(namespace, slot.name) for uid, slot in reservation.slots.items()}
-        found = await self._unseen.list_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
+        found = await self.unseen.list_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
         # While others were asked for, the watch may have shown that one of them has gone since.
         return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._store.pods]

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from types import TracebackType
 from typing import TypeVar
 
-from extender.scheduling.group import Groups, Term
+from extender.scheduling.effects import Context
 from extender.scheduling.preemption import Method
 from extender.status.conditions import tell_time
 from serried.api.budget import DisruptionBudget, counts, decode_budget, selects_pod
@@ -243,13 +243,13 @@ _ATTEMPTS = 6
 class Evictions:
     """Uses the Eviction API, so that disruption budgets count; where kube-scheduler preempts, deletion as it does."""
 
-    def __init__(self, client: ApiClient, store: Store, groups: Groups, term: Term) -> None:
+    def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
-        self._store = store
-        self._pods = store.pods
-        self._members = store.members
-        self._groups = groups
-        self._term = term
+        self._store = context.store
+        self._pods = context.store.pods
+        self._members = context.store.members
+        self._groups = context.groups
+        self._term = context.term
 
         self._turn = asyncio.Lock()
         """Held by the gang whose evictions are rehearsed and made: what a budget allows is promised to one of them."""

@@ -19,7 +19,7 @@ Meanwhile the slots are claimed beside what the victims still use, so no other p
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
@@ -28,23 +28,19 @@ from extender.binding.evictions import Rehearsal, Rush, describe_end, do_each, f
 from extender.binding.nominator import Nominator
 from extender.binding.records import Records
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.group import Term
+from extender.scheduling.effects import Context
 from extender.scheduling.members import Moves
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.units import is_running
-from extender.status.timeline import StatusSink
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.cache import Store
-from serried.cluster.priorities import Companies
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
-from serried.ops.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
 
@@ -69,37 +65,31 @@ class Preempting:
     def __init__(
         self,
         client: ApiClient,
-        store: Store,
-        term: Term,
+        context: Context,
         nominator: Nominator,
         *,
         records: Records,
         permit: Permit,
         moves: Moves,
         preemptions: Preemptions,
-        companies: Companies,
-        status: StatusSink,
-        metrics: ExtenderMetrics,
-        clock: Callable[[], float],
-        method: Method = Method.EVICTION,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        self.rush = Rush(clock)
+        self.rush = Rush(context.clock)
         """The time in which it writes, and in which one victim after the other ends."""
 
         self._client = client
-        self._store = store
-        self._term = term
+        self._store = context.store
+        self._term = context.term
         self._nominator = nominator
         self._records = records
         self._permit = permit
         self._moves = moves
         self._preemptions = preemptions
-        self._companies = companies
-        self._status = status
-        self._metrics = metrics
-        self._clock = clock
-        self._method = method
+        self._companies = context.store.companies
+        self._status = context.status
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._method = preemptions.method
         self._timeout_seconds = timeout_seconds
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:

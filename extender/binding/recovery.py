@@ -20,14 +20,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender.binding.committed import EarlierBindings, UnseenMembers
+from extender.binding.committed import EarlierBindings
 from extender.binding.evictions import describe_end
 from extender.binding.nominator import Nominator
 from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.binding.run import CycleRunner
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
-from extender.scheduling.group import Groups, GroupState, Term
+from extender.scheduling.effects import Context
+from extender.scheduling.group import GroupState
 from extender.scheduling.permit import find_misfit
 from extender.scheduling.repair import Repairs
 from extender.scheduling.scheduling_cycle import CycleEndings, SchedulingCycle
@@ -35,9 +36,6 @@ from extender.scheduling.units import is_running
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot, Victim
-from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
-from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -94,22 +92,13 @@ _RETRY = Backoff(first=0.5, cap=2.0)
 class StrayNominations:
     """Takes them off at the start of a term."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        pods: Mapping[str, Pod],
-        members: Members,
-        ledger: Ledger,
-        *,
-        nominator: Nominator,
-        term: Term,
-    ) -> None:
+    def __init__(self, client: ApiClient, context: Context, *, nominator: Nominator) -> None:
         self._client = client
-        self._pods = pods
-        self._members = members
-        self._ledger = ledger
+        self._pods = context.store.pods
+        self._members = context.store.members
+        self._ledger = context.ledger
         self._nominator = nominator
-        self._term = term
+        self._term = context.term
 
     async def clear(self) -> None:
         """Look at every nominated member without a slot. To be called once the ledger is rebuilt."""
@@ -166,13 +155,9 @@ class Recovery:
 
     def __init__(
         self,
-        store: Store,
-        ledger: Ledger,
-        groups: Groups,
-        term: Term,
+        context: Context,
         *,
         records: Records,
-        unseen: UnseenMembers,
         earlier: EarlierBindings,
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
@@ -180,14 +165,13 @@ class Recovery:
         runner: CycleRunner,
         preempting: Preempting,
         repairs: Repairs,
-        clock: Callable[[], float],
     ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._groups = groups
-        self._term = term
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._term = context.term
         self._records = records
-        self._unseen = unseen
+        self._unseen = earlier.unseen
         self._earlier = earlier
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
@@ -195,7 +179,7 @@ class Recovery:
         self._runner = runner
         self._preempting = preempting
         self._repairs = repairs
-        self._clock = clock
+        self._clock = context.clock
 
     async def recover(self) -> bool:
         """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.

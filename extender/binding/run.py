@@ -22,8 +22,7 @@ from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
-from extender.scheduling.effects import Effect, Outbox, StartCycle
-from extender.scheduling.group import SchedulerActivity, Term
+from extender.scheduling.effects import Context, Effect, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleTending, Moves
 from extender.scheduling.permit import Obstacle, Permit, Refusal
@@ -31,13 +30,10 @@ from extender.scheduling.scheduling_cycle import CycleEndings
 from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
 from serried.cluster.usage import ClaimKind
 from serried.kube.errors import ApiError
 from serried.kube.retry import Attempts, Backoff
 from serried.ops.log import name_group
-from serried.ops.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
 
@@ -83,44 +79,38 @@ class CycleRunner:
 
     def __init__(
         self,
-        store: Store,
-        ledger: Ledger,
-        term: Term,
+        context: Context,
         group_scheduler: GroupScheduler,
         *,
         tending: CycleTending,
         permit: Permit,
         moves: Moves,
         endings: CycleEndings,
-        activity: SchedulerActivity,
-        outbox: Outbox,
         effects: Effects,
         preempting: Preempting,
         records: Records,
         binder: Binder,
         earlier: EarlierBindings,
-        metrics: ExtenderMetrics,
-        clock: Callable[[], float],
         total: float = 300.0,
         idle: float = 60.0,
     ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._term = term
+        self._store = context.store
+        self._ledger = context.ledger
+        self._term = context.term
         self._group_scheduler = group_scheduler
         self._tending = tending
         self._permit = permit
         self._moves = moves
         self._endings = endings
-        self._activity = activity
-        self._outbox = outbox
+        self._activity = context.groups.activity
+        self._outbox = context.outbox
         self._effects = effects
         self._preempting = preempting
         self._records = records
         self._binder = binder
         self._earlier = earlier
-        self._metrics = metrics
-        self._clock = clock
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._total = total
         self._idle = idle
 

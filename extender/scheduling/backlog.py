@@ -7,18 +7,18 @@ hold, so its cost is that of freed nodes and demands, not of the cluster, nor of
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.priorities import GroupPriorities
-from serried.cluster.usage import Freed, Vacancies
+from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
 
@@ -299,17 +299,10 @@ class QueueOrder:
     priority; infinite for never.
     """
 
-    def __init__(
-        self,
-        priorities: GroupPriorities,
-        vacancies: Vacancies,
-        clock: Callable[[], float],
-        *,
-        ageing_seconds: float = math.inf,
-    ) -> None:
-        self._priorities = priorities
-        self._vacancies = vacancies
-        self._clock = clock
+    def __init__(self, context: Context, *, ageing_seconds: float = math.inf) -> None:
+        self._priorities = context.store.priorities
+        self._vacancies = context.store.vacancies
+        self._clock = context.clock
         self._ageing = Ageing(ageing_seconds)
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:

@@ -5,12 +5,17 @@ Whoever asked for the decision has them carried out right after it, in order, be
 (`extender.binding.run.CycleRunner.carry_out`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.group import Waiter
+from extender.scheduling.group import Groups, Term, Waiter
+from extender.status.timeline import StatusSink, Timelines
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.cluster.ledger import Ledger
+from serried.ops.metrics import ExtenderMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +136,23 @@ class Outbox:
         taken = self._effects
         self._effects = []
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What nearly every part works on that decides, or carries out what was decided."""
+
+    store: Store
+    ledger: Ledger
+    groups: Groups
+    term: Term
+    outbox: Outbox
+    status: StatusSink
+    timelines: Timelines
+    metrics: ExtenderMetrics
+
+    clock: Callable[[], float]
+    """Loop seconds."""
+
+    wall: Callable[[], float]
+    """Seconds since 1970."""

@@ -1,17 +1,11 @@
 """The groups that are looked at: what is remembered of each, and which is to be looked at again.
 
-Signs of work of kube-scheduler: while it works through its queue, nobody can tell when it comes to a member.
+Beside them what is remembered of pods that filter has turned away, of kube-scheduler's signs of work, and of the term
+of this instance.
 
-A Job or parent that pods belong to and no watch has shown, and whether the API server says that it does not exist.
-
-A watch may be late, refused, or silent without an end: that it does not show an owner says nothing of the owner. So a
-pod is held until the API server itself has answered that its owner is not there (`extender.binding.effects`).
-
-What the group scheduler remembers of one group between looks at it.
-
-The pods that filter has turned away.
-
-The term of this instance: whether it leads, and what it may do.
+A pod may name a Job or parent that no watch has shown. A watch may be late, refused, or silent without an end, so that
+says nothing of the owner: the pod is held until the API server itself has answered that its owner is not there
+(`extender.binding.effects`).
 """
 
 import asyncio
@@ -32,7 +26,6 @@ from serried.api.pod import Pod, Shape
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.members import Members, Touched
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.request import PlanRequest, Waiting
@@ -520,13 +513,13 @@ class Groups:
 
     def __init__(
         self,
-        touched: Touched,
-        members: Members,
+        store: Store,
         ledger: Ledger,
         status: StatusSink,
         clock: Callable[[], float],
         *,
         metrics: ExtenderMetrics,
+        job_unknown_seconds: float = 30.0,
     ) -> None:
         self.states: dict[GroupKey, GroupState] = {}
         """What is remembered of each group that was looked at."""
@@ -534,8 +527,17 @@ class Groups:
         self.changed = asyncio.Event()
         """Set when there is something to look at."""
 
-        self._touched = touched
-        self._members = members
+        self.job_unknown_seconds = job_unknown_seconds
+        """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
+
+        self.held = HeldPods(store.pods)
+        """The pods that filter has turned away."""
+
+        self.activity = SchedulerActivity(store, clock)
+        """When kube-scheduler was seen at work last."""
+
+        self._touched = store.touched
+        self._members = store.members
         self._ledger = ledger
         self._status = status
         self._clock = clock
@@ -558,6 +560,20 @@ class Groups:
         """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
         self._touched.groups.add(key)
         self.wake()
+
+    def is_due(self, state: GroupState) -> bool:
+        """Whether a time has come for which a gang waits. Once: who cannot be planned then waits for a change."""
+        now = self._clock()
+        rested = 0 < state.not_before <= now
+        again = state.cycle is None and state.retry_at <= now
+        if rested:
+            state.not_before = 0.0
+            if state.cycle is not None:
+                state.cycle.note_refill(())
+        if again:
+            state.retry_at = math.inf
+            state.tried = ()
+        return rested or again
 
     def note_return(self, key: GroupKey) -> None:
         """The scheduler asks about a member that is held: a gang that it let wait in vain has its turn at once."""

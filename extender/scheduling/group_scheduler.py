@@ -6,16 +6,15 @@ to date (`tending`). What follows outside of this process (nominations, the task
 outbox.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from extender.scheduling.backfill import PlainPods
-from extender.scheduling.disruption import Disruptions, OverlookedPreemptors, RefusedPreemptors
-from extender.scheduling.effects import Activate, LookUpOwner, Outbox
-from extender.scheduling.group import NO_REPAIR, AwaitedOwner, Groups, GroupState, HeldPods, Repair, Term
+from extender.scheduling.disruption import Disruptions
+from extender.scheduling.effects import Activate, Context, LookUpOwner
+from extender.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
 from extender.scheduling.members import CycleTending
-from extender.scheduling.planning import Planning
+from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Repairs
 from extender.scheduling.request import find_conflict, find_shortage, is_foreign, is_suspended
@@ -24,7 +23,6 @@ from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.cache import Store
 from serried.plan.quorum import GroupMembers, date_quorum, is_whole
 from serried.plan.request import Turn, Waiting
 from serried.plan.steps import Work, sort_in_steps
@@ -50,47 +48,31 @@ class GroupScheduler:
 
     def __init__(
         self,
-        store: Store,
-        groups: Groups,
-        held: HeldPods,
-        term: Term,
+        context: Context,
         *,
         queue: Queue,
-        planning: Planning,
         repairs: Repairs,
         disruptions: Disruptions,
         plain_pods: PlainPods,
-        refused_preemptors: RefusedPreemptors,
-        overlooked_preemptors: OverlookedPreemptors,
         scheduling_cycle: SchedulingCycle,
         tending: CycleTending,
         endings: CycleEndings,
-        outbox: Outbox,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        job_unknown_seconds: float = 30.0,
     ) -> None:
-        self._store = store
-        self._groups = groups
-        self._held = held
-        self._term = term
+        self._store = context.store
+        self._groups = context.groups
+        self._held = context.groups.held
+        self._term = context.term
         self._queue = queue
-        self._planning = planning
         self._repairs = repairs
         self._disruptions = disruptions
         self._plain_pods = plain_pods
-        self._refused_preemptors = refused_preemptors
-        self._overlooked_preemptors = overlooked_preemptors
         self._scheduling_cycle = scheduling_cycle
         self._tending = tending
         self._endings = endings
-        self._outbox = outbox
-        self._clock = clock
-        self._begun = wall() - clock()
+        self._outbox = context.outbox
+        self._clock = context.clock
+        self._begun = context.wall() - context.clock()
         """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
-
-        self._job_unknown_seconds = job_unknown_seconds
-        """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
 
     # --- terms -------------------------------------------------------------------------------------------------
 
@@ -118,8 +100,8 @@ class GroupScheduler:
 
     def _forget_seen(self) -> None:
         self._repairs.end_term(self._groups.states.values())
-        self._planning.end_term()
-        self._overlooked_preemptors.end_term()
+        self._queue.end_term()
+        self._plain_pods.end_term()
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""
@@ -161,8 +143,6 @@ class GroupScheduler:
             return due
         yield from self._queue.review()
         self._plain_pods.review()
-        self._refused_preemptors.review()
-        self._overlooked_preemptors.review()
         due |= self._scheduling_cycle.review()
         for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
             if number % _STATES_PER_STEP == 0:
@@ -175,7 +155,7 @@ class GroupScheduler:
                 self.consider(key)
             if not self._term.obstacle:
                 self._repairs.review(key, state)
-            if self._planning.is_due(state):
+            if self._groups.is_due(state):
                 due.add(key)
         self._repairs.review_awaiting()
         self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
@@ -358,7 +338,7 @@ class GroupScheduler:
 
     def _await_owner(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict:
         if state.awaited is None:
-            state.awaited = AwaitedOwner(self._job_unknown_seconds)
+            state.awaited = AwaitedOwner(self._groups.job_unknown_seconds)
         asking = state.awaited.ask(key, members, self._clock())
         if asking:
             self._outbox.put(LookUpOwner(key, asking))

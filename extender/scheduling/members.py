@@ -1,19 +1,16 @@
-"""Slots that change within a cycle: members that leave it, join it, or move in it. Nothing here awaits.
+"""Cycles that go on while the cluster changes: members leave, join, move, are bound or refused. Nothing here awaits.
 
-What kube-scheduler offers, and refuses, to members: that is how a gang learns what only the scheduler knows.
-
-Synchronous, like the group scheduler: what is learnt here decides its next plan, or ends the cycle that is open.
-
-Cycles that go on while the cluster changes: members that end, leave, are bound, or are refused by the scheduler.
+What kube-scheduler offers to a member, and what it refuses, is how a gang learns what only the scheduler knows: that
+decides its next plan, or ends the cycle that is open.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from extender.protocol import MAX_COMPLETE_LIST
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage, describe_standing
-from extender.scheduling.effects import ActivateIdle, Nominate, Outbox, Release
-from extender.scheduling.group import NO_REPAIR, Groups, GroupState, HeldPods, Repair, SchedulerActivity, Term
+from extender.scheduling.effects import ActivateIdle, Context, Nominate, Release
+from extender.scheduling.group import NO_REPAIR, GroupState, Repair
 from extender.scheduling.permit import Permit, adjust_quorum, find_offered, find_parts_to_leave
 from extender.scheduling.planning import KeptSlotPlanner, Planning
 from extender.scheduling.preemption import describe_wait
@@ -21,15 +18,10 @@ from extender.scheduling.repair import Repairs
 from extender.scheduling.request import build_joining_request, describe_refused, find_refused
 from extender.scheduling.scheduling_cycle import CycleEndings
 from serried.api.group import PodGroup, find_path
-from serried.api.node import Node
 from serried.api.pod import Phase, Pod, is_by_node, lacks_neighbours
 from serried.api.reservation import Slot
 from serried.api.selectors import selects
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
-from serried.cluster.members import Members
-from serried.cluster.shapes import Uncounted
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing, find_standing
 from serried.plan.request import Plan
@@ -39,29 +31,18 @@ class Moves:
     """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be replacements."""
 
     def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        groups: Groups,
-        held: HeldPods,
-        *,
-        permit: Permit,
-        repairs: Repairs,
-        planning: Planning,
-        planner: KeptSlotPlanner,
-        outbox: Outbox,
-        clock: Callable[[], float],
+        self, context: Context, *, permit: Permit, repairs: Repairs, planning: Planning, planner: KeptSlotPlanner
     ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._groups = groups
-        self._held = held
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._held = context.groups.held
         self._permit = permit
         self._repairs = repairs
         self._planning = planning
         self._planner = planner
-        self._outbox = outbox
-        self._clock = clock
+        self._outbox = context.outbox
+        self._clock = context.clock
 
     def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
         """Take a member out of a cycle: its call fails, its slot is free."""
@@ -277,26 +258,15 @@ _FOLLOW_SECONDS = 12.0
 class Offers:
     """Reads the scheduler's word. ``clock`` gives loop seconds."""
 
-    def __init__(
-        self,
-        pods: Mapping[str, Pod],
-        nodes: Mapping[str, Node],
-        members: Members,
-        uncounted: Uncounted,
-        *,
-        groups: Groups,
-        moves: Moves,
-        activity: SchedulerActivity,
-        clock: Callable[[], float],
-    ) -> None:
-        self._pods = pods
-        self._nodes = nodes
-        self._members = members
-        self._uncounted = uncounted
-        self._groups = groups
+    def __init__(self, context: Context, *, moves: Moves) -> None:
+        self._pods = context.store.pods
+        self._nodes = context.store.nodes
+        self._members = context.store.members
+        self._uncounted = context.store.uncounted
+        self._groups = context.groups
         self._moves = moves
-        self._activity = activity
-        self._clock = clock
+        self._activity = context.groups.activity
+        self._clock = context.clock
 
     def note(self, uid: str, names: Sequence[str]) -> None:
         """The scheduler takes these nodes for a pod, and no others.
@@ -424,31 +394,19 @@ class CycleTending:
     """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
 
     def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        groups: Groups,
-        term: Term,
-        *,
-        permit: Permit,
-        moves: Moves,
-        offers: Offers,
-        endings: CycleEndings,
-        activity: SchedulerActivity,
-        outbox: Outbox,
-        clock: Callable[[], float],
+        self, context: Context, *, permit: Permit, moves: Moves, offers: Offers, endings: CycleEndings
     ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._groups = groups
-        self._term = term
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._term = context.term
         self._permit = permit
         self._moves = moves
         self._offers = offers
         self._endings = endings
-        self._activity = activity
-        self._outbox = outbox
-        self._clock = clock
+        self._activity = context.groups.activity
+        self._outbox = context.outbox
+        self._clock = context.clock
 
     def review(self, cycle: BindingCycle) -> None:
         """See to what has to be seen to from time to time while members are sent to their slots."""

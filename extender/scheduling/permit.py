@@ -3,8 +3,6 @@
 First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
 through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
 
-The slots of a cycle: those of a plan, how many of them are bound together, and where one may move.
-
 A cycle waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than its quorum.
 If one of them does not come in time and the tree stands without it, the cycle goes on without it.
 """

@@ -1,10 +1,14 @@
-"""Who asks for plans: the group scheduler, which can wait for one, and cycles, which cannot."""
+"""Who asks for plans: the group scheduler, which can wait for one, and cycles, which cannot.
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+A member that comes in the place of one that has ended gets the slot that is kept for it, if that takes it; only the
+others are planned.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from extender.scheduling.group import Groups, GroupState
+from extender.scheduling.effects import Context
+from extender.scheduling.group import GroupState
 from extender.scheduling.request import leave_out
 from extender.scheduling.studies import GO_SECONDS, STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
 from serried.api.names import GroupKey
@@ -13,9 +17,7 @@ from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.cluster.members import Members
 from serried.cluster.usage import Vacancy
-from serried.ops.metrics import ExtenderMetrics
 from serried.plan.fit import admits
 from serried.plan.request import Plan, PlanRequest
 
@@ -42,23 +44,15 @@ _LASTING = frozenset(
 class Planning:
     """Plans for groups. Every method is synchronous. ``clock`` gives loop seconds."""
 
-    def __init__(
-        self,
-        members: Members,
-        studies: Studies,
-        groups: Groups,
-        clock: Callable[[], float],
-        *,
-        metrics: ExtenderMetrics,
-    ) -> None:
+    def __init__(self, context: Context, studies: Studies) -> None:
         self.vain_seconds = 0.0
         """The work of straight plans that were refused; whoever reads it sets it back."""
 
-        self._members = members
+        self._members = context.store.members
         self._studies = studies
-        self._groups = groups
-        self._clock = clock
-        self._metrics = metrics
+        self._groups = context.groups
+        self._clock = context.clock
+        self._metrics = context.metrics
 
     def plan(
         self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
@@ -108,24 +102,6 @@ class Planning:
     def settle(self, group: GroupKey) -> None:
         """A group was planned: what its plans in vain have cost is forgotten."""
         self._studies.settle(group)
-
-    def end_term(self) -> None:
-        """Another instance may lead from now on: nobody waits for a plan any more."""
-        self._studies.clear()
-
-    def is_due(self, state: GroupState) -> bool:
-        """Whether a time has come for which a gang waits. Once: who cannot be planned then waits for a change."""
-        now = self._clock()
-        rested = 0 < state.not_before <= now
-        again = state.cycle is None and state.retry_at <= now
-        if rested:
-            state.not_before = 0.0
-            if state.cycle is not None:
-                state.cycle.note_refill(())
-        if again:
-            state.retry_at = math.inf
-            state.tried = ()
-        return rested or again
 
 
 class Planner(Protocol):

@@ -5,87 +5,36 @@ Asked once a gang was refused for want of room and no wider level is left for it
 holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits for the
 victims (`extender.binding.preempting`).
 
-The pods that the API server would not evict: they are no victims for a while.
-
-Gangs for which no victims were found, and when another search may find some.
-
-Less may be free than a member needs, and yet enough once those of lower priority beside it go. So what is freed wakes
-such a gang even if it alone could help nobody (`extender.scheduling.backlog`). A few are woken at a time, in turns.
+After a search in vain freed room leads to another one, even if it alone could help nobody: less may be free than a
+member needs, and yet enough once those of lower priority beside it go. A few gangs are woken at a time, in turns.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
+from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Search
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.studies import Make, Studies, Unfinished
-from extender.scheduling.units import Running, Units, keep_budgets, keep_gangs, spare_young
+from extender.scheduling.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim
 from serried.api.resources import Resources, subtract
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.priorities import GroupPriorities
-from serried.cluster.usage import Snapshots, Vacancy, Yields
-from serried.ops.metrics import ExtenderMetrics
+from serried.cluster.usage import Vacancy, Yields
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
 from serried.plan.fit import still_holds
 from serried.plan.preemption import solve_victims
 from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.steps import Haste, Work, finish
-
-REFUSAL_SECONDS = 60.0
-"""For how long a pod is left alone whose eviction was refused."""
-
-
-@dataclass(slots=True)
-class _Series:
-    """What was refused for one gang, one search after the other."""
-
-    until: float = -math.inf
-    whys: dict[str, str] = field(default_factory=dict)
-
-
-class Refusals:
-    """Which evictions were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
-
-    As long as evictions are refused for a gang, all stay known that were: each search leaves out more than the last,
-    so there is an end to it however many there are.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._series: dict[GroupKey, _Series] = {}
-        self._by_uid: dict[str, _Series] = {}
-
-    def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
-        """The evictions of these pods were refused: their UIDs, and a phrase why."""
-        now = self._clock()
-        for key in [key for key, series in self._series.items() if now >= series.until]:
-            self._drop(key)
-        series = self._series.setdefault(group, _Series())
-        series.until = now + REFUSAL_SECONDS
-        series.whys.update(refused)
-        self._by_uid.update(dict.fromkeys(refused, series))
-
-    def find(self, uid: str) -> str:
-        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
-        series = self._by_uid.get(uid)
-        return series.whys[uid] if series is not None and self._clock() < series.until else ""
-
-    def _drop(self, group: GroupKey) -> None:
-        series = self._series.pop(group)
-        for uid in series.whys:
-            if self._by_uid.get(uid) is series:
-                del self._by_uid[uid]
-
 
 _MIN_PAUSE_SECONDS = 1.0
 """The shortest time between two searches of a gang that only freed room has led to."""
@@ -148,18 +97,12 @@ class Preemptions:
 
     def __init__(
         self,
+        context: Context,
         units: Units,
         studies: Studies,
         kept_slots: KeptSlots,
         backfill: Backfill,
         *,
-        snapshots: Snapshots,
-        priorities: GroupPriorities,
-        running_priorities: Mapping[int, int],
-        refusals: Refusals,
-        metrics: ExtenderMetrics,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
         mode: Mode = Mode.ON,
         method: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
@@ -168,15 +111,14 @@ class Preemptions:
         self._studies = studies
         self._kept_slots = kept_slots
         self._backfill = backfill
-        self._snapshots = snapshots
-        self._priorities = priorities
-        self._running_priorities = running_priorities
-        self._refusals = refusals
-        self._metrics = metrics
-        self._clock = clock
-        self._wall = wall
+        self._snapshots = context.store.snapshots
+        self._priorities = context.store.priorities
+        self._running_priorities = context.store.running_priorities
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._wall = context.wall
         self._mode = mode
-        self._method = method
+        self.method = method
         self._spare_seconds = spare_seconds
 
         self._vain: dict[GroupKey, None] = {}
@@ -319,7 +261,7 @@ class Preemptions:
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
             running = yield from self._units.list_running(search.waiting.group, gone)
-            if self._method is Method.EVICTION:
+            if self.method is Method.EVICTION:
                 running = yield from keep_budgets(running)
             if not search.ask.need:
                 running = yield from keep_gangs(running)
@@ -414,7 +356,7 @@ class Preemptions:
 
     def note_refused(self, group: GroupKey, refused: Mapping[str, str]) -> None:
         """The API server does not evict these pods for a gang, by their UIDs: they are no victims for a while."""
-        self._refusals.add(group, refused)
+        self._units.refusals.add(group, refused)
 
 
 def _name_outcome(found: Preemption | NoVictims | None) -> str:

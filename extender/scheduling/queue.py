@@ -1,4 +1,18 @@
-"""The queue of gangs: their order, what wakes those that did not fit, and what the first of these keeps from others."""
+"""The queue of gangs: their order, what wakes those that did not fit, and what the first of these keeps from others.
+
+As kube-scheduler's queue it has three parts:
+
+    touched, woken, due -----> active -- planned --> binding cycle
+         ^        ^              |                        |
+         |        |              +-- refused --+          +-- given up --+
+         |        |                            v                         v
+         |        +-- what could help -- unschedulable <-- over -- backoff (`GroupState.not_before`)
+         |            it has changed      (`Backlog`)
+         +-- its time (`GroupState.retry_at`) --+
+
+A gang is active for one look: then it has a plan, or it waits in the backlog, which knows what room could help it. A
+gang that is changed itself (its members, their shapes) is active at once.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -7,11 +21,11 @@ from itertools import islice
 
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.backlog import Backlog, QueueOrder
+from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
 from extender.scheduling.studies import Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
-from serried.cluster.usage import Nominations, Occupancy
 from serried.plan.forecast import Forecast
 from serried.plan.request import Plan, PlanRequest, Turn, Waiting
 from serried.plan.steps import Work
@@ -36,24 +50,22 @@ class Queue:
 
     def __init__(
         self,
+        context: Context,
         order: QueueOrder,
         backlog: Backlog,
         backfill: Backfill,
         studies: Studies,
         *,
         planner: Planner,
-        occupancy: Occupancy,
-        nominations: Nominations,
-        clock: Callable[[], float],
     ) -> None:
         self.backlog = backlog
         self.backfill = backfill
         self._order = order
         self._studies = studies
         self._planner = planner
-        self._occupancy = occupancy
-        self._nominations = nominations
-        self._clock = clock
+        self._occupancy = context.store.occupancy
+        self._nominations = context.store.nominations
+        self._clock = context.clock
 
         self._contenders: dict[GroupKey, Waiting] = {}
         """Refused gangs for which room could be kept."""
@@ -202,6 +214,10 @@ class Queue:
         self._studies.forget(group)
         self.backfill.withdraw(group)
         self._wake_if_changed(before)
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: nobody waits for a plan any more."""
+        self._studies.clear()
 
     # --- wake-ups ----------------------------------------------------------------------------------------------
 

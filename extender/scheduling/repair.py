@@ -1,27 +1,21 @@
 """What happens to a gang after it was bound: slots of dead members are kept, and a broken gang is told of.
 
-A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the Store opens in the same
-step. Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more. All of
-that is memory. A standby has the same, and the next Store of this process gets it (`serried.cluster.earlier_slots`); a
-restart finds the slots of members whose pods are still there (decision 31).
-
-Where replacements go: into the slots that are kept for them, as far as these take them.
-
-A slot is kept for the member that comes in the place of one that has ended (`serried.cluster.usage`).
-
-How many members of a gang its owner wants to run now: slots of dead members beyond that are not kept.
+A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the cache opens in the same step.
+Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more: when others
+have its place, or the owner wants fewer members. All of that is memory. A standby has the same, and the next cache of
+this process gets it (`serried.cluster.earlier_slots`); a restart finds the slots of members whose pods are still there
+(decision 31).
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from extender.scheduling.backlog import ALL_PERCENT, Backlog, find_most
-from extender.scheduling.effects import Evict, Outbox
+from extender.scheduling.effects import Context, Evict
 from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.request import find_home, find_repairable
-from extender.status.timeline import StatusSink
 from serried.api.group import PodGroup
 from serried.api.job import Job
 from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef, ParentKind
@@ -30,7 +24,6 @@ from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy, find_taken, match_replacements
-from serried.ops.metrics import ExtenderMetrics
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
 
@@ -97,8 +90,8 @@ class SlotShares:
     Slots whose replacements are there do not count: a quota counts these.
     """
 
-    def __init__(self, store: Store, backlog: Backlog, share_percent: int = ALL_PERCENT) -> None:
-        self._store = store
+    def __init__(self, context: Context, backlog: Backlog, share_percent: int = ALL_PERCENT) -> None:
+        self._store = context.store
         self._backlog = backlog
         self._share_percent = share_percent
 
@@ -143,25 +136,14 @@ class Repairs:
     It asks for the eviction of a gang that stays broken, if the rules say so.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        kept_slots: KeptSlots,
-        shares: SlotShares,
-        outbox: Outbox,
-        *,
-        clock: Callable[[], float],
-        status: StatusSink,
-        metrics: ExtenderMetrics,
-        rules: Rules = USUAL,
-    ) -> None:
-        self._store = store
+    def __init__(self, context: Context, kept_slots: KeptSlots, shares: SlotShares, *, rules: Rules = USUAL) -> None:
+        self._store = context.store
         self._kept_slots = kept_slots
         self._shares = shares
-        self._outbox = outbox
-        self._clock = clock
-        self._status = status
-        self._metrics = metrics
+        self._outbox = context.outbox
+        self._clock = context.clock
+        self._status = context.status
+        self._metrics = context.metrics
         self._rules = rules
 
     # --- one group ---------------------------------------------------------------------------------------------

@@ -1,15 +1,10 @@
-"""The planner's request: who of a group is to be placed, how many at least, and where they may go.
+"""The planner's request: who of a group is to be placed, how many at least, and where; or why there is none.
 
-Where the members of a group are: its domain, and the nodes of each PodGroup of its tree.
-
-What kube-scheduler alone can count: devices that pods claim, resources that nodes do not show.
-
-A plan takes them for unlimited. What the scheduler says decides: a member that it has refused on every node is not
-planned, and leaves the cycle that it is in, until the scheduler says something else of it. It tries such a pod again by
-itself whenever something changes that could help it, and at the latest after five minutes. A member that asks for what
-no node has and no DeviceClass provides is refused from the start, unless the scheduler offers it a node.
-
-Why there is nobody to plan for: members are missing or gated, or those that run contradict the constraint.
+kube-scheduler alone can count devices that pods claim, and resources that nodes do not show: a plan takes them for
+unlimited. What the scheduler says decides. A member that it has refused on every node is not planned, and leaves the
+cycle that it is in, until the scheduler says something else of it. It tries such a pod again by itself whenever
+something changes that could help it, and at the latest after five minutes. A member that asks for what no node has and
+no DeviceClass provides is refused from the start, unless the scheduler offers it a node.
 """
 
 import math
@@ -20,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from extender.scheduling.backlog import ALL_PERCENT, find_most
 from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.effects import Context
 from extender.scheduling.group import NO_REPAIR, Repair
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
 from serried.api.names import GroupKey, GroupKind
@@ -560,9 +556,9 @@ class SpentShare:
 class ExclusiveShares:
     """Counts the domains that the exclusive gangs of each namespace have, and stops them at ``share_percent``."""
 
-    def __init__(self, store: Store, ledger: Ledger, share_percent: int = ALL_PERCENT) -> None:
-        self._store = store
-        self._ledger = ledger
+    def __init__(self, context: Context, share_percent: int = ALL_PERCENT) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
         self._share_percent = share_percent
 
     def find_spent(

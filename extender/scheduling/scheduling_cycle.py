@@ -1,29 +1,24 @@
-"""One try at a group: the request, the plan, and the reservation with which its binding cycle begins.
+"""One try at a group: the request, the plan, and the reservation with which its binding cycle begins; and how it ends.
 
-From the request to the reservation nothing awaits, so what the plan has seen still holds when it is reserved.
-
-How cycles end: given up before anything was sent, over with all members bound, or left to the next leader.
-
-Who is nominated: the members that are told their node with ``status.nominatedNodeName`` before they are tried.
+From the request to the reservation nothing awaits, so what the plan has seen still holds when it is reserved. A cycle
+ends in one of three ways: it is given up before anything was sent, all its members are bound, or it is the next
+leader's.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 
 from extender.scheduling.binding_cycle import BindingCycle, describe_standing
-from extender.scheduling.effects import Outbox, Release, StartCycle
+from extender.scheduling.effects import Context, Release, StartCycle
 from extender.scheduling.group import (
     PREEMPTION_EXCLUSION_SECONDS,
-    Groups,
     GroupState,
-    HeldPods,
     Repair,
-    SchedulerActivity,
 )
 from extender.scheduling.planning import KeptSlots, Planning
-from extender.scheduling.preemption import REFUSAL_SECONDS, Decision, Preemptions, describe_wait
+from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
 from extender.scheduling.request import (
     ExclusiveShares,
@@ -35,6 +30,7 @@ from extender.scheduling.request import (
     find_taken,
 )
 from extender.scheduling.studies import Unfinished
+from extender.scheduling.units import REFUSAL_SECONDS
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
 from serried.api.preference import NO_PREFERENCE
@@ -42,7 +38,6 @@ from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
 from serried.kube.retry import Backoff, backoff
 from serried.plan.eviction import Unit
 from serried.plan.quorum import GroupMembers, Standing
@@ -69,24 +64,14 @@ _TELLING_SECONDS = 5.0
 class CycleEndings:
     """Ends cycles. Every method is synchronous."""
 
-    def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        groups: Groups,
-        queue: Queue,
-        *,
-        activity: SchedulerActivity,
-        outbox: Outbox,
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._groups = groups
+    def __init__(self, context: Context, queue: Queue) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
         self._queue = queue
-        self._activity = activity
-        self._outbox = outbox
-        self._clock = clock
+        self._activity = context.groups.activity
+        self._outbox = context.outbox
+        self._clock = context.clock
 
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
@@ -260,33 +245,28 @@ class SchedulingCycle:
 
     def __init__(
         self,
-        store: Store,
-        ledger: Ledger,
+        context: Context,
         queue: Queue,
         planning: Planning,
         *,
         exclusive_shares: ExclusiveShares,
         kept_slots: KeptSlots,
         preemptions: Preemptions,
-        groups: Groups,
         endings: CycleEndings,
-        held: HeldPods,
-        outbox: Outbox,
-        clock: Callable[[], float],
         nomination: NominationPolicy = NominationPolicy.AUTO,
     ) -> None:
-        self._store = store
-        self._ledger = ledger
+        self._store = context.store
+        self._ledger = context.ledger
         self._queue = queue
         self._planning = planning
         self._exclusive_shares = exclusive_shares
         self._kept_slots = kept_slots
         self._preemptions = preemptions
-        self._groups = groups
+        self._groups = context.groups
         self._endings = endings
-        self._held = held
-        self._outbox = outbox
-        self._clock = clock
+        self._held = context.groups.held
+        self._outbox = context.outbox
+        self._clock = context.clock
         self._nomination = nomination
 
     def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:

@@ -1,11 +1,8 @@
 """Plans and forecasts that would hold the loop are made in slices, between which it serves filter (decision 18).
 
 What is short runs straight through. What is not begins on a copy of the cluster as it is then, and whoever asked gets
-`Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still holds.
-
-One plan, forecast or search that is made in slices (`extender.scheduling.studies`).
-
-Whose turn it is among studies that are to be made: those that take little first, one namespace after the other.
+`Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still holds. Those
+that take little go first, one namespace after the other.
 """
 
 import asyncio

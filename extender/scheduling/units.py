@@ -1,7 +1,5 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go.
 
-Whom a search for victims leaves alone, whatever their priority: budgets, and pods that have just started.
-
 All in steps: a large cluster has a unit for each of its pods.
 """
 
@@ -9,18 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.group import Groups
+from extender.scheduling.effects import Context
 from serried.api.budget import DisruptionBudget, counts, is_asked
 from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
 from serried.api.names import GroupKey, GroupKind, Key
-from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.cluster.members import Members
-from serried.cluster.priorities import Companies, Company, GroupPriorities, find_exclusive_key
-from serried.cluster.usage import Yields
+from serried.cluster.priorities import Company, find_exclusive_key
 from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
 from serried.plan.fit import slots
 from serried.plan.steps import Work
@@ -48,6 +43,52 @@ _FOREIGN = "another scheduler serves them, and would take the room"
 _CONTESTED = "pods of another scheduler wait for room, and would take theirs"
 
 
+REFUSAL_SECONDS = 60.0
+"""For how long a pod is left alone whose eviction was refused."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """What was refused for one gang, one search after the other."""
+
+    until: float = -math.inf
+    whys: dict[str, str] = field(default_factory=dict)
+
+
+class Refusals:
+    """Which evictions were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
+
+    As long as evictions are refused for a gang, all stay known that were: each search leaves out more than the last,
+    so there is an end to it however many there are.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._series: dict[GroupKey, _Series] = {}
+        self._by_uid: dict[str, _Series] = {}
+
+    def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
+        """The evictions of these pods were refused: their UIDs, and a phrase why."""
+        now = self._clock()
+        for key in [key for key, series in self._series.items() if now >= series.until]:
+            self._drop(key)
+        series = self._series.setdefault(group, _Series())
+        series.until = now + REFUSAL_SECONDS
+        series.whys.update(refused)
+        self._by_uid.update(dict.fromkeys(refused, series))
+
+    def find(self, uid: str) -> str:
+        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
+        series = self._by_uid.get(uid)
+        return series.whys[uid] if series is not None and self._clock() < series.until else ""
+
+    def _drop(self, group: GroupKey) -> None:
+        series = self._series.pop(group)
+        for uid in series.whys:
+            if self._by_uid.get(uid) is series:
+                del self._by_uid[uid]
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """All that could be evicted, or that stands in the way."""
@@ -57,40 +98,23 @@ class Running:
 
 
 class Units:
-    """Reads units off the Store. ``find_refusal`` says why the API server would not evict a pod, "" if it would.
+    """Reads units off the Store."""
 
-    ``profiles`` are the schedulerNames of our kube-scheduler (`Store.profiles`), ``rivals`` the shapes of the pods for
-    which others wait for room (`Store.rivals`).
-    """
+    def __init__(self, context: Context) -> None:
+        self.refusals = Refusals(context.clock)
+        """The pods that the API server would not evict."""
 
-    def __init__(
-        self,
-        pods: Mapping[str, Pod],
-        nodes: Mapping[str, Node],
-        store_groups: Mapping[GroupKey, PodGroup],
-        members: Members,
-        companies: Companies,
-        *,
-        priorities: GroupPriorities,
-        budgets: Mapping[Key, DisruptionBudget],
-        yields: Yields,
-        groups: Groups,
-        profiles: Collection[str],
-        rivals: Collection[Shape],
-        find_refusal: Callable[[str], str],
-    ) -> None:
-        self._pods = pods
-        self._nodes = nodes
-        self._groups = store_groups
-        self._members = members
-        self._companies = companies
-        self._priorities = priorities
-        self._budgets = budgets
-        self._yields = yields
-        self._states = groups
-        self._profiles = profiles
-        self._rivals = rivals
-        self._find_refusal = find_refusal
+        self._pods = context.store.pods
+        self._nodes = context.store.nodes
+        self._groups = context.store.groups
+        self._members = context.store.members
+        self._companies = context.store.companies
+        self._priorities = context.store.priorities
+        self._budgets = context.store.budgets
+        self._yields = context.store.yields
+        self._states = context.groups
+        self._profiles = context.store.profiles
+        self._rivals = context.store.rivals
 
     def list_running(self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset()) -> Work[Running]:
         """The units beside those of the gang itself, as of the moment of the first step.
@@ -169,7 +193,7 @@ class Units:
             return planned is not None and _list_places(planned) == _list_places(unit)
         away = self._yields.uids
         now = [self._pods.get(pod.uid) for pod in unit.pods]
-        if any(pod is None or not _counts(pod, away) or self._find_refusal(pod.uid) for pod in now):
+        if any(pod is None or not _counts(pod, away) or self.refusals.find(pod.uid) for pod in now):
             return False
         if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
             return False
@@ -216,7 +240,7 @@ class Units:
             return STAYING_OWNERS[pod.owner.kind]
         if pod.scheduler not in self._profiles:
             return _FOREIGN
-        return self._find_refusal(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
+        return self.refusals.find(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
 
     def _find_commit(self, key: GroupKey | None) -> str:
         state = self._states.states.get(key) if key is not None else None

@@ -35,7 +35,7 @@ from serried.cluster.membership import (
     is_replica,
     workload_of,
 )
-from serried.cluster.priorities import Exclusives, GroupPriorities
+from serried.cluster.priorities import Companies, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import Uncounted, Volumes
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, Snapshots, Vacancies, Yields
@@ -181,6 +181,7 @@ class Store:
             gang_jobs=gang_jobs,
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
+        self.companies = Companies(self.pods, self.groups, self.members)
         self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
 

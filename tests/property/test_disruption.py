@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.protocol import Candidate
-from extender.scheduling.disruption import Loss, choose
+from extender.scheduling.plain_pods import Loss, choose
 
 few = st.integers(0, 3)
 

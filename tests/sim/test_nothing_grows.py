@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from controller import process
-from extender.scheduling.backfill import Mode, PlainRule
+from extender.scheduling.backfill import Mode
 from extender.scheduling.disruption import Disrupted
+from extender.scheduling.plain_pods import PlainRule
 from extender.scheduling.preemption import Method
 from extender.status import timeline
 from serried.cluster import priorities

@@ -8,10 +8,11 @@ from typing import Any
 from extender.binding.records import Records
 from extender.core import Core, Options
 from extender.protocol import Answer, BindRequest
-from extender.scheduling.backfill import Mode, PlainRule
+from extender.scheduling.backfill import Mode
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.disruption import Disrupted
 from extender.scheduling.group import Term
+from extender.scheduling.plain_pods import PlainRule
 from extender.scheduling.preemption import Method
 from extender.scheduling.preemption import Mode as Preemption
 from extender.scheduling.repair import USUAL, Rules

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from extender.protocol import Candidate
-from extender.scheduling.disruption import Disrupted, Loss, choose
+from extender.scheduling.disruption import Disrupted
+from extender.scheduling.plain_pods import Loss, choose
 from extender.scheduling.preemption import Method
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption

@@ -6,16 +6,7 @@ from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(world: Harness) -> None:
     """A surplus Binding of the old cycle may still be on its way when the Lease lapses."""
-    core = world.core
-    endings = CycleEndings(
-        world.store,
-        world.ledger,
-        world.groups,
-        world.queue,
-        activity=core.activity,
-        outbox=core.outbox,
-        clock=world.clock,
-    )
+    endings = CycleEndings(world.core.context, world.queue)
     await world.add(*small_nodes(3), gang(2), *members(2)).go()
     old = world.cycle()
     calls = [world.bind("m0"), world.bind("m1")]

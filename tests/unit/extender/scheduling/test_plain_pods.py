@@ -9,7 +9,7 @@ import pytest
 
 from extender.binding.nominator import ACTIVATION_ANNOTATION
 from extender.protocol import Answer, Candidate, Narrow, Pass
-from extender.scheduling.backfill import PlainRule
+from extender.scheduling.plain_pods import PlainRule
 from serried.api.names import GroupKey
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
@@ -119,7 +119,8 @@ class TestWhoIsKeptOff:
         """They are as many as the nodes of the cluster may be: nobody makes a set of them for each pod."""
         strict.add(plain("p"), plain("q"), pod_group("h").gang(4).topology(), *in_rack_b(4))
         await place_next(strict, "x")
-        first, second = (read_memory(strict.service)["plain_pods"].closed_to(strict.pod(name)) for name in ("p", "q"))
+        kept_off = read_memory(read_memory(strict.service)["plain_pods"])["kept_off"]
+        first, second = (kept_off.closed_to(strict.pod(name)) for name in ("p", "q"))
         assert first == {*KEPT, "b1", "b2"}
         assert first is second
 

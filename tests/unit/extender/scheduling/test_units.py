@@ -8,11 +8,9 @@ import pytest
 from extender.scheduling import units as module
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.scheduling.group import GroupState
-from extender.scheduling.preemption import Refusals
 from extender.scheduling.units import Running, Units
 from serried.api.names import Disruption, GroupKey
 from serried.api.reservation import Reservation, Slot
-from serried.cluster.priorities import Companies
 from serried.plan.steps import finish
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group
@@ -24,21 +22,7 @@ SIZE = 50
 
 
 def read_units(world: Harness) -> Units:
-    store = world.store
-    return Units(
-        store.pods,
-        store.nodes,
-        store.groups,
-        store.members,
-        Companies(store.pods, store.groups, store.members),
-        priorities=store.priorities,
-        budgets=store.budgets,
-        yields=store.yields,
-        groups=world.groups,
-        profiles=store.profiles,
-        rivals=store.rivals,
-        find_refusal=Refusals(lambda: 0.0).find,
-    )
+    return Units(world.core.context)
 
 
 def plan(world: Harness, name: str) -> BindingCycle:
