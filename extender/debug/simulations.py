@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from starlette.requests import ClientDisconnect
 
 from extender.core import Core
-from extender.debug.document import View, exemplify
+from extender.debug.document import EXAMPLES, View, exemplify
 from extender.debug.explain import PreemptionView, view_preemption
 from extender.scheduling.request import describe_uncounted
 from extender.simulation.cluster import take_parts
@@ -68,22 +68,11 @@ class SnapshotView(View):
     groups: list[dict[str, Any]]
 
 
-_EXAMPLE = SnapshotView(
-    version=2,
-    serried="0.1.0",
-    nodes=[{"name": "node-7", "allocatable": {"cpu": 8000, "pods": 110}, "labels": {"example.com/rack": "rack-2"}}],
-    used={"node-7": {"cpu": 4000, "pods": 1}},
-    pods=[
-        {"namespace": "team", "name": "web-0", "uid": "5f6c", "shape": {"requests": [["cpu", 1000]]}, "node": "node-7"}
-    ],
-    groups=[{"key": ["team", "train", "PodGroup", "", ""], "uid": "9a0d", "policy": {"min_count": 4}}],
-)
-
 _TYPES = {Form.JSON: ("application/json", "json"), Form.GZIP: ("application/gzip", "json.gz")}
 
 
 def _describe_answer() -> dict[int | str, dict[str, Any]]:
-    responses = exemplify(_EXAMPLE)
+    responses = exemplify(EXAMPLES["/snapshot"])
     responses[200]["content"][_TYPES[Form.GZIP][0]] = {"schema": {"type": "string", "format": "binary"}}
     return responses
 
@@ -244,33 +233,6 @@ class WhatIfView(View):
     """The longest time for which filter had to wait for this."""
 
 
-_WHATIF_EXAMPLE = WhatIfView(
-    fits=True,
-    groups=[
-        PredictionView(
-            namespace="team",
-            name="job:train",
-            kind=GroupKind.JOB,
-            source="Job team/train",
-            outcome=Outcome.FITS,
-            priority=0,
-            members=4,
-            need=4,
-            placed=4,
-            domain="rack-2",
-            nodes={"node-7": 2, "node-8": 2},
-            reason="",
-            message="4 of 4 members fit into rack-2",
-            preemption=None,
-        )
-    ],
-    refused=[],
-    skipped=["Service web"],
-    changes=ChangesView(drained=["node-3"], displaced=5, added=["4*node-7"], removed=["team/other"]),
-    workSeconds=0.012,
-    longestSliceSeconds=0.002,
-)
-
 _MANIFEST = """\
 apiVersion: batch/v1
 kind: Job
@@ -320,7 +282,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
     @router.post(
         "/whatif",
         responses={
-            **exemplify(_WHATIF_EXAMPLE),
+            **exemplify(EXAMPLES["/whatif"]),
             400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
             413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
             429: {"description": "Another question is being answered."},
