@@ -1,10 +1,10 @@
 """The server for operations of both processes: uvicorn on a port that anybody in the cluster may reach.
 
-How listeners take in what anybody can send them: silence, halves of handshakes, thousands of them at once.
-
-Whoever opens many takes nothing from others: each address has its bound, waits for handshakes behind itself alone, and
-of too many the first to go is one of the address that has most. It is the oldest one: behind one address there may be
-many, as a node's probes and what its pods send, and who means it is done soon.
+Plain HTTP and TLS come to one port, and the listeners of the verbs by TLS take in their callers in the same way:
+silence, halves of handshakes, thousands of them at once. Whoever opens many takes no handshake from others: each
+address has its bound, waits behind itself alone, and of too many the first to go is one of the address that has most.
+It is the oldest one: behind one address there may be many, as a node's probes and what its pods send, and who means it
+is done soon.
 
 Then a connection is uvicorn's, with two bounds that uvicorn lacks. Its own limit of concurrency would refuse probes,
 too: here of too many connections the one that was of use longest ago ends. And uvicorn waits for ever for the rest of a
@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import h11
@@ -45,10 +44,19 @@ _HANDSHAKES_OF_ONE = 32
 """How many handshakes of one address may be under way: each holds far more memory than a connection that waits."""
 
 MOST_FROM_ONE = 128
-"""How many connections of one address may be on their way in at a port for operations, and how many may be open."""
+"""How many connections of one address may be on their way in at a port for operations."""
 
 _MOST_AT_ONCE = 1024
 """How many connections may be on their way in at a port for operations."""
+
+_MOST = 256
+"""How many connections there may be; probes, scrapers and people need far fewer."""
+
+_PATIENCE_SECONDS = 20.0
+"""How long a client may take to send a request that it has begun, or to read what buffers do not hold."""
+
+_MOST_BEHIND = 16
+"""How many requests in a row may have come before the answer to the one before; clients that wait have none."""
 
 _PAUSE_SECONDS = 0.1
 """The rest after an error such as a lack of file descriptors."""
@@ -208,38 +216,6 @@ class Intake:
         return first
 
 
-_MOST = 256
-"""How many connections there may be; probes, scrapers and people need far fewer."""
-
-_ARRIVAL_SECONDS = 20.0
-"""How long a request may take to arrive, from its first byte to its last."""
-
-_READING_SECONDS = 20.0
-"""How long a client may leave unread what is written for it, beyond what buffers hold."""
-
-
-_MOST_BEHIND = 16
-"""How many requests in a row may have come before the answer to the one before; clients that wait have none."""
-
-
-class _Alarm:
-    """Rings once, unless it is stopped before."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
-        self._loop = loop
-        self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._ring)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
 class _Connection(H11Protocol):
     """One connection.
 
@@ -248,11 +224,8 @@ class _Connection(H11Protocol):
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        self._arrival = _Alarm(self.loop, partial(self.give_up, "the request does not arrive"))
-        """Runs while a request has not arrived whole."""
-
-        self._reading = _Alarm(self.loop, partial(self.give_up, "the answer is not read"))
-        """Runs while the client does not read."""
+        self._late: asyncio.TimerHandle | None = None
+        """Runs while we wait for the client."""
 
         self._since = self.loop.time()
         """When the connection was of use last, in loop seconds."""
@@ -261,7 +234,7 @@ class _Connection(H11Protocol):
         """How many requests in a row have come before the answer to the one before."""
 
         super().connection_made(cast("asyncio.Transport", _Patient(transport)))
-        self._arrival.start(_ARRIVAL_SECONDS)
+        self._watch_client()
         if len(self.connections) > _MOST:
             others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
             oldest = min(others, key=_find_rank)
@@ -269,10 +242,10 @@ class _Connection(H11Protocol):
             oldest.give_up("there are too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._arrival.stop()
-        self._reading.stop()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        if self._late is not None:
+            self._late.cancel()
 
     def data_received(self, data: bytes) -> None:
         if not self.transport.is_closing():  # it was told so, and its parser understands nothing more
@@ -281,11 +254,19 @@ class _Connection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        begun = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
-        if begun or self.conn.their_state is h11.SEND_BODY:
-            self._arrival.start(_ARRIVAL_SECONDS)
-        else:
-            self._arrival.stop()
+        self._watch_client()
+
+    def _watch_client(self) -> None:
+        """Give the client a time for what it has begun, and none for a rest between two requests."""
+        cycle: RequestResponseCycle | None = self.cycle
+        begun = self.conn.their_state is h11.IDLE and (cycle is None or self.conn.trailing_data[0])
+        waiting = begun or self.conn.their_state is h11.SEND_BODY or self.flow.write_paused
+        if waiting and self._late is None:
+            why = "the request does not arrive, or the answer is not read"
+            self._late = self.loop.call_later(_PATIENCE_SECONDS, self.give_up, why)
+        elif self._late is not None and not waiting:
+            self._late.cancel()
+            self._late = None
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless an answer has begun; nothing else is answered any more."""
@@ -305,11 +286,11 @@ class _Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._reading.start(_READING_SECONDS)
+        self._watch_client()
 
     def resume_writing(self) -> None:
-        self._reading.stop()
         super().resume_writing()
+        self._watch_client()
 
     @property
     def rank(self) -> tuple[bool, float]:

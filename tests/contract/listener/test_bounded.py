@@ -9,8 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from extender.debug.simulations import whatif_routes
-from serried.ops import server as bounded
-from serried.ops import server as intake
+from serried.ops import server as ops_server
 from serried.ops.server import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes
 from tests.support.listening import SOON, until
@@ -127,14 +126,13 @@ class Line:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for as long as usual."""
-    monkeypatch.setattr(intake, "_FIRST_BYTE_SECONDS", SOON)
-    monkeypatch.setattr(bounded, "_ARRIVAL_SECONDS", SOON)
-    monkeypatch.setattr(bounded, "_READING_SECONDS", SOON)
+    monkeypatch.setattr(ops_server, "_FIRST_BYTE_SECONDS", SOON)
+    monkeypatch.setattr(ops_server, "_PATIENCE_SECONDS", SOON)
 
 
 @pytest.fixture
 async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operations]:
-    monkeypatch.setattr(bounded, "_MOST", FEW)
+    monkeypatch.setattr(ops_server, "_MOST", FEW)
     world = Harness()
     await world.add(*small_nodes(2)).go()
     made = Operations(world)
