@@ -1,6 +1,7 @@
-"""What all stories on a real control plane have: a stage in the cluster of their folder.
+"""What all stories on a real control plane have: a stage in a cluster.
 
-A folder says in its own conftest which ``cluster`` it wants and, if it has words of its own, which ``stage_class``.
+The cluster is a shared one, at each API level. A folder that needs another ``cluster`` says so in its own conftest, and
+which ``stage_class`` it has if it has words of its own.
 Stories on other Kubernetes versions run where those are built, and in `make test-full`, which builds them first.
 """
 
@@ -14,6 +15,7 @@ import pytest
 from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
 from tests.support.cluster_stage import ClusterStage, staged
+from tests.support.clusters import LEVELS, Find, sharing
 
 CLUSTERS = ("cluster", "bare", "older")
 """The fixtures whose parameter says which of its folder's clusters a story runs in."""
@@ -25,21 +27,26 @@ LONG = 20
 """Most stories whose parameters name no cluster start one of their own: each takes as long as so many others."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the stories of one cluster in one process, the longest first; skip those of versions that are not there."""
-    _tell_once([item for item in items if _is_story(item)])
-    lengths = Counter[str]()
-    for item in items:
-        lengths[_name_cluster(item)] += 1 if _list_clusters(item) else LONG
-    items.sort(key=lambda item: -lengths[_name_cluster(item)] if _is_story(item) else 0)
-    for item in items:
-        if _is_story(item):
-            item.add_marker(pytest.mark.xdist_group(_name_cluster(item)))
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Tell each story where it has to be told, those of one cluster together, and the longest first.
+
+    Those on Kubernetes versions that are not there are skipped. Marks are given before anybody else looks at the
+    stories, the order last: pytest has one of its own.
+    """
+    stories = [item for item in items if _is_story(item)]
+    _tell_once(stories)
+    for item in stories:
+        item.add_marker(pytest.mark.xdist_group(_name_group(item)))
         for version in {str(mark.args[0]) for mark in item.iter_markers("kubernetes")}:
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
+    yield
+    lengths = Counter[str]()
+    for item in filter(_is_story, items):
+        lengths[_name_group(item)] += 1 if _list_clusters(item) else LONG
+    items.sort(key=lambda item: (-lengths[_name_group(item)], _name_group(item)) if _is_story(item) else (0, ""))
 
 
 def _tell_once(stories: list[pytest.Item]) -> None:
@@ -74,7 +81,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse to go on where pytest-xdist does not see the groups: every process would start every cluster."""
     if not session.config.getoption("loadgroup", default=False):
         return
-    if any(not item.nodeid.endswith(f"@{_name_cluster(item)}") for item in session.items if _is_story(item)):
+    if any(not item.nodeid.endswith(f"@{_name_group(item)}") for item in session.items if _is_story(item)):
         raise pytest.UsageError("this pytest-xdist does not see the groups of this pytest")
 
 
@@ -82,11 +89,18 @@ def _is_story(item: pytest.Item) -> bool:
     return Path(__file__).parent in item.path.parents
 
 
-def _name_cluster(item: pytest.Item) -> str:
-    """Folder and parameter of the cluster that this story runs in; stories beside the folders go by their file."""
+def _name_group(item: pytest.Item) -> str:
+    """The stories that are told one after the other in one process: those of a cluster.
+
+    Each process has shared clusters of its own at both levels, so for them it is enough that a file stays together.
+    Those that are started for a folder go by it and their parameter, stories beside the folders by their file.
+    """
     here = Path(__file__).parent
-    place = item.path if item.path.parent == here else item.path.parent
-    return " ".join([place.name, *_list_clusters(item)])
+    clusters = _list_clusters(item)
+    shared = "shared" in getattr(item, "fixturenames", ()) and clusters[0] in LEVELS
+    place = f"{item.path.parent.name}/{item.path.name}" if shared else ""
+    place = place or (item.path if item.path.parent == here else item.path.parent).name
+    return " ".join([place, *clusters])
 
 
 def _list_clusters(item: pytest.Item) -> list[str]:
@@ -105,6 +119,19 @@ def own_ports(worker_id: str) -> Iterator[None]:
             first = ports.RANGE.start + number * size
             patch.setenv(ports.SHARE, f"{first}-{first + size - 1}")
         yield
+
+
+@pytest.fixture(scope="session")
+def shared(own_ports: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Find]:
+    """The clusters that all folders share."""
+    with sharing(tmp_path_factory) as find:
+        yield find
+
+
+@pytest.fixture(scope="session", params=LEVELS)
+def cluster(request: pytest.FixtureRequest, shared: Find) -> Cluster:
+    """The shared cluster of an API level, or the one that a story names."""
+    return shared(request.param)
 
 
 @pytest.fixture(scope="session")

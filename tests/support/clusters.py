@@ -1,7 +1,9 @@
 """Clusters of the tests: each has a state directory of its own, so that no two runs are in each other's way."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,6 @@ from bench.cluster.spec import Api
 
 GANG_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 """kube-scheduler's own gates for gangs and racks; the API server keeps no constraints without the second."""
-
 
 LEVELS: tuple[Api, Api] = ("native", "fallback")
 """The API levels. `make test` tells a story at one of them, unless it is marked ``both_levels``."""
@@ -23,7 +24,7 @@ def on_kubernetes(version: str, *values: Any) -> Any:
 
 
 BESIDE = pytest.param("beside", marks=pytest.mark.full)
-"""The cluster of the promises in which these gates are on, told of in `make test-full`."""
+"""The shared cluster in which these gates are on, told of in `make test-full`."""
 
 
 def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.MarkDecorator:
@@ -35,13 +36,61 @@ def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.M
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 
+_NATIVE = Spec(
+    name="native",
+    nodes=12,
+    racks=4,
+    node_pods=400,
+    hold="filter",
+    profiles=("second",),
+    serried_args=("--barrier-idle", "8"),
+)
+"""12 nodes of 32 CPU in 4 racks, 384 CPU in all. The deadline is short, so that a story about it is short, too."""
+
+SHARED = {
+    "native": _NATIVE,
+    "fallback": replace(_NATIVE, name="fallback", api="fallback"),
+    "beside": replace(
+        _NATIVE, name="beside", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES
+    ),
+    "one account": replace(_NATIVE, name="one-account", one_account=True),
+}
+"""The clusters that all folders share. A story has a namespace of its own, and puts back what it changes outside it."""
+
+Find = Callable[[str], Cluster]
+"""The shared cluster of this name."""
+
+
+@contextmanager
+def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
+    """Each shared cluster is started when it is wanted first, and is up until the body ends."""
+    started: dict[str, Cluster] = {}
+    with ExitStack() as stack:
+
+        def find(name: str) -> Cluster:
+            if name not in started:
+                started[name] = stack.enter_context(running(SHARED[name], directories))
+            return started[name]
+
+        yield find
+
+
 @contextmanager
 def running(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that is up for as long as the body runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.STATE, str(directories.mktemp("state")))
+    """A cluster that is up for as long as the body runs, and beside others that begin and end meanwhile."""
+    home = directories.mktemp("state")
+    with _at_home(home):
         cluster = Cluster.up(spec)
-        try:
-            yield cluster
-        finally:
+    try:
+        yield cluster
+    finally:
+        with _at_home(home):
             cluster.down()
+
+
+@contextmanager
+def _at_home(directory: Path) -> Iterator[None]:
+    """Clusters are kept here while the body runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.STATE, str(directory))
+        yield

@@ -1,27 +1,30 @@
-"""Two clusters with PodGroups of scheduler-plugins: by their own CRD beside the native level, by ours beside ours."""
+"""PodGroups of scheduler-plugins in the shared clusters: by their own CRD at the native level, by ours at ours."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec
-from tests.e2e.compatible.stage import CompatibleStage, Shape, install
-from tests.support.clusters import running
+from bench.cluster import Cluster
+from tests.e2e.compatible.stage import CompatibleStage, Shape, install, uninstall
+from tests.support.clusters import LEVELS, Find
 
 
-@pytest.fixture(scope="package", params=[("native", Shape.THEIRS), ("fallback", Shape.OURS)], ids=" ".join)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    api, shape = request.param
-    spec = Spec(name=f"compatible-{api}", nodes=12, racks=4, api=api, hold="filter")
-    with running(spec, tmp_path_factory) as started:
-        install(started, shape)
-        yield started
+@pytest.fixture(scope="package", params=LEVELS)
+def cluster(request: pytest.FixtureRequest, shared: Find) -> Iterator[Cluster]:
+    found = shared(request.param)
+    install(found, find_shape(found))
+    yield found
+    uninstall(found)
+
+
+def find_shape(cluster: Cluster) -> Shape:
+    return Shape.THEIRS if cluster.spec.api == "native" else Shape.OURS
 
 
 @pytest.fixture
 def shape(cluster: Cluster) -> Shape:
     """Whose CRD the cluster has."""
-    return Shape.THEIRS if cluster.spec.api == "native" else Shape.OURS
+    return find_shape(cluster)
 
 
 @pytest.fixture(scope="package")

@@ -15,7 +15,8 @@ from bench.cluster import Cluster, ports
 from tests.support.cluster_stage import RACK, ClusterStage, eventually
 from tests.support.monitoring import list_queries, needs_prometheus
 
-pytestmark = [pytest.mark.e2e, needs_prometheus]
+ONE_LEVEL = pytest.mark.parametrize("cluster", ["fallback"], indirect=True)
+pytestmark = [pytest.mark.e2e, needs_prometheus, ONE_LEVEL]
 
 TELL_SOMETHING = (
     'sum(serried_groups{state="NoDomainFits"}) > 0',

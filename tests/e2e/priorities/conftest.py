@@ -1,4 +1,4 @@
-"""Clusters at each API level: 12 nodes of 32 CPU, so 12 pods of 30 CPU fill them."""
+"""Priorities: 12 pods of 30 CPU fill the clusters. The native one is not shared: it has more gates."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from bench.cluster import Cluster, Spec
 from tests.e2e.priorities.stage import PriorityStage
-from tests.support.clusters import LEVELS, running
+from tests.support.clusters import LEVELS, Find, running
 
 GATES = (
     *("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true"),
@@ -16,10 +16,13 @@ GATES = (
 
 
 @pytest.fixture(scope="package", params=LEVELS)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    gates = GATES if request.param == "native" else ()
-    name = f"priorities-{request.param}"
-    spec = Spec(name=name, nodes=12, racks=4, api=request.param, hold="filter", server_gates=gates)
+def cluster(
+    request: pytest.FixtureRequest, shared: Find, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    if request.param == "fallback":
+        yield shared("fallback")
+        return
+    spec = Spec(name="priorities-native", nodes=12, racks=4, hold="filter", server_gates=GATES)
     with running(spec, tmp_path_factory) as started:
         yield started
 

@@ -1,18 +1,17 @@
-"""Clusters for all stories: 12 nodes of 32 CPU in 4 racks, 384 CPU in all.
+"""The promises are told in all shared clusters: 12 nodes of 32 CPU in 4 racks, 384 CPU in all.
 
-Two of them for the two API levels. In the third, ``beside``, Kubernetes' own gates for gangs and racks are on, also in
+Two of them are the two API levels. In the third, ``beside``, Kubernetes' own gates for gangs and racks are on, also in
 Serried's kube-scheduler: the promises hold there, too. What is otherwise is told in test_beside.py. In the fourth,
 ``one account``, kube-scheduler has the extender's account, as in the Pod that we ship: what it writes there has to pass
 the policies that confine the extender.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bench.cluster import Cluster, Spec
-from tests.support.clusters import BESIDE, GANG_GATES, LEVELS, running
+from bench.cluster import Cluster
+from tests.support.clusters import BESIDE, LEVELS, Find
 
 _SHORT_BESIDE = frozenset(
     {
@@ -53,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cluster" not in metafunc.fixturenames or "cluster" in named:
         return
     clusters = [*LEVELS, *_beside(metafunc), *_with_one_account(metafunc)]
-    metafunc.parametrize("cluster", clusters, indirect=True, scope="package")
+    metafunc.parametrize("cluster", clusters, indirect=True, scope="session")
 
 
 def _beside(metafunc: pytest.Metafunc) -> list[Any]:
@@ -68,21 +67,6 @@ def _with_one_account(metafunc: pytest.Metafunc) -> list[Any]:
     return [pytest.param("one account", marks=pytest.mark.full)] if told else []
 
 
-@pytest.fixture(scope="package")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    # Short deadlines, so that a story about them is short, too.
-    gates = GANG_GATES if request.param == "beside" else ()
-    spec = Spec(
-        name=f"promises-{request.param.replace(' ', '-')}",
-        nodes=12,
-        racks=4,
-        api="fallback" if request.param == "fallback" else "native",
-        hold="filter",
-        server_gates=gates,
-        manager_gates=gates,
-        scheduler_gates=gates,
-        serried_args=("--barrier-idle", "8"),
-        one_account=request.param == "one account",
-    )
-    with running(spec, tmp_path_factory) as started:
-        yield started
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, shared: Find) -> Cluster:
+    return shared(request.param)

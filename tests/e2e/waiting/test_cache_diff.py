@@ -27,4 +27,4 @@ def test_nothing_is_missing_too_much_or_of_old(stage: ClusterStage) -> None:
     assert listed["pods"] >= 3
     assert listed["jobs"] >= 1
     settings = httpx.get(f"{stage.cluster.debug_url}/config").json()["settings"]
-    assert {each["flag"]: each["value"] for each in settings}["--barrier-idle"] == "3"
+    assert {each["flag"]: each["value"] for each in settings}["--barrier-idle"] == "8"
