@@ -39,7 +39,7 @@ from extender.scheduling.scheduling_cycle import CycleEndings, NominationPolicy,
 from extender.scheduling.studies import Studies
 from extender.scheduling.units import Units
 from extender.service import ExtenderService
-from extender.status.timeline import Chronicle, StatusSink, Timelines
+from extender.status.timeline import StatusSink, Timelines
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.run_times import PodEnds
@@ -134,9 +134,14 @@ class Core:
         self.ledger = Ledger(store.occupancy, store.yields)
         self.outbox = Outbox()
         self.timelines = Timelines(wall)
-        told = Chronicle(self.timelines, status)
         self.groups = Groups(
-            store, self.ledger, told, clock, metrics=metrics, job_unknown_seconds=options.job_unknown_seconds
+            store,
+            self.ledger,
+            status,
+            self.timelines,
+            clock,
+            metrics=metrics,
+            job_unknown_seconds=options.job_unknown_seconds,
         )
         self.held = self.groups.held
         self.activity = self.groups.activity
@@ -151,7 +156,7 @@ class Core:
             rest=rest,
         )
         self.context = Context(
-            store, self.ledger, self.groups, term, self.outbox, told, self.timelines, metrics, clock, wall
+            store, self.ledger, self.groups, term, self.outbox, status, self.timelines, metrics, clock, wall
         )
         self._wire_decisions(self.context, options)
         self._wire_effects(client, self.context, records, options)

@@ -33,6 +33,7 @@ from extender.scheduling.members import Moves
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Method, Preemptions, name_some
 from extender.scheduling.units import is_running
+from extender.status.timeline import Milestone
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim
@@ -87,6 +88,7 @@ class Preempting:
         self._preemptions = preemptions
         self._companies = context.store.companies
         self._status = context.status
+        self._timelines = context.timelines
         self._metrics = context.metrics
         self._clock = context.clock
         self._method = preemptions.method
@@ -338,12 +340,15 @@ class Preempting:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
         text, victims = describe_end(course.group), course.victims
         names = name_some(victims)
+        self._timelines.note(course.group, Milestone.PREEMPTING)
         self._status.report_preemption(
             course.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
         )
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
+        for group in course.whole:
+            self._timelines.note(group, Milestone.PREEMPTED)
         await do_each(course.whole, lambda group: self._status.mark_preempted(group, text))
         await do_each(victims, lambda victim: self._mark_running(victim, text))
 

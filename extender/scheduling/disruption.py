@@ -10,6 +10,7 @@ from enum import StrEnum
 from extender.scheduling.effects import Context, EvictTogether, Preempt
 from extender.scheduling.group import GroupState
 from extender.scheduling.preemption import Method
+from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
@@ -43,6 +44,7 @@ class Disruptions:
         self._yields = context.store.yields
         self._outbox = context.outbox
         self._status = context.status
+        self._timelines = context.timelines
         self._rule = rule
         self._method = method
 
@@ -96,6 +98,7 @@ class Disruptions:
         others = sum(uid != pod.uid for uid in uids)
         text = render_disruption(pod.name, pod.disruption, others)
         if others:
+            self._timelines.note(company.group, Milestone.PREEMPTED)
             self._status.report_disrupted(company.group, text)
         if self._ends_as_preempted(pod):
             state.leaving.update(uids, (pod.uid,))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from extender.scheduling.binding_cycle import BindingCycle, Member, MemberStage
-from extender.status.timeline import StatusSink
+from extender.status.timeline import StatusSink, Timelines
 from serried.api.group import Tree
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
@@ -516,6 +516,7 @@ class Groups:
         store: Store,
         ledger: Ledger,
         status: StatusSink,
+        timelines: Timelines,
         clock: Callable[[], float],
         *,
         metrics: ExtenderMetrics,
@@ -540,6 +541,7 @@ class Groups:
         self._members = store.members
         self._ledger = ledger
         self._status = status
+        self._timelines = timelines
         self._clock = clock
         self._metrics = metrics
 
@@ -600,6 +602,7 @@ class Groups:
             self._measure(state, verdict.reason)
             state.verdict = verdict
             state.had_members = has_members
+            self._timelines.take(key, verdict)
             self._status.say(key, verdict)
 
     def _measure(self, state: GroupState, reason: Reason) -> None:

@@ -16,6 +16,7 @@ from extender.scheduling.effects import Context, Evict
 from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.request import find_home, find_repairable
+from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.job import Job
 from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef, ParentKind
@@ -143,6 +144,7 @@ class Repairs:
         self._outbox = context.outbox
         self._clock = context.clock
         self._status = context.status
+        self._timelines = context.timelines
         self._metrics = context.metrics
         self._rules = rules
 
@@ -354,6 +356,7 @@ class Repairs:
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
+        self._timelines.note(key, Milestone.BROKEN)
         self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is Broken.EVICT:
             state.evicting = True

@@ -132,6 +132,15 @@ class Timelines:
         """The milestones of a group, the oldest first."""
         return tuple(self._events.get(group, ()))
 
+    def take(self, group: GroupKey, verdict: Verdict) -> None:
+        """A group stands like this now: note the milestones that this means."""
+        if group not in self._events:
+            self.note(group, Milestone.SEEN)
+        if verdict.reason not in _BEFORE_QUORUM:
+            self.note(group, Milestone.QUORUM)
+        if verdict.reason in _MILESTONES:
+            self.note(group, _MILESTONES[verdict.reason])
+
     def note(self, group: GroupKey, milestone: Milestone) -> None:
         """A group reaches a milestone now; one that it has reached already in this round is no news."""
         events = self._events.get(group)
@@ -168,50 +177,3 @@ def _has(events: list[Reached], milestone: Milestone) -> bool:
         if event.milestone is Milestone.BROKEN or (event.milestone in _ROUNDS and milestone is not Milestone.QUORUM):
             return False
     return False
-
-
-class Chronicle:
-    """A StatusSink that notes the milestones of which it is told, and passes everything on."""
-
-    def __init__(self, timelines: Timelines, status: StatusSink) -> None:
-        self._timelines = timelines
-        self._status = status
-
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """The group stands like this now."""
-        note = self._timelines.note
-        if not self._timelines.of_group(group):
-            note(group, Milestone.SEEN)
-        if verdict.reason not in _BEFORE_QUORUM:
-            note(group, Milestone.QUORUM)
-        if verdict.reason in _MILESTONES:
-            note(group, _MILESTONES[verdict.reason])
-        self._status.say(group, verdict)
-
-    def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """The gang has been broken for longer than the grace."""
-        self._timelines.note(group, Milestone.BROKEN)
-        self._status.report_broken(group, verdict)
-
-    def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Members of the gang are ended because one of them was disrupted."""
-        self._timelines.note(group, Milestone.PREEMPTED)
-        self._status.report_disrupted(group, text)
-
-    def report_preemption(self, group: GroupKey, text: str) -> None:
-        """Others are about to be evicted for the gang."""
-        self._timelines.note(group, Milestone.PREEMPTING)
-        self._status.report_preemption(group, text)
-
-    def report_victim(self, victim: Victim, text: str) -> None:
-        """A pod is about to be evicted for a gang."""
-        self._status.report_victim(victim, text)
-
-    async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Write first of all that a group is evicted as a whole for a gang; never raises ApiError."""
-        self._timelines.note(group, Milestone.PREEMPTED)
-        await self._status.mark_preempted(group, text)
-
-    async def unmark_preempted(self, group: GroupKey) -> None:
-        """Take that back, as some of it stays; never raises ApiError."""
-        await self._status.unmark_preempted(group)

@@ -1,8 +1,6 @@
 """The memory of what has happened to groups: bounded, and each milestone once a round."""
 
-from unittest.mock import Mock
-
-from extender.status.timeline import Chronicle, Milestone, Timelines
+from extender.status.timeline import Milestone, Timelines
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from tests.support.clock import Clock
@@ -53,8 +51,7 @@ def test_the_first_member_of_a_round_counts() -> None:
 
 def test_a_quorum_counts_anew_after_the_gang_has_broken() -> None:
     timelines = Timelines(Clock())
-    chronicle = Chronicle(timelines, Mock())
     for reason in (Reason.QUORUM_MISSING, Reason.NO_CAPACITY, Reason.NO_CAPACITY, Reason.BROKEN, Reason.NO_CAPACITY):
-        chronicle.say(key(0), Verdict(reason))
+        timelines.take(key(0), Verdict(reason))
     reached = [each.milestone.value for each in timelines.of_group(key(0))]
     assert reached == ["seen", "quorum", "broken", "quorum"]
