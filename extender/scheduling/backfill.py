@@ -379,6 +379,10 @@ class Backfill:
         head.passed[group] = end
         return True
 
+    def lets_pass(self, request: PlanRequest) -> bool:
+        """The same as a question: nobody is let pass by it."""
+        return self.head is not None and self._find_end(self.head, request.members) is not None
+
     def _find_end(self, head: Head, members: Sequence[Pod]) -> float | None:
         """When all of these will have ended, if that is before the head's forecast."""
         if head.forecast.at is None:

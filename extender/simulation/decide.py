@@ -303,17 +303,18 @@ class Hypothesis:
         group_members = self._classify(newcomer)
         said = Prediction(newcomer, priority, len(group_members.waiting), 0, None, None)
         own = None if group.key.kind in BARE_KINDS else priority
-        request = self._ask(group, group_members, own)
+        waiting = self._wait(newcomer, priority)
+        request = self._ask(group, group_members, own, waiting)
         if isinstance(request, Verdict):
             return replace(said, verdict=request)
         said = replace(said, need=request.need, names={pod.uid: pod.name for pod in request.members})
         ground = self._survey(group, request)
         yield
-        answer = yield from self._plan(ground, newcomer, request, priority)
+        answer = yield from self._plan(ground, waiting, request)
         if isinstance(answer, Plan):
             self._seat(group, request, answer)
             return replace(said, plan=answer)
-        preemption = yield from self._seek_victims(newcomer, request, answer, priority)
+        preemption = yield from self._seek_victims(newcomer, waiting, request, answer)
         if isinstance(preemption, Preemption):
             self._gone.update((pod.uid, pod) for unit in preemption.victims for pod in unit.pods)
             self._seat(group, request, preemption.plan)
@@ -351,7 +352,9 @@ class Hypothesis:
             own = group.priority if not group.priority_class or own is None else min(own, group.priority)
         return min((pod.priority for pod in members), default=0) if own is None else own
 
-    def _ask(self, group: PodGroup, group_members: GroupMembers, priority: int | None) -> PlanRequest | Verdict:
+    def _ask(
+        self, group: PodGroup, group_members: GroupMembers, priority: int | None, waiting: Waiting
+    ) -> PlanRequest | Verdict:
         shortage = find_shortage(group, group_members, self._store)
         if shortage is not None:
             return shortage
@@ -364,7 +367,8 @@ class Hypothesis:
         if isinstance(request, Verdict):
             return request
         gone = self._gone.keys()
-        spent = self._core.exclusive_shares.find_spent(group, gone)
+        promised = self._core.queue.backfill.list_promised(waiting, group.topology_key)
+        spent = self._core.exclusive_shares.find_spent(group, gone, promised)
         request = close_taken(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
             placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
@@ -381,14 +385,16 @@ class Hypothesis:
             return Verdict(Reason.BROKEN, have=have, need=need, detail="no other place was looked for")
         return Verdict(Reason.SCHEDULED, have=have)
 
-    def _plan(self, ground: _Ground, newcomer: Newcomer, request: PlanRequest, priority: int) -> Work[Plan | Verdict]:
+    def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Work[Plan | Verdict]:
         snapshot = Snapshot(ground.nodes, ground.used)
         capacity = Capacity(ground.nodes, ground.used)
         answer = yield from solve_group(snapshot, request, capacity)
-        closed = self._core.queue.closed_to(self._wait(newcomer, priority), request)
-        if isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values()):
+        queue = self._core.queue
+        closed = queue.closed_to(waiting, request)
+        passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
+        if passes or queue.backfill.lets_pass(request):
             return answer
-        refusal = self._core.queue.backfill.refuse(request)  # now: between two steps the first may become another
+        refusal = queue.backfill.refuse(request)  # now: between two steps the first may become another
         beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
         return refusal if isinstance(beside, Verdict) else beside
 
@@ -407,9 +413,10 @@ class Hypothesis:
     # --- who would have to go ----------------------------------------------------------------------------------
 
     def _seek_victims(
-        self, newcomer: Newcomer, request: PlanRequest, refusal: Verdict, priority: int
+        self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
     ) -> Work[Preemption | NoVictims | None]:
-        search = Search(request, self._wait(newcomer, priority), refusal, math.inf, haste=self._haste)
+        request = request.avoiding(self._core.queue.closed_to(waiting, request))
+        search = Search(request, waiting, refusal, math.inf, haste=self._haste)
         preemptions = self._core.preemptions
         if self._core.options.preemption is Mode.OFF or preemptions.find_objection(search):
             return None

@@ -8,13 +8,15 @@ import pytest
 
 from extender.simulation.decide import Changes, Hypothesis
 from extender.simulation.owners import find_existing
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render
 from serried.plan.eviction import Preemption
 from serried.plan.steps import Haste, finish
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+
+H = GroupKey("default", "h")
 
 
 async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like_it(world: Harness) -> None:
@@ -114,3 +116,33 @@ async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_t
     (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
     assert isinstance(found.preemption, Preemption)
     assert [pod.name for unit in found.preemption.victims for pod in unit.pods] == ["m0"]
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "reason"),
+    [pytest.param(10, None, id="in time"), pytest.param(9000, Reason.BEHIND_HEAD, id="too late")],
+)
+async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pass(
+    world: Harness, lifetime: int, reason: Reason | None
+) -> None:
+    web = pod("web").cpu(2).on("n1").started(write_time(world.wall())).lifetime(3600)
+    await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
+    assert world.queue.backfill.head is not None
+    world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
+    before = dict(world.queue.backfill.head.passed)
+    (found,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, H)]))
+    assert (found.verdict.reason if found.verdict is not None else None) is reason
+    assert world.queue.backfill.head.passed == before
+
+
+async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness) -> None:
+    """The first is of higher priority than the gang that asks, and that than whoever runs."""
+    low = [pod(f"low{at}").cpu(1).on(f"n{at}") for at in (1, 2)]
+    first = [each.priority(100).having("Never", "spec", "preemptionPolicy") for each in members(4)]
+    await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).go()
+    assert world.queue.backfill.head is not None
+    assert world.queue.backfill.head.forecast.nodes >= {"n1", "n2"}
+    world.add(pod_group("h").gang(3).priority(50), *[each.in_group("h").priority(50) for each in members(3, 10)])
+    (found,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, H)]))
+    assert found.plan is None
+    assert not isinstance(found.preemption, Preemption)
