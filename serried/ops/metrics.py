@@ -7,6 +7,7 @@ of objects. `bench.metrics` makes the tables of docs/metrics.md from the texts h
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.gc_collector import GCCollector
@@ -43,62 +44,90 @@ _REASON_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600
 _BURST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+M = TypeVar("M")
+
+
+class _Declared(Generic[M]):
+    """A metric that each object of a class makes in its own registry, and has under the same name."""
+
+    def __init__(self, make: Callable[[CollectorRegistry], M]) -> None:
+        self.make = make
+
+    def __get__(self, metrics: "Metrics", kind: type["Metrics"]) -> M:
+        """For type checkers: what the object has itself is found before this."""
+        raise AttributeError
+
+
+def _counter(name: str, text: str, *labels: str) -> _Declared[Counter]:
+    return _Declared(lambda registry: Counter(name, text, labels, registry=registry))
+
+
+def _gauge(name: str, text: str, *labels: str) -> _Declared[Gauge]:
+    return _Declared(lambda registry: Gauge(name, text, labels, registry=registry))
+
+
+def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Declared[Histogram]:
+    return _Declared(lambda registry: Histogram(name, text, labels, registry=registry, buckets=buckets))
+
+
 class Metrics:
     """What both processes count: watches, writes, Events, the process itself."""
+
+    _watch_restarts = _counter(
+        "serried_watch_restarts",
+        "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
+        " that may be that of one API server of several. `unserved`: the API server no longer serves the resource."
+        " `defect`: an error in Serried, which the log shows.",
+        "resource",
+        "cause",
+    )
+    _watch_events = _counter(
+        "serried_watch_events",
+        "Changes that the watches delivered: how much the cluster changes, and whether the caches follow.",
+        "resource",
+    )
+    _malformed = _counter(
+        "serried_malformed_objects",
+        "Watched objects that Serried cannot use. Each sighting counts. The log names each of them once."
+        " The last usable state of the object still counts.",
+        "resource",
+    )
+    _writes = _counter(
+        "serried_api_writes",
+        "Writes to the API server, such as `create pods/binding` or `apply podgroups/status`. Each attempt counts.",
+        "verb_resource",
+    )
+    _failures = _counter(
+        "serried_api_errors",
+        "Requests that the API server refused, or did not answer (`0`). Each attempt counts.",
+        "method",
+        "status",
+    )
+    _cached = _gauge("serried_cache_objects", "Objects of each resource in the cache.", "resource")
+    _silent = _gauge(
+        "serried_watch_silent_seconds",
+        "Time since a watch last received anything. Bookmarks count, and come about once a minute."
+        " The cache may be behind by this time.",
+        "resource",
+    )
+    _event_drops = _counter(
+        "serried_event_drops",
+        "Events that were not written, because the queue was full or the API server refused.",
+    )
+    _certificates = _gauge(
+        "serried_certificate_expiry_timestamp_seconds",
+        "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
+        " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
+        "certificate",
+    )
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._sample: Callable[[], None] = lambda: None
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._watch_restarts = self._counter(
-            "serried_watch_restarts",
-            "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
-            " that may be that of one API server of several. `unserved`: the API server no longer serves the resource."
-            " `defect`: an error in Serried, which the log shows.",
-            "resource",
-            "cause",
-        )
-        self._watch_events = self._counter(
-            "serried_watch_events",
-            "Changes that the watches delivered: how much the cluster changes, and whether the caches follow.",
-            "resource",
-        )
-        self._malformed = self._counter(
-            "serried_malformed_objects",
-            "Watched objects that Serried cannot use. Each sighting counts. The log names each of them once."
-            " The last usable state of the object still counts.",
-            "resource",
-        )
-        self._writes = self._counter(
-            "serried_api_writes",
-            "Writes to the API server, such as `create pods/binding` or `apply podgroups/status`. Each attempt counts.",
-            "verb_resource",
-        )
-        self._failures = self._counter(
-            "serried_api_errors",
-            "Requests that the API server refused, or did not answer (`0`). Each attempt counts.",
-            "method",
-            "status",
-        )
-        self._cached = self._gauge("serried_cache_objects", "Objects of each resource in the cache.", "resource")
-        self._silent = self._gauge(
-            "serried_watch_silent_seconds",
-            "Time since a watch last received anything. Bookmarks count, and come about once a minute."
-            " The cache may be behind by this time.",
-            "resource",
-        )
-        self._event_drops = self._counter(
-            "serried_event_drops",
-            "Events that were not written, because the queue was full or the API server refused.",
-        )
-
-        self._certificates = self._gauge(
-            "serried_certificate_expiry_timestamp_seconds",
-            "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
-            " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
-            "certificate",
-        )
+        declared = [each for kind in reversed(type(self).__mro__) for each in vars(kind).items()]
+        vars(self).update({name: each.make(self.registry) for name, each in declared if isinstance(each, _Declared)})
 
     def watch_restarted(self, resource: str, cause: str) -> None:
         """A watch ended, for one of the causes in `kube.reflector.Cause`."""
@@ -148,163 +177,147 @@ class Metrics:
         self._sample()
         return generate_latest(self.registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
-
 
 class ExtenderMetrics(Metrics):
     """What the extender counts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._verb_seconds = self._histogram(
-            "serried_verb_seconds",
-            "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
-            " `bind`: time from the call to the answer, including the wait at the barrier.",
-            _VERB_SECONDS,
-            "verb",
-        )
-        self._plans = self._counter(
-            "serried_plans",
-            "Results of planning, including retries: `Planned`, or the reason for the refusal.",
-            "outcome",
-        )
-        self._plan_seconds = self._histogram(
-            "serried_plan_seconds", "Time to plan one gang, including refusals.", _VERB_SECONDS
-        )
-        self._bursts = self._histogram(
-            "serried_bind_burst_seconds",
-            "Time from the first Binding of a commit to the last answer."
-            " During this time only a part of the gang is bound.",
-            _BURST_SECONDS,
-        )
-        self._bindings = self._counter(
-            "serried_bindings",
-            "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
-            " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
-            " committed. `Refused`: it was not sent, or not again, because the plan does not hold any more or"
-            " this extender does not lead any more. The other value is `Bound`.",
-            "result",
-        )
-        self._repairs = self._counter(
-            "serried_repairs",
-            "What happened to the slots of dead members. The replacement got the `SameNode` or another node of the"
-            " `SameDomain`, or the slot was `Lost`, because no replacement came in time.",
-            "outcome",
-        )
-        self._repair_seconds = self._histogram(
-            "serried_repair_seconds",
-            "Time from the end of a member to the binding of its replacement."
-            " It includes the creation of the replacement.",
-            _REPAIR_SECONDS,
-        )
-        self._vacancies = self._gauge("serried_vacancies", "Slots that Serried keeps for replacements.")
-        self._held = self._gauge("serried_held_pods", "Pods that `filter` or `gate` holds now.", "by")
-        self._unmarked = self._gauge(
-            "serried_unmarked_members",
-            "Members that wait for a node and lack the markers of an isolated installation."
-            " They are counted in every installation.",
-        )
-        self._groups = self._gauge(
-            "serried_groups",
-            "PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`, `Binding`),"
-            " or by the reason why they have no cycle.",
-            "state",
-        )
-        self._victim_searches = self._counter(
-            "serried_victim_searches",
-            "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits by"
-            " now without victims. `Unfinished`: the search was given up."
-            " `Protection`, `Priority` and `Room` name the obstacle.",
-            "outcome",
-        )
-        self._victim_search_seconds = self._histogram(
-            "serried_victim_search_seconds",
-            "Time that one search for victims takes. It runs in slices, as a plan does.",
-            _SEARCH_SECONDS,
-        )
-        self._preemptions = self._counter(
-            "serried_preemptions",
-            "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was deleted."
-            " Any other value is the reason why the preemption was given up, such as `EvictionRefused` or"
-            " `VictimsRemain`.",
-            "outcome",
-        )
-        self._victims = self._counter(
-            "serried_victims",
-            "Pods that were evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a group."
-            " `Plain`: a pod of no group.",
-            "kind",
-        )
-        self._forecasts = self._counter(
-            "serried_forecasts",
-            "Gangs for which room was kept, by the result of the forecast. `kept`: placed at most 30 s after the first"
-            " forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
-            " `withdrawn`: the gang stopped waiting.",
-            "outcome",
-        )
-        self._forecast_wait = self._histogram(
-            "serried_forecast_wait_seconds",
-            "Time from a gang's first forecast to the time that the forecast names.",
-            _WAIT_SECONDS,
-        )
-        self._forecast_error = self._histogram(
-            "serried_forecast_error_seconds",
-            "Time from the first forecast's time to the gang's plan. It is negative if the gang was placed earlier.",
-            _ERROR_SECONDS,
-        )
-        self._head = self._gauge(
-            "serried_head_forecast_seconds",
-            "Time until the forecast of the head of the queue. It is NaN if there is no head or no forecast.",
-        )
-        self._reason_seconds = self._histogram(
-            "serried_gang_wait_seconds",
-            "How long groups had a reason. `QuorumMissing` is the wait for their pods.",
-            _REASON_SECONDS,
-            "reason",
-        )
-        self._start_seconds = self._histogram(
-            "serried_gang_start_seconds",
-            "Time until a group's quorum is bound, from the moment when Serried first saw the group or the group lost"
-            " its quorum.",
-            _REASON_SECONDS,
-        )
-        self._partial = self._gauge("serried_partial_gangs", "Gangs that have bound members, but fewer than minCount.")
-        self._gangs = self._gauge(
-            "serried_gangs",
-            'Gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind that'
-            " Serried does not know.",
-            "level",
-            "owner",
-        )
-        self._reservations = self._gauge("serried_reservations", "Plans that hold room.", "phase")
-        self._reserved_slots = self._gauge(
-            "serried_reserved_slots", "Slots of reservations whose members are `bound` or `waiting`.", "member"
-        )
-        self._reserved_idle = self._gauge(
-            "serried_reserved_idle",
-            "What the waiting members of reservations request: room that is held and not used.",
-            "resource",
-        )
-        self._oldest_reservation = self._gauge(
-            "serried_oldest_reservation_seconds", "How long the oldest plan has held room."
-        )
-        self._free_slots = self._gauge(
-            "serried_free_slots", "Free room in the cluster, as a number of members like those planned last."
-        )
-        self._largest_gang = self._gauge(
-            "serried_largest_gang",
-            "The free room of the domain with the most room, for each topology key, as a number of members like those"
-            " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
-            "key",
-        )
-        self._active = self._gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
+    _verb_seconds = _histogram(
+        "serried_verb_seconds",
+        "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
+        " `bind`: time from the call to the answer, including the wait at the barrier.",
+        _VERB_SECONDS,
+        "verb",
+    )
+    _plans = _counter(
+        "serried_plans",
+        "Results of planning, including retries: `Planned`, or the reason for the refusal.",
+        "outcome",
+    )
+    _plan_seconds = _histogram("serried_plan_seconds", "Time to plan one gang, including refusals.", _VERB_SECONDS)
+    _bursts = _histogram(
+        "serried_bind_burst_seconds",
+        "Time from the first Binding of a commit to the last answer."
+        " During this time only a part of the gang is bound.",
+        _BURST_SECONDS,
+    )
+    _bindings = _counter(
+        "serried_bindings",
+        "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
+        " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
+        " committed. `Refused`: it was not sent, or not again, because the plan does not hold any more or"
+        " this extender does not lead any more. The other value is `Bound`.",
+        "result",
+    )
+    _repairs = _counter(
+        "serried_repairs",
+        "What happened to the slots of dead members. The replacement got the `SameNode` or another node of the"
+        " `SameDomain`, or the slot was `Lost`, because no replacement came in time.",
+        "outcome",
+    )
+    _repair_seconds = _histogram(
+        "serried_repair_seconds",
+        "Time from the end of a member to the binding of its replacement. It includes the creation of the replacement.",
+        _REPAIR_SECONDS,
+    )
+    _vacancies = _gauge("serried_vacancies", "Slots that Serried keeps for replacements.")
+    _held = _gauge("serried_held_pods", "Pods that `filter` or `gate` holds now.", "by")
+    _unmarked = _gauge(
+        "serried_unmarked_members",
+        "Members that wait for a node and lack the markers of an isolated installation."
+        " They are counted in every installation.",
+    )
+    _groups = _gauge(
+        "serried_groups",
+        "PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`, `Binding`),"
+        " or by the reason why they have no cycle.",
+        "state",
+    )
+    _victim_searches = _counter(
+        "serried_victim_searches",
+        "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits by"
+        " now without victims. `Unfinished`: the search was given up."
+        " `Protection`, `Priority` and `Room` name the obstacle.",
+        "outcome",
+    )
+    _victim_search_seconds = _histogram(
+        "serried_victim_search_seconds",
+        "Time that one search for victims takes. It runs in slices, as a plan does.",
+        _SEARCH_SECONDS,
+    )
+    _preemptions = _counter(
+        "serried_preemptions",
+        "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was deleted."
+        " Any other value is the reason why the preemption was given up, such as `EvictionRefused` or"
+        " `VictimsRemain`.",
+        "outcome",
+    )
+    _victims = _counter(
+        "serried_victims",
+        "Pods that were evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a group."
+        " `Plain`: a pod of no group.",
+        "kind",
+    )
+    _forecasts = _counter(
+        "serried_forecasts",
+        "Gangs for which room was kept, by the result of the forecast. `kept`: placed at most 30 s after the first"
+        " forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
+        " `withdrawn`: the gang stopped waiting.",
+        "outcome",
+    )
+    _forecast_wait = _histogram(
+        "serried_forecast_wait_seconds",
+        "Time from a gang's first forecast to the time that the forecast names.",
+        _WAIT_SECONDS,
+    )
+    _forecast_error = _histogram(
+        "serried_forecast_error_seconds",
+        "Time from the first forecast's time to the gang's plan. It is negative if the gang was placed earlier.",
+        _ERROR_SECONDS,
+    )
+    _head = _gauge(
+        "serried_head_forecast_seconds",
+        "Time until the forecast of the head of the queue. It is NaN if there is no head or no forecast.",
+    )
+    _reason_seconds = _histogram(
+        "serried_gang_wait_seconds",
+        "How long groups had a reason. `QuorumMissing` is the wait for their pods.",
+        _REASON_SECONDS,
+        "reason",
+    )
+    _start_seconds = _histogram(
+        "serried_gang_start_seconds",
+        "Time until a group's quorum is bound, from the moment when Serried first saw the group or the group lost"
+        " its quorum.",
+        _REASON_SECONDS,
+    )
+    _partial = _gauge("serried_partial_gangs", "Gangs that have bound members, but fewer than minCount.")
+    _gangs = _gauge(
+        "serried_gangs",
+        'Gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind that'
+        " Serried does not know.",
+        "level",
+        "owner",
+    )
+    _reservations = _gauge("serried_reservations", "Plans that hold room.", "phase")
+    _reserved_slots = _gauge(
+        "serried_reserved_slots", "Slots of reservations whose members are `bound` or `waiting`.", "member"
+    )
+    _reserved_idle = _gauge(
+        "serried_reserved_idle",
+        "What the waiting members of reservations request: room that is held and not used.",
+        "resource",
+    )
+    _oldest_reservation = _gauge("serried_oldest_reservation_seconds", "How long the oldest plan has held room.")
+    _free_slots = _gauge(
+        "serried_free_slots", "Free room in the cluster, as a number of members like those planned last."
+    )
+    _largest_gang = _gauge(
+        "serried_largest_gang",
+        "The free room of the domain with the most room, for each topology key, as a number of members like those"
+        " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
+        "key",
+    )
+    _active = _gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -408,35 +421,30 @@ class ExtenderMetrics(Metrics):
 class ControllerMetrics(Metrics):
     """What the controller counts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._syncs = self._counter(
-            "serried_job_syncs",
-            "Looks at Jobs, by result. `success`; `retry`: the API server refused, and the controller tries again"
-            " later; `error`: an error in Serried, which the log shows.",
-            "result",
-        )
-        self._sync_seconds = self._histogram(
-            "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
-        )
-        self._creations = self._counter(
-            "serried_job_gang_workload_creation",
-            "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server"
-            " refused.",
-            "result",
-        )
-        self._creation_seconds = self._histogram(
-            "serried_workload_creation_duration_seconds",
-            "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
-            _SYNC_SECONDS,
-        )
-        self._active = self._gauge(
-            "serried_controller_active", "1 on the controller that creates objects, 0 on a standby."
-        )
-        self._queue = self._gauge(
-            "serried_controller_queue_length",
-            "Jobs that wait for a look, and namespaces with PodGroups that wait for their finalizer to be removed.",
-        )
+    _syncs = _counter(
+        "serried_job_syncs",
+        "Looks at Jobs, by result. `success`; `retry`: the API server refused, and the controller tries again"
+        " later; `error`: an error in Serried, which the log shows.",
+        "result",
+    )
+    _sync_seconds = _histogram(
+        "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
+    )
+    _creations = _counter(
+        "serried_job_gang_workload_creation",
+        "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server refused.",
+        "result",
+    )
+    _creation_seconds = _histogram(
+        "serried_workload_creation_duration_seconds",
+        "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
+        _SYNC_SECONDS,
+    )
+    _active = _gauge("serried_controller_active", "1 on the controller that creates objects, 0 on a standby.")
+    _queue = _gauge(
+        "serried_controller_queue_length",
+        "Jobs that wait for a look, and namespaces with PodGroups that wait for their finalizer to be removed.",
+    )
 
     def synced(self, result: str, seconds: float) -> None:
         """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
