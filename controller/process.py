@@ -35,7 +35,7 @@ from serried.api.names import Malformed
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
-from serried.kube.election import TIMING, Election, Unopposed
+from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
 from serried.kube.retry import Ration
 from serried.ops.metrics import ControllerMetrics
@@ -114,7 +114,7 @@ class Controller:
         self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
         self.election = _make_election(settings, client, clock)
         # Whatever changes something goes this way, and is asked again at each attempt.
-        leading = client.fenced(self.election.leads)
+        leading = client.fenced(self.election.leads) if self.election is not None else client
         self.queue: WorkQueue[Task] = WorkQueue(clock, random.random, lambda task: task.key.namespace)
         self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
@@ -157,7 +157,7 @@ class Controller:
         metrics.before_render(self._set_gauges)
 
     def _set_gauges(self) -> None:
-        leads = self.election.leads()
+        leads = self.election is None or self.election.leads()
         self._metrics.active(int(leads))
         # What a standby has noted it leaves to whoever leads.
         self._metrics.queued(len(self.queue) if leads else 0)
@@ -214,13 +214,15 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.feed.run())
                 await self._await_sight()
-                await self.election.acquire()
-                tasks.create_task(self.election.keep())
+                if self.election is not None:
+                    await self.election.acquire()
+                    tasks.create_task(self.election.keep())
                 tasks.create_task(self.events.run())
                 tasks.create_task(self.loop.run(self._settings.workers))
                 tasks.create_task(self._check_idleness())
         finally:
-            await self.election.release()
+            if self.election is not None:
+                await self.election.release()
 
     async def _check_idleness(self) -> None:
         self._idleness.note_finished()  # what has waited for our turn has not waited for our workers
@@ -250,9 +252,9 @@ class Controller:
         return []
 
 
-def _make_election(settings: ControllerSettings, client: ApiClient, clock: Callable[[], float]) -> Election | Unopposed:
+def _make_election(settings: ControllerSettings, client: ApiClient, clock: Callable[[], float]) -> Election | None:
     if settings.lease is None:
-        return Unopposed()
+        return None
     return Election(client, settings.lease, settings.lease_holder, clock=clock, wall=time.time, timing=TIMING)
 
 

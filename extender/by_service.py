@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from extender.leadership import Leadership
 from serried.api.names import Key
 from serried.kube.client import ApiClient
-from serried.kube.election import Election, LeaseLostError, Unopposed
+from serried.kube.election import Election, LeaseLostError
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.retry import Backoff
 from serried.kube.wire import Resource
@@ -42,7 +42,7 @@ class Candidacy:
 
     def __init__(
         self,
-        election: Election | Unopposed,
+        election: Election,
         leadership: Leadership,
         may_go_on: Callable[[], bool],
         settle: Callable[[], Awaitable[None]],

@@ -46,7 +46,7 @@ from serried.cluster.usage import Vacancy
 from serried.drift import Comparison
 from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
 from serried.kube.client import ApiClient
-from serried.kube.election import TIMING, Election, Unopposed
+from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
 from serried.ops.metrics import ExtenderMetrics
 from serried.ops.process import run_process, settle_memory
@@ -135,7 +135,6 @@ class Extender:
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
         self._idleness = self._make_idleness(clock)
-        self._candidacy = Candidacy(self._election, self.leadership, self._idleness.may_go_on, self._settle, clock)
         self.takeover = Takeover(
             self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
         )
@@ -168,19 +167,19 @@ class Extender:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
         return Leadership(prefix, self._on_turn, time.time)
 
-    def _make_election(self, clock: Callable[[], float]) -> Election | Unopposed:
+    def _make_election(self, clock: Callable[[], float]) -> Election | None:
         if self.settings.lease is None or self.settings.lease_mode != "hold":
-            return Unopposed()
+            return None
         holder = self.settings.lease_holder_prefix
         return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
 
     def _make_idleness(self, clock: Callable[[], float]) -> Idleness:
-        holds = self.settings.lease_mode == "hold"
+        election = self._election
         return Idleness(
             # One that holds the Lease and cannot see it plans as little as one that is stuck. And a scheduler elsewhere
             # also calls those that do not lead: that says nothing.
-            leads=self._election.leads if holds else lambda: self.leadership.active,
-            refused=(lambda: -math.inf) if holds else lambda: self.verbs.refused,
+            leads=election.leads if election is not None else lambda: self.leadership.active,
+            refused=(lambda: -math.inf) if election is not None else lambda: self.verbs.refused,
             planned=lambda: self.core.loop.planned,
             # Without changes it goes on planning, by what was true before.
             synced=lambda: self.feed.synced.is_set() and self.feed.blind_since == math.inf,
@@ -213,7 +212,8 @@ class Extender:
             await self.broadcast.close()
             await self._settle()
             # Last of all: whoever leads next must find nothing of ours still on its way.
-            await self._election.release()
+            if self._election is not None:
+                await self._election.release()
 
     async def _settle(self) -> None:
         """No cycle, eviction or nomination that was begun in this turn is on its way any more."""
@@ -261,19 +261,20 @@ class Extender:
         return [*self._inherited, *self.store.vacancies]
 
     async def _lead(self) -> None:
-        if self.settings.lease is not None and self.settings.lease_mode == "hold":
+        if self._election is not None and self.settings.lease is not None:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.leadership.watch(self._client, self.settings.lease))
-                tasks.create_task(self._hold())
+                tasks.create_task(self._hold(self._election))
         elif self.settings.lease is not None:
             await self.leadership.watch(self._client, self.settings.lease)
         else:
             self.leadership.take(UNCONTESTED)
 
-    async def _hold(self) -> None:
+    async def _hold(self, election: Election) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
         await self.feed.synced.wait()
-        await self._candidacy.run()
+        clock = asyncio.get_running_loop().time
+        await Candidacy(election, self.leadership, self._idleness.may_go_on, self._settle, clock).run()
 
     @property
     def _home(self) -> str:

@@ -237,25 +237,6 @@ class Election:
         return LEASES.path(self._lease.namespace, name)
 
 
-class Unopposed:
-    """An election without a Lease: one process, always at work."""
-
-    def leads(self) -> bool:
-        """It does."""
-        return True
-
-    async def acquire(self) -> None:
-        """Nobody is waited for."""
-
-    async def keep(self) -> NoReturn:
-        """Until cancelled."""
-        await asyncio.get_running_loop().create_future()
-        raise LeaseLostError
-
-    async def release(self) -> None:
-        """Nobody waits."""
-
-
 def _decode_found(found: JSON) -> Lease:
     lease = decode_lease(found)
     return Lease("") if isinstance(lease, Malformed) else lease

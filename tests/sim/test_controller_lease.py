@@ -49,7 +49,8 @@ class Pod:
         self.task = asyncio.create_task(self.controller.run())
 
     def leads(self) -> bool:
-        return self.controller.election.leads()
+        election = self.controller.election
+        return election is not None and election.leads()
 
     def shows(self) -> str:
         """What its metrics say of whether it is active."""
