@@ -1,5 +1,4 @@
 """``serried check``: what is wrong with an installation, each mistake with its fix.
 
-`collect` asks the cluster, and `Observed` is what it has found; the modules of the areas make findings of that, without
-I/O.
+`collect` asks the cluster, and `Observed` is what it has found; `checks` makes findings of that, without I/O.
 """

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -34,32 +34,22 @@ _TOLD_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
 _DEFAULTS = "the defaults stood in for them"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is to be found out."""
+async def collect(target: Target, file: str, areas: Collection[Area]) -> Observed:
+    """Everything that the areas need; raises CommandError for a file that cannot be read.
 
-    target: Target
-
-    file: str = ""
-    """The scheduler's configuration as a file; "" for the ConfigMap in the cluster."""
-
-    areas: Collection[Area] = tuple(Area)
-
-
-async def collect(question: Question) -> Observed:
-    """Everything that the areas need; raises CommandError for a file that cannot be read."""
+    ``file`` has the scheduler's configuration; "" for the ConfigMap in the cluster.
+    """
     seen = Observed(flags=_list_defaults())
-    if question.file:
-        seen = replace(seen, config=read_config(question.file))
-    if set(question.areas) <= {Area.SCHEDULER} and question.file:
-        return seen
-    seen = await _ask_extender(seen, question.target)
-    async with ApiClient(find_credentials(replace(question.target, server="")), component="cli", retry=ONCE) as client:
-        return await Collector(client, question.target.home, seen).collect(question.areas)
+    if file:
+        seen = replace(seen, config=_read_config(file))
+        if set(areas) <= {Area.SCHEDULER}:
+            return seen
+    seen = await _ask_extender(seen, target)
+    async with ApiClient(find_credentials(replace(target, server="")), component="cli", retry=ONCE) as client:
+        return await _Collector(client, target.home, seen).collect(areas)
 
 
-def read_config(path: str) -> SchedulerConfig:
-    """The scheduler's configuration in a file."""
+def _read_config(path: str) -> SchedulerConfig:
     try:
         return decode_scheduler_config(path, yaml.safe_load(Path(path).read_text()))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -96,7 +86,7 @@ def _note_silence(seen: Observed, silence: str) -> Observed:
     return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
-class Collector:
+class _Collector:
     """Reads what the API server knows, one part after the other."""
 
     def __init__(self, client: ApiClient, home: str, seen: Observed) -> None:

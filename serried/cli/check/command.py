@@ -19,7 +19,7 @@ from serried.cli.check.checks import (
     check_rights,
     check_scheduler,
 )
-from serried.cli.check.collect import Question, collect
+from serried.cli.check.collect import collect
 from serried.cli.check.observed import Area, Finding, Observed, Severity
 from serried.cli.output import ExitCode, Output, OutputFormat, make_table, option, write
 
@@ -95,7 +95,7 @@ def check(
     nodes, admission policies, versions and autoscalers. What you may not read is listed as unknown.
     """
     areas = tuple(only or Area)
-    found = examine(asyncio.run(collect(Question(target, scheduler_config, areas))), areas)
+    found = examine(asyncio.run(collect(target, scheduler_config, areas)), areas)
     write([asdict(finding) for finding in found], output, lambda: draw_findings(found))
     if any(finding.severity in _FAILING[fail_on] for finding in found):
         raise typer.Exit(ExitCode.NO.number)
