@@ -117,6 +117,7 @@ class KeptNodes:
     text: str
     exclusive_in: str | None = None
     broken: bool = False
+    beyond_share: bool = False
     late: bool = False
     missed: float | None = None
     passed: tuple[tuple[GroupKey, float], ...] = ()

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from extender.simulation.cluster import take_capture
+from extender.simulation.cluster import restore, take_capture
 from extender.simulation.decide import Ruling, decide, recall
 from extender.simulation.snapshot import Capture
 from serried.api.level import NATIVE
@@ -55,6 +55,14 @@ async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Ha
     assert live.verdict.reason.value == "BehindHead"
     assert decide(capture, GANG) == live
     assert decide(replace(capture, kept=None), GANG).nodes
+
+
+async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(world: Harness) -> None:
+    await world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(4), *members(4)).go()
+    head = world.queue.backfill.head
+    assert head is not None
+    head.beyond_share, head.late, head.missed, head.passed = True, True, 7.0, {GANG: 9.0}
+    assert restore(take(world)).queue.backfill.head == head
 
 
 async def test_a_nominated_pod_keeps_its_room(world: Harness) -> None:
