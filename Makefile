@@ -50,7 +50,7 @@ control-planes: control-plane ## those of every supported version
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
 	$(BIN)/pytest tests/e2e -m "not full and not tools" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-tools: control-plane ## the tests of bench and tests/chaos: run them when something there has changed
+tools: control-plane ## the tests of bench, tests/chaos, the demo and the image: run them when something there has changed
 	$(BIN)/pytest tests -m "tools and not full" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 checks: lint types contract unit browser e2e

@@ -20,6 +20,9 @@ from tests.support.clusters import LEVELS, Find, sharing
 CLUSTERS = ("cluster", "bare", "older")
 """The fixtures whose parameter says which of its folder's clusters a story runs in."""
 
+FOLDERS = {*CLUSTERS, "forecasting", "plain", "strict"}
+"""The fixtures that start a cluster for a whole folder."""
+
 WORKERS = 8
 """How many processes may tell stories at the same time: each has a part of the ports."""
 
@@ -93,14 +96,14 @@ def _name_group(item: pytest.Item) -> str:
     """The stories that are told one after the other in one process: those of a cluster.
 
     Each process has shared clusters of its own at both levels, so for them it is enough that a file stays together.
-    Those that are started for a folder go by it and their parameter, stories beside the folders by their file.
+    Those that are started for a folder go by it and their parameter, all others by their file.
     """
-    here = Path(__file__).parent
     clusters = _list_clusters(item)
-    shared = "shared" in getattr(item, "fixturenames", ()) and clusters[0] in LEVELS
-    place = f"{item.path.parent.name}/{item.path.name}" if shared else ""
-    place = place or (item.path if item.path.parent == here else item.path.parent).name
-    return " ".join([place, *clusters])
+    if "shared" in getattr(item, "fixturenames", ()):
+        apart = [f"{item.path.parent.name}/{item.path.name}"] if clusters[0] in LEVELS else []
+        return " ".join([*apart, *clusters])
+    place = item.path.parent if FOLDERS & set(getattr(item, "fixturenames", ())) else item.path
+    return " ".join([place.name, *clusters])
 
 
 def _list_clusters(item: pytest.Item) -> list[str]:

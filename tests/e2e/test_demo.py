@@ -12,7 +12,7 @@ import pytest
 
 from bench.cluster import installation, state
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
 
 @pytest.fixture

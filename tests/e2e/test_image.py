@@ -18,6 +18,8 @@ import yaml
 
 from tests.e2e.dockerfile_build import DockerfileBuild, Stage
 
+pytestmark = pytest.mark.tools
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMANDS = ("extender", "controller")
 LISTENERS = {"extender": ("--filter-listen", "--bind-listen", "--ops-listen"), "controller": ("--ops-listen",)}

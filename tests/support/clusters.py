@@ -23,6 +23,15 @@ def on_kubernetes(version: str, *values: Any) -> Any:
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
+def on_older(version: str, level: Api) -> Any:
+    """A parameter for the shared cluster of an older minor, whose native API is another one; the fallback one is ours.
+
+    So `make test` tells of the native one.
+    """
+    left = [pytest.mark.full] if level == "fallback" else []
+    return pytest.param(f"{version} {level}", marks=[pytest.mark.kubernetes(version), *left])
+
+
 BESIDE = pytest.param("beside", marks=pytest.mark.full)
 """The shared cluster in which these gates are on, told of in `make test-full`."""
 
@@ -35,6 +44,9 @@ def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.M
     told = [each if each == level else pytest.param(each, marks=pytest.mark.full) for each in LEVELS]
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
+
+ALPHA_GATES = (*GANG_GATES, "CompositePodGroup=true", "PodGroupPreemptionPolicy=true")
+"""Trees of groups, and what groups may say of preemption, are alpha in 1.37."""
 
 _NATIVE = Spec(
     name="native",
@@ -54,6 +66,15 @@ SHARED = {
         _NATIVE, name="beside", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES
     ),
     "one account": replace(_NATIVE, name="one-account", one_account=True),
+    "native alpha": replace(_NATIVE, name="alpha", server_gates=ALPHA_GATES),
+    "1.37.1 native v1alpha3": replace(_NATIVE, name="v1alpha3", native_version="v1alpha3"),
+    **{
+        f"{version} {level}": replace(
+            _NATIVE, name=f"v{version.replace('.', '-')}-{level}", api=level, kubernetes=version
+        )
+        for version in ("1.36.4", "1.35.4")
+        for level in LEVELS
+    },
 }
 """The clusters that all folders share. A story has a namespace of its own, and puts back what it changes outside it."""
 

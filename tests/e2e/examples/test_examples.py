@@ -57,7 +57,6 @@ def test_own_controller_gets_no_gang(stage: ExampleStage) -> None:
     assert stage.groups() == set()
 
 
-@pytest.mark.both_levels
 def test_own_podgroup_runs_once_three_of_its_pods_are_there(stage: ExampleStage) -> None:
     stage.apply("own-podgroup")
     stage.await_bound("own-podgroup", 3)

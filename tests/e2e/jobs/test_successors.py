@@ -1,28 +1,18 @@
 """Where minCount is immutable (1.35, 1.36), a gang that changes its size gets new objects before the old ones go."""
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
-from bench.cluster import Cluster, Spec
 from bench.cluster.errors import ClusterError
 from tests.e2e.jobs.stage import JobStage
 from tests.support.cluster_stage import eventually
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import on_older
 
 pytestmark = pytest.mark.e2e
 
-in_1_35 = pytest.mark.parametrize("cluster", [on_kubernetes("1.35.4")], indirect=True)
-in_1_36 = pytest.mark.parametrize("cluster", [on_kubernetes("1.36.4")], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    name = f"successors-{request.param.replace('.', '-')}"
-    spec = Spec(name=name, nodes=12, racks=4, hold="filter", kubernetes=request.param)
-    with running(spec, tmp_path_factory) as started:
-        yield started
+in_1_35 = pytest.mark.parametrize("cluster", [on_older("1.35.4", "native")], indirect=True)
+in_1_36 = pytest.mark.parametrize("cluster", [on_older("1.36.4", "native")], indirect=True)
 
 
 @in_1_35

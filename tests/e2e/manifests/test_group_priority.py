@@ -52,7 +52,6 @@ def made(server: Server, kind: str) -> Iterator[str]:
     server.run("delete", name)
 
 
-@pytest.mark.both_levels
 @pytest.mark.parametrize("spec", [{"priority": MOST}, {"priority": 0}, {"priority": 5, "priorityClassName": "high"}])
 def test_a_tenant_makes_no_group_with_a_priority(server: Server, kind: str, spec: Json) -> None:
     assert FORBIDDEN in server.refusal("create", group(kind, "greedy", **spec), options=AS_TENANT)
@@ -88,7 +87,6 @@ def give(server: Server, made: str, priority: int | None) -> httpx.Response:
     return server.patch_bare(path, {"spec": {"priority": priority}}, "serried-controller")
 
 
-@pytest.mark.both_levels
 def test_the_controller_writes_it_once_and_then_it_stays(server: Server, made: str) -> None:
     give(server, made, 7).raise_for_status()
     assert server.get(made)["spec"]["priority"] == 7

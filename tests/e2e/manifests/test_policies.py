@@ -134,7 +134,6 @@ def test_the_extender_may_delete_only_those_that_say_that_they_are_preempted(ser
     server.run(*delete)
 
 
-@pytest.mark.both_levels
 @pytest.mark.parametrize("subresource", [(), ("--subresource", "status")], ids=["pod", "status"])
 @pytest.mark.parametrize("value", ["other", None], ids=["changed", "removed"])
 def test_a_pod_keeps_its_group(server: Server, held: str, subresource: tuple[str, ...], value: str | None) -> None:
@@ -142,7 +141,6 @@ def test_a_pod_keeps_its_group(server: Server, held: str, subresource: tuple[str
         server.patch(held, {"metadata": {"labels": {LABEL: value}}}, *subresource)
 
 
-@pytest.mark.both_levels
 def test_a_pod_joins_no_group_later(server: Server) -> None:
     server.write("apply", pod("single"))
     with pytest.raises(ClusterError, match="is immutable"):

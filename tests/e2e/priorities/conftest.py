@@ -1,30 +1,15 @@
-"""Priorities: 12 pods of 30 CPU fill the clusters. The native one is not shared: it has more gates."""
-
-from collections.abc import Iterator
+"""Priorities: 12 pods of 30 CPU fill the clusters. Natively they are alpha."""
 
 import pytest
 
-from bench.cluster import Cluster, Spec
+from bench.cluster import Cluster
 from tests.e2e.priorities.stage import PriorityStage
-from tests.support.clusters import LEVELS, Find, running
-
-GATES = (
-    *("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true"),
-    "PodGroupPreemptionPolicy=true",
-)
-"""What groups may say of preemption is alpha in 1.37, as CompositePodGroups are."""
+from tests.support.clusters import Find
 
 
-@pytest.fixture(scope="package", params=LEVELS)
-def cluster(
-    request: pytest.FixtureRequest, shared: Find, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    if request.param == "fallback":
-        yield shared("fallback")
-        return
-    spec = Spec(name="priorities-native", nodes=12, racks=4, hold="filter", server_gates=GATES)
-    with running(spec, tmp_path_factory) as started:
-        yield started
+@pytest.fixture(scope="package", params=["native alpha", "fallback"])
+def cluster(request: pytest.FixtureRequest, shared: Find) -> Cluster:
+    return shared(request.param)
 
 
 @pytest.fixture(scope="package")

@@ -159,7 +159,7 @@ def test_in_a_full_cluster_nobody_goes_for_a_group_whose_class_or_one_member_say
         assert len(stage.bound("low")) == 10
 
 
-@pytest.mark.parametrize("cluster", ["native"], indirect=True)
+@pytest.mark.parametrize("cluster", ["native alpha"], indirect=True)
 def test_a_group_that_says_never_itself_evicts_nobody_also_when_its_class_allows_it_by_now(
     stage: PriorityStage,
 ) -> None:

@@ -1,41 +1,32 @@
 """Every other version of the Workload API: the older minors', our CRDs on them, and the second one of 1.37."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from bench.cluster import Cluster, Spec
+from bench.cluster import Cluster
 from tests.e2e.promises import test_preemption as preemption
 from tests.e2e.promises import test_preemption_victims as victims
 from tests.e2e.promises.test_preemption import create_high_class, run_low, submit
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, staged
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import LEVELS, Find, on_older
 
 pytestmark = pytest.mark.e2e
 
-IN_1_36 = pytest.mark.parametrize(
-    "older",
-    [on_kubernetes("1.36.4", "1.36.4", api, "") for api in ("native", "fallback")],
-    indirect=True,
-    ids=["1.36.4 native", "1.36.4 fallback"],
-)
+IN_1_36 = pytest.mark.parametrize("older", [on_older("1.36.4", level) for level in LEVELS], indirect=True)
 
 Story = Callable[[ClusterStage, str], None]
 """One that is told in 1.37, too: of a stage and the name of a high PriorityClass."""
 
 CLUSTERS = [
-    *(on_kubernetes(version, version, api, "") for version in ("1.36.4", "1.35.4") for api in ("native", "fallback")),
-    ("1.37.1", "native", "v1alpha3"),  # beside v1beta1, which all other stories use
+    *(on_older(version, level) for version in ("1.36.4", "1.35.4") for level in LEVELS),
+    "1.37.1 native v1alpha3",  # beside v1beta1, which all other stories use
 ]
 
 
-@pytest.fixture(scope="module", params=CLUSTERS, ids=lambda param: " ".join(filter(None, param)))
-def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    kubernetes, api, version = request.param
-    name = f"v{kubernetes.replace('.', '-')}-{version or api}"
-    spec = Spec(name=name, nodes=12, racks=4, api=api, hold="filter", kubernetes=kubernetes, native_version=version)
-    with running(spec, tmp_path_factory) as started:
-        yield started
+@pytest.fixture(scope="module", params=CLUSTERS)
+def older(request: pytest.FixtureRequest, shared: Find) -> Cluster:
+    return shared(request.param)
 
 
 def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
@@ -56,7 +47,7 @@ def test_a_job_waits_whole_and_runs_whole_in_one_rack(older: Cluster) -> None:
     stage.close()
 
 
-@pytest.mark.parametrize("older", [on_kubernetes("1.35.4", "1.35.4", "native", "")], indirect=True, ids=" ".join)
+@pytest.mark.parametrize("older", [on_older("1.35.4", "native")], indirect=True)
 def test_in_1_35_every_replica_key_is_an_independent_gang(older: Cluster) -> None:
     stage = ClusterStage(older, "replicas")
     stage.create_group("serve", 3)
