@@ -417,7 +417,7 @@ S = TypeVar("S", bound=ClusterStage)
 @contextmanager
 def staged(kind: type[S], cluster: Cluster) -> Iterator[S]:
     """A stage in a namespace of its own, which is cleared at the end."""
-    _restart_scheduler(cluster)
+    restart_scheduler(cluster)
     stage = kind(cluster, f"story-{next(_SERIAL)}")
     stage.await_ready()
     try:
@@ -426,7 +426,7 @@ def staged(kind: type[S], cluster: Cluster) -> Iterator[S]:
         stage.close()
 
 
-def _restart_scheduler(cluster: Cluster) -> None:
+def restart_scheduler(cluster: Cluster) -> None:
     """Do what the kubelet does: kube-scheduler ends itself when it could not renew its Lease for 10 s.
 
     On a machine that stands still for so long that says nothing of Serried. Our own processes have to be there.

@@ -17,7 +17,7 @@ from bench.cluster import Spec
 from bench.cluster.components import Name
 from tests.e2e.jobs.stage import JobStage
 from tests.e2e.promises.test_record_formats import count_taken_up
-from tests.support.cluster_stage import RACK, Raw, eventually, names
+from tests.support.cluster_stage import RACK, Raw, eventually, names, restart_scheduler
 from tests.support.clusters import running
 from tests.support.written import read_block
 
@@ -44,6 +44,7 @@ class Ground(JobStage):
         self.native = to.api == "native"
         self.inline = to.api_version.endswith("/v1alpha1")
         self.begin(*(begun or OURS))
+        restart_scheduler(self.cluster)
         found = self.selfcheck()["api"]
         assert f"{found['group']}/{found['version']}" == to.api_version
 
@@ -51,6 +52,7 @@ class Ground(JobStage):
         """The control plane goes on as another one. What is ours lives on, and notices that."""
         living = {name: self.cluster.pids[name] for name in OURS}
         self.cluster.succeed(to)
+        restart_scheduler(self.cluster)
         self.native = to.api == "native"
         eventually("what it turns to", lambda: self._find_version() == to.api_version, NOTICED_SECONDS)
         for name in OURS:
