@@ -19,7 +19,7 @@ from extender.binding.records import Records
 from extender.core import Core, Options
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Term
+from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Rejection, Term
 from extender.simulation.snapshot import (
     Capture,
     GroupMemory,
@@ -183,6 +183,7 @@ def _recall(core: Core, memory: GroupMemory) -> None:
         started=memory.started,
         stood=memory.stood,
         home=memory.home,
+        rejection=None if memory.rejection is None else Rejection(*memory.rejection),
     )
     nodes = core.store.nodes
     state.refusals = {(each.shape, each.node): Refusal(each.until, nodes.get(each.node)) for each in memory.refusals}
@@ -348,6 +349,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
             if now < found.until
         ),
         offers=tuple(NodeOffer(shape, names, until) for shape, (until, names) in state.offers.items() if now < until),
+        rejection=state.rejection,
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
     )

@@ -95,6 +95,9 @@ class GroupMemory:
     refusals: tuple[NodeRefusal, ...] = ()
     offers: tuple[NodeOffer, ...] = ()
 
+    rejection: tuple[float, str, str] | None = None
+    """Until when it keeps no room and nobody goes for it, why, and the UID of the member that the scheduler refuses."""
+
     verdict: Verdict | None = None
     """What was said of it last."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from extender.scheduling.group import Rejection
 from extender.simulation.cluster import restore, take_capture
 from extender.simulation.decide import Ruling, decide, recall
 from extender.simulation.snapshot import Capture
@@ -55,6 +56,20 @@ async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Ha
     assert live.verdict.reason.value == "BehindHead"
     assert decide(capture, GANG) == live
     assert decide(replace(capture, kept=None), GANG).nodes
+
+
+async def test_nobody_goes_for_a_gang_of_which_the_scheduler_refuses_a_member(world: Harness) -> None:
+    first, second = (each.priority(100) for each in members(2))
+    await world.add(*small_nodes(1), gang(2).priority(100), first).go()
+    world.add(pod("low").cpu(1).on("n1"), second)
+    rejection = Rejection(world.core.clock() + 60, "there is no such volume", world.pod("m0").uid)
+    world.groups.states[GANG].rejection = rejection
+    capture = take(world)
+    live = decide_live(world)
+    assert not live.victims
+    assert decide(capture, GANG) == live
+    memories = tuple(replace(each, rejection=None) for each in capture.memories)
+    assert decide(replace(capture, memories=memories), GANG).victims
 
 
 async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(world: Harness) -> None:
