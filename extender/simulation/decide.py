@@ -399,9 +399,10 @@ class Hypothesis:
         return refusal if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
-        state: GroupState | None = self._core.groups.states.get(newcomer.group.key)
-        since = self._core.clock() if state is None or state.quorum_since is None else state.quorum_since
-        return Waiting(newcomer.group.key, priority, since)
+        key = newcomer.group.key
+        known = self._core.queue.describe(key, self._core.groups.states.get(key))
+        since = self._core.clock() if math.isinf(known.since) else known.since
+        return replace(known, priority=priority, since=since)
 
     def _seat(self, group: PodGroup, request: PlanRequest, plan: Plan) -> None:
         for pod in request.members:
