@@ -139,9 +139,10 @@ class DebugApi:
         how = {"timeout": _ANSWER_SECONDS} | how
         try:
             answer = await self._client.request(method, whole, retry=ONCE, headers=self._headers, **how)
-            return orjson.loads(answer.body)
         except ApiError as error:
             raise self._explain(path, error) from error
+        try:
+            return orjson.loads(answer.body)
         except ValueError as error:
             said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
