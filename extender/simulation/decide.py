@@ -22,10 +22,10 @@ from extender.simulation.cluster import restore
 from extender.simulation.owners import Newcomer
 from extender.simulation.snapshot import Capture
 from serried.api.group import Leaf, PodGroup, list_leaves
-from serried.api.names import BARE_KINDS, GroupKey
+from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
-from serried.api.priority import PreemptionPolicy, find_class, resolve_priority
+from serried.api.priority import resolve_priority
 from serried.api.reservation import Slot, Victim
 from serried.api.resources import Resources, add, subtract
 from serried.api.verdict import Reason, Verdict, render
@@ -302,9 +302,8 @@ class Hypothesis:
         priority = self._find_priority(newcomer, members)
         group_members = self._classify(newcomer)
         said = Prediction(newcomer, priority, len(group_members.waiting), 0, None, None)
-        own = None if group.key.kind in BARE_KINDS else priority
         waiting = self._wait(newcomer, priority)
-        request = self._ask(group, group_members, own, waiting)
+        request = self._ask(group, group_members, waiting)
         if isinstance(request, Verdict):
             return replace(said, verdict=request)
         said = replace(said, need=request.need, names={pod.uid: pod.name for pod in request.members})
@@ -338,23 +337,16 @@ class Hypothesis:
         return combine({name: classify(pods, self._store.schedulers) for name, pods in below.items()})
 
     def _find_priority(self, newcomer: Newcomer, members: Iterable[Pod]) -> int:
-        """As `cluster.priorities`, once admission or the controller has resolved the class."""
-        group = newcomer.group
-        known = self._store.priorities.find_own(group.key)
-        if known is not None and group is self._store.groups.get(group.key):
-            return known
-        own = (
-            None
-            if group.key.kind in BARE_KINDS
-            else resolve_priority(group.priority_class, self._store.priority_classes)
-        )
-        if group.priority is not None and group.key.kind not in BARE_KINDS:
-            own = group.priority if not group.priority_class or own is None else min(own, group.priority)
+        own = self._find_own(newcomer.group)
         return min((pod.priority for pod in members), default=0) if own is None else own
 
-    def _ask(
-        self, group: PodGroup, group_members: GroupMembers, priority: int | None, waiting: Waiting
-    ) -> PlanRequest | Verdict:
+    def _find_own(self, group: PodGroup) -> int | None:
+        """The group's own priority, once admission or the controller has resolved its class."""
+        if group.key not in self._store.groups and group.priority is None:
+            group = replace(group, priority=resolve_priority(group.priority_class, self._store.priority_classes))
+        return self._store.priorities.find_own_of(group)
+
+    def _ask(self, group: PodGroup, group_members: GroupMembers, waiting: Waiting) -> PlanRequest | Verdict:
         shortage = find_shortage(group, group_members, self._store)
         if shortage is not None:
             return shortage
@@ -373,7 +365,7 @@ class Hypothesis:
         if request.exclusive:
             placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
             request = replace(request, taken=request.taken | placed)
-        return replace(request, group_priority=priority)
+        return replace(request, group_priority=self._find_own(group))
 
     def _judge_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """The verdict of a gang of which nobody waits: no other place is looked for members that would be gone."""
@@ -421,7 +413,7 @@ class Hypothesis:
         preemptions = self._core.preemptions
         if self._core.options.preemption is Mode.OFF or preemptions.find_objection(search):
             return None
-        if PreemptionPolicy.NEVER in self._list_policies(newcomer):
+        if not self._store.priorities.may_preempt_with(newcomer.group, newcomer.members):
             return None
         # Of the same instant as the units, which are listed in the first step.
         ground = self._survey(newcomer.group, request)
@@ -429,12 +421,6 @@ class Hypothesis:
         found: Preemption | NoVictims
         found = yield from make(Snapshot(ground.nodes, ground.used), Capacity(ground.nodes, ground.used))
         return found
-
-    def _list_policies(self, newcomer: Newcomer) -> set[PreemptionPolicy | None]:
-        group = newcomer.group
-        found = find_class(group.priority_class, self._store.priority_classes)
-        said = {pod.preemption for pod in newcomer.members}
-        return said | {group.preemption, found.preemption if found is not None else None}
 
     # --- the cluster -------------------------------------------------------------------------------------------
 

@@ -183,7 +183,11 @@ class GroupPriorities:
     def find_own(self, key: GroupKey) -> int | None:
         """The priority that a group has of its own; None if its members alone have one."""
         group = self._groups.get(key)
-        if group is None or group.key.kind in BARE_KINDS:
+        return None if group is None else self.find_own_of(group)
+
+    def find_own_of(self, group: PodGroup) -> int | None:
+        """The same of a group that need not exist."""
+        if group.key.kind in BARE_KINDS:
             return None
         if not self._is_fallback(group):
             return resolve_priority(group.priority_class, self._classes) if _names_class(group) else group.priority
@@ -205,8 +209,11 @@ class GroupPriorities:
         PreemptLowerPriority overrules nothing: the API server writes it into every group that says nothing
         (upstream's pkg/apis/scheduling/v1beta1/defaults.go), with the gate PodGroupPreemptionPolicy.
         """
-        group = self._groups.get(key)
-        said = {pod.preemption for pod in self._members.iterate(key)}
+        return self.may_preempt_with(self._groups.get(key), self._members.iterate(key))
+
+    def may_preempt_with(self, group: PodGroup | None, members: Iterable[Pod]) -> bool:
+        """The same of a group that need not exist, with these members."""
+        said = {pod.preemption for pod in members}
         if group is not None:
             found = self._class_of(group)
             said |= {group.preemption, found.preemption if found is not None else None}
