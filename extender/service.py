@@ -97,7 +97,7 @@ class ExtenderService:
         Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
         Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
         before. Where that tries one domain after another, an answer about another domain than the planned one teaches
-        nothing (`extender.service`).
+        nothing (`find_tried_domain`).
         """
         self._activity.note_call()
         key = self._find_key(pod)

@@ -7,7 +7,7 @@ r"""One binding cycle of a gang: from a plan that is held in the ledger to its l
 
 A cycle whose members need no quorum turns from RECORDING to BINDING at once. The stage is progress, never a permission:
 whether a member may be bound is asked at the door (`extender.scheduling.permit`). How far each member is stands in a
-record of its own (`extender.scheduling.binding_cycle`).
+record of its own (`Member`).
 
 Cycle and members are changed by the verbs here, and by nobody else. A step that the drawings do not have raises
 IllegalTransition before anything has changed: in a test it fails, in production whoever was called from outside (a verb
@@ -33,7 +33,7 @@ A bound member stays bound. A nomination is no stage but a fact beside it: it is
 seen yet, or may erase, so it does not tell where a member is. Nor is the commit: its members are bound together from
 wherever they are by then (`Reservation.committed`).
 
-Only the verbs of the cycle change a member (`extender.scheduling.binding_cycle`).
+Only the verbs of the cycle change a member.
 """
 
 import asyncio

@@ -396,7 +396,7 @@ _BESIDE = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
 """What may be otherwise once mates of the pod have their nodes."""
 
 _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
-"""What is counted of a pod whose anti-affinity by host name is an amount (`api.pod`)."""
+"""What is counted of a pod whose anti-affinity by host name is an amount (`Shape.requests`)."""
 
 
 def list_refusals(status: Raw) -> Iterator[Raw]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from tests.e2e.promises.test_repair import told
-from tests.e2e.promises.test_volumes import Disks, mounting
+from tests.e2e.promises.test_volumes import Disks, lend_disks, mounting
 from tests.support.cluster_stage import ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
@@ -27,10 +27,7 @@ def high(stage: ClusterStage) -> str:
 @pytest.fixture
 def late_disks(stage: ClusterStage) -> Iterator[Disks]:
     """Volumes that somebody provisions for a claim once its pod has a node: until then kube-scheduler does not bind."""
-    disks = Disks(stage, provisioner="example.com/by-hand")
-    yield disks
-    stage.delete_all_pods()
-    disks.clear()
+    yield from lend_disks(stage, provisioner="example.com/by-hand")
 
 
 def create_whole_group(stage: ClusterStage, name: str, size: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.promises.test_preemption import HIGH, WHOLE_NODE, create_high_class, run_low
-from tests.e2e.promises.test_volumes import Disks, mounting
+from tests.e2e.promises.test_volumes import Disks, lend_disks, mounting
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 from tests.support.clusters import at_one_level
 
@@ -27,10 +27,7 @@ APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedul
 
 @pytest.fixture
 def disks(stage: ClusterStage) -> Iterator[Disks]:
-    disks = Disks(stage)
-    yield disks
-    stage.delete_all_pods()
-    disks.clear()
+    yield from lend_disks(stage)
 
 
 def lack_a_claim(_: Disks) -> dict[str, Any]:

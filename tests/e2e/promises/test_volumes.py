@@ -57,12 +57,17 @@ class Disks:
         self.stage.delete_all(CLASSES)
 
 
-@pytest.fixture
-def disks(stage: ClusterStage) -> Iterator[Disks]:
-    disks = Disks(stage)
+def lend_disks(stage: ClusterStage, **made: str) -> Iterator[Disks]:
+    """Volumes for one story; all of them, and the pods that mount them, go with its end. ``made`` is as for `Disks`."""
+    disks = Disks(stage, **made)
     yield disks
     stage.delete_all_pods()
     disks.clear()
+
+
+@pytest.fixture
+def disks(stage: ClusterStage) -> Iterator[Disks]:
+    yield from lend_disks(stage)
 
 
 def mounting(claim: str) -> list[dict[str, Any]]:
