@@ -239,6 +239,12 @@ class Rejection(NamedTuple):
     uid: str
     """The member's; without it nothing is known."""
 
+    offered: frozenset[str] | None = None
+    """The nodes that the scheduler has offered to a member while none of them had one; None before it has.
+
+    They are kept from one rejection to the next: each node that is new ends one rest, and no more.
+    """
+
 
 @dataclass(slots=True)
 class Search:
@@ -402,11 +408,19 @@ class GroupState:
             for key, found in self.refusals.items()
         }
 
-    def reject(self, pod: Pod, beside: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]) -> None:
-        """The scheduler has no node for a member while mates have these, whatever room there is: others are tried."""
+    def reject(
+        self, pod: Pod, beside: Iterable[str], mates: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]
+    ) -> None:
+        """The scheduler has no node for a member while its ``mates`` have theirs, whatever room there is.
+
+        Others are tried next, and none of those ``beside`` them.
+        """
         by = Refuser.SCHEDULER_BESIDE_MATES
         self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), by) for node in beside}
-        self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid)
+        offered = self.rejection.offered if self.rejection is not None else None
+        if pod.counted_elsewhere:
+            offered = (offered or frozenset()).union(mates)
+        self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid, offered)
 
     def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
         """Why those that wait cannot run, whatever room there is, a phrase; "" if nothing (more) is known of that."""
@@ -418,9 +432,28 @@ class GroupState:
             return ""
         return found.text
 
+    def end_rest(self, names: Iterable[str]) -> bool:
+        """A gang that rests after a rejection is offered these nodes; whether one is new, so that its rest is over.
+
+        What was refused to a member beside its mates is tried again then: some of them may go to the new node.
+        """
+        found, offered = self.rejection, frozenset(names)
+        if found is None or self.cycle is not None:
+            return False
+        known = found.offered
+        self.rejection = found._replace(offered=offered if known is None else known | offered)
+        if known is None or offered <= known:
+            return False
+        self.not_before = 0.0
+        self._forget_mates()
+        return True
+
     def forget_rejection(self) -> None:
         """Nothing (more) is known of members that have no node beside their mates."""
         self.rejection = None
+        self._forget_mates()
+
+    def _forget_mates(self) -> None:
         mates = Refuser.SCHEDULER_BESIDE_MATES
         self.refusals = {key: each for key, each in self.refusals.items() if each.by is not mates}
 

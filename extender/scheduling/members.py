@@ -280,7 +280,8 @@ class Offers:
             return
         if not (pod.counted_elsewhere or state.refusals):
             return
-        if state.learn_offer(pod.shape, names, self._clock()):
+        over = state.end_rest(names)
+        if state.learn_offer(pod.shape, names, self._clock()) or over:
             state.tried = ()
             self._groups.look_again(key)
 
@@ -361,7 +362,7 @@ class Offers:
             return None
         for pod in refused:
             if taken and is_by_node(pod.objection):
-                state.reject(pod, apart[pod.uid], verdict.detail, self._clock(), self._nodes)
+                state.reject(pod, apart[pod.uid], taken, verdict.detail, self._clock(), self._nodes)
         return verdict
 
     def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:

@@ -349,7 +349,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
             if now < found.until
         ),
         offers=tuple(NodeOffer(shape, names, until) for shape, (until, names) in state.offers.items() if now < until),
-        rejection=state.rejection,
+        rejection=state.rejection and state.rejection[:3],
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
     )

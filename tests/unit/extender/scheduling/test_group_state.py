@@ -58,7 +58,7 @@ class TestExclusions:
     def test_but_an_offer_to_one_alone_says_nothing_of_what_was_refused_beside_mates(self) -> None:
         nodes = {"n1": node("n1").value()}
         remembered = GroupState(0.0)
-        remembered.reject(MEMBER, ["n1"], "no node", 0.0, nodes)
+        remembered.reject(MEMBER, ["n1"], ["n2"], "no node", 0.0, nodes)
         remembered.learn_offer(MEMBER.shape, ["n1"], 1.0)
         assert remembered.find_exclusions([MEMBER], 1.0, nodes).nodes == {"n1"}
 
@@ -71,13 +71,41 @@ class TestExclusions:
 class TestARejection:
     def test_it_stands_while_the_member_waits(self) -> None:
         remembered = GroupState(0.0)
-        remembered.reject(MEMBER, ["n1"], "no node", 0.0, {})
+        remembered.reject(MEMBER, ["n1"], ["n2"], "no node", 0.0, {})
         assert remembered.find_rejection([MEMBER], 1799.0) == "no node"
         assert remembered.find_rejection([MEMBER], 1800.0) == ""
 
     def test_and_nothing_is_known_of_the_pod_that_comes_in_its_place(self) -> None:
         remembered = GroupState(0.0)
-        remembered.reject(MEMBER, ["n1"], "no node", 0.0, {})
+        remembered.reject(MEMBER, ["n1"], ["n2"], "no node", 0.0, {})
         another = members(2)[1].value()
         assert remembered.find_rejection([another], 1.0) == ""
         assert remembered.find_exclusions([another], 1.0, {}) == NOTHING
+
+    def test_a_node_that_is_offered_anew_has_all_tried_again_that_were_refused_beside_mates(self) -> None:
+        remembered = resting("n1")
+        assert not remembered.end_rest(["n1"]), "what a mate had is not new"
+        assert (remembered.not_before, remembered.find_exclusions([MEMBER], 1.0, {}).nodes) == (10.0, frozenset({"n1"}))
+        assert remembered.end_rest(["n1", "n2"])
+        assert (remembered.not_before, remembered.find_exclusions([MEMBER], 1.0, {})) == (0.0, NOTHING)
+
+    def test_each_node_does_so_once_however_often_the_member_is_rejected(self) -> None:
+        remembered = resting("n1")
+        assert remembered.end_rest(["n2"])
+        remembered.reject(MEMBER, ["n2"], ["n2"], "no node", 20.0, {})
+        assert not remembered.end_rest(["n1", "n2"])
+
+    def test_of_what_plans_can_count_the_first_offer_shows_only_what_there_is(self) -> None:
+        remembered = GroupState(0.0)
+        remembered.reject(MEMBER, ["n1"], ["n1"], "no node", 0.0, {})
+        assert not remembered.end_rest(["n1", "n2"])
+        assert remembered.end_rest(["n1", "n2", "n3"])
+
+
+def resting(mates_node: str) -> GroupState:
+    """A group that rests for 10 s, for there were no devices for a member while a mate had those of this node."""
+    remembered = GroupState(0.0, not_before=10.0)
+    member = members(1)[0].having([{"name": "gpu", "resourceClaimName": "one"}], "spec", "resourceClaims").value()
+    remembered.reject(member, [], [mates_node], "no devices", 0.0, {})
+    remembered.reject(MEMBER, [mates_node], [], "no devices", 0.0, {})
+    return remembered

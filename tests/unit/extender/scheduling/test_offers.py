@@ -90,6 +90,17 @@ class TestAResourceThatAClassProvides:
         assert world.cycle().stage is CycleStage.GATHERING
 
 
+async def reject_beside_a_mate(world: Harness) -> str:
+    """One member comes to its bind call, and there is no node for the other one, so the gang rests; the mate's node."""
+    mates_node = world.cycle().reservation.slots["pod-m0"].node
+    world.filter("m0", mates_node)
+    world.bind("m0")
+    await world.settle()
+    await refuse(world, "m1")
+    assert world.nothing_reserved
+    return mates_node
+
+
 class TestAResourceThatNoNodeHas:
     async def test_a_gang_does_not_fit_and_is_told_so_once(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
@@ -237,6 +248,23 @@ class TestClaimsOfDevices:
         assert world.nothing_reserved
         await world.pass_time(1)
         assert world.cycle().stage is CycleStage.GATHERING
+
+    async def test_a_node_that_is_offered_for_the_first_time_ends_the_rest_and_then_never_again(
+        self, world: Harness
+    ) -> None:
+        await world.add(*small_nodes(2), gang(2), *claiming(2)).go()
+        mates_node = await reject_beside_a_mate(world)
+        assert world.filter("m0", mates_node) == Hold()
+        await refuse(world, "m0", "m1", message=offer())
+        assert world.nothing_reserved, "that is what the mate had"
+        assert world.filter("m0", "n1", "n2") == Hold()
+        await world.go()
+        assert world.cycle().stage is CycleStage.GATHERING
+
+        await reject_beside_a_mate(world)
+        assert world.filter("m0", "n1", "n2") == Hold()
+        await refuse(world, "m0", "m1", message=offer())
+        assert world.nothing_reserved
 
     async def test_a_member_that_the_quorum_does_not_need_just_waits(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(3)).go()
