@@ -283,14 +283,90 @@ class Search:
 
 
 @dataclass(slots=True)
+class QueueEntry:
+    """When a group is planned again. Times are loop seconds.
+
+        unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
+        backoff       -- its end has come (``back_off``) ----------------------> active
+
+    What wakes it is the queue's (`extender.scheduling.backlog`).
+    """
+
+    question: tuple[object, ...] = ()
+    """What it was planned with last: a group that waits for room is not planned with the same again."""
+
+    backoff_until: float = 0.0
+    """Until then nothing is planned for it, whatever changes."""
+
+    retry_at: float = math.inf
+    """When it is planned again though nothing has changed."""
+
+    attempts: int = 0
+    """How many of its cycles have failed in a row."""
+
+    unattended: bool = False
+    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+
+    def backs_off(self, now: float) -> bool:
+        """Whether it is not to be planned yet."""
+        return now < self.backoff_until
+
+    def back_off(self, until: float) -> None:
+        """It is not planned before this time. A group that backs off already does so until then instead."""
+        self.backoff_until = until
+
+    def end_backoff(self) -> None:
+        """It may be planned at once."""
+        self.backoff_until = 0.0
+
+    def retry_by(self, at: float) -> None:
+        """It is planned again at this time at the latest."""
+        self.retry_at = min(self.retry_at, at)
+
+    def ask_again(self) -> None:
+        """It is planned again though nothing of it has changed."""
+        self.question = ()
+
+    def take(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
+        """Its turn has come, and it is to be planned with this; whether there is anything to be planned.
+
+        ``waits`` is whether it waits for room: only then its last answer still holds.
+        """
+        self.backoff_until = 0.0
+        if waits and question == self.question and now < self.retry_at:
+            return False
+        self.question, self.retry_at, self.unattended = question, math.inf, False
+        return True
+
+    def pop_backoff(self, now: float) -> bool:
+        """Whether a backoff is over now; once."""
+        over = 0 < self.backoff_until <= now
+        if over:
+            self.backoff_until = 0.0
+        return over
+
+    def pop_retry(self, now: float) -> bool:
+        """Whether the time has come at which it is planned again; once."""
+        due = self.retry_at <= now
+        if due:
+            self.question, self.retry_at = (), math.inf
+        return due
+
+    def pop_unattended(self) -> bool:
+        """The scheduler is back: whether the group has waited for that; once."""
+        was, self.unattended = self.unattended, False
+        if was:
+            self.question = ()
+        return was
+
+
+@dataclass(slots=True)
 class GroupState:
     """The memory of one group. Times are loop seconds.
 
-    ``tried`` is what it was planned with last: while the queue's backlog has it, it is not planned again before that
-    changes, or ``retry_at``. ``not_before`` is the end of a rest after failures. ``refusals`` are the nodes that the
-    scheduler, or a kubelet, has truly refused, by class; one is void as soon as the node changes, its time is over, or
-    the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the nodes that the scheduler has
-    offered last, by class.
+    ``refusals`` are the nodes that the scheduler, or a kubelet, has truly refused, by class; one is void as soon as the
+    node changes, its time is over, or the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the
+    nodes that the scheduler has offered last, by class.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
@@ -318,14 +394,11 @@ class GroupState:
     hindered: float = -math.inf
     """When it was seen last that more than members was missing: their creation times say nothing of that."""
 
-    unattended: bool = False
-    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
-
     cycle: BindingCycle | None = None
-    tried: tuple[object, ...] = ()
-    not_before: float = 0.0
-    retry_at: float = float("inf")
-    attempts: int = 0
+
+    entry: QueueEntry = field(default_factory=QueueEntry)
+    """When it is planned again."""
+
     refusals: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
 
@@ -345,8 +418,8 @@ class GroupState:
     preemption: Preemption | NoVictims | None = None
     """What the last search for victims has found."""
 
-    no_preemption_before: float = 0.0
-    """The end of a pause in which no victims are looked for."""
+    preemption_backoff: float = 0.0
+    """Until then no victims are looked for."""
 
     failed_preemptions: int = 0
     """How many preemptions in a row have led to nothing."""
@@ -371,7 +444,7 @@ class GroupState:
         self.verdict = None  # it may not be told yet
         self.awaited = None  # it may come, and go, unseen
         self.quorum_since = None  # it may break, and stand again
-        self.tried = ()  # else a gang that waits would not be planned when our turn comes again, and nothing said of it
+        self.entry.ask_again()  # else a gang that waits would not be planned when our turn comes again, nor told of
         # Who was to be ended may not be yet, and nobody goes on with it: it follows again.
         self.disrupted.clear()
         self.leaving.clear()
@@ -444,7 +517,7 @@ class GroupState:
         self.rejection = found._replace(offered=offered if known is None else known | offered)
         if known is None or offered <= known:
             return False
-        self.not_before = 0.0
+        self.entry.end_backoff()
         self._forget_mates()
         return True
 
@@ -599,23 +672,16 @@ class Groups:
     def is_due(self, state: GroupState) -> bool:
         """Whether a time has come for which a gang waits. Once: who cannot be planned then waits for a change."""
         now = self._clock()
-        rested = 0 < state.not_before <= now
-        again = state.cycle is None and state.retry_at <= now
-        if rested:
-            state.not_before = 0.0
-            if state.cycle is not None:
-                state.cycle.note_refill(())
-        if again:
-            state.retry_at = math.inf
-            state.tried = ()
+        rested = state.entry.pop_backoff(now)
+        if rested and state.cycle is not None:
+            state.cycle.note_refill(())
+        again = state.cycle is None and state.entry.pop_retry(now)
         return rested or again
 
     def note_return(self, key: GroupKey) -> None:
         """The scheduler asks about a member that is held: a gang that it let wait in vain has its turn at once."""
         state = self.states.get(key)
-        if state is not None and state.unattended:
-            state.unattended = False
-            state.tried = ()
+        if state is not None and state.entry.pop_unattended():
             self.look_again(key)
 
     def note_study(self, key: GroupKey) -> None:

@@ -182,7 +182,7 @@ class GroupScheduler:
     def put_off(self, key: GroupKey) -> None:
         """Considering a group has failed: it is tried again after a pause."""
         if key in self._groups.states:
-            self._groups.states[key].retry_at = self._clock() + _ERROR_SECONDS
+            self._groups.states[key].entry.retry_by(self._clock() + _ERROR_SECONDS)
 
     # --- one group ---------------------------------------------------------------------------------------------
 

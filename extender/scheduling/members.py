@@ -282,7 +282,7 @@ class Offers:
             return
         over = state.end_rest(names)
         if state.learn_offer(pod.shape, names, self._clock()) or over:
-            state.tried = ()
+            state.entry.ask_again()
             self._groups.look_again(key)
 
     def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:

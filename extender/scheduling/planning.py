@@ -74,7 +74,7 @@ class Planning:
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
         unfinished = Verdict(Reason.PLAN_UNFINISHED, need=len(request.members))
-        if state is not None and self._clock() < state.not_before:
+        if state is not None and state.entry.backs_off(self._clock()):
             return unfinished
         try:
             found = self.plan(request, leaving, URGENT_SECONDS if request.need else STRAIGHT_SECONDS)
@@ -82,7 +82,7 @@ class Planning:
             return unfinished
         toll = self._studies.collect(request)
         if state is not None and isinstance(found, Verdict) and toll.pause:
-            state.not_before = self._clock() + toll.pause
+            state.entry.back_off(self._clock() + toll.pause)
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
@@ -95,9 +95,9 @@ class Planning:
         now = self._clock()
         toll = self._studies.settle(group)
         if toll.pause:
-            state.not_before = now + toll.pause
+            state.entry.back_off(now + toll.pause)
         if toll.stale or refusal.reason is Reason.PLAN_UNFINISHED:
-            state.retry_at = min(state.retry_at, now + max(toll.pause, _SOON_SECONDS))
+            state.entry.retry_by(now + max(toll.pause, _SOON_SECONDS))
 
     def settle(self, group: GroupKey) -> None:
         """A group was planned: what its plans in vain have cost is forgotten."""

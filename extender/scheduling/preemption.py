@@ -140,9 +140,9 @@ class Preemptions:
         gang.search = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
         if self._mode is Mode.OFF:
             return refusal
-        if now < gang.no_preemption_before:
+        if now < gang.preemption_backoff:
             # If its last search was in vain, what has been freed since still wakes it sooner.
-            gang.retry_at = min(gang.retry_at, gang.no_preemption_before)
+            gang.entry.retry_by(gang.preemption_backoff)
             if last is not None:
                 search.finding, search.freed, search.again_at = last.finding, last.freed, last.again_at
             return search.tell()
@@ -176,7 +176,7 @@ class Preemptions:
         self._rest(gang, found, toll.pause)
         self._note_vain(group, search, toll.pause)
         if sooner is not None:
-            gang.retry_at = min(gang.retry_at, sooner + _REST_SECONDS)
+            gang.entry.retry_by(sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room
         search.finding = _explain(found)
         return search.tell()
@@ -307,7 +307,7 @@ class Preemptions:
             return "but nobody goes: preemption is off" if self._mode is Mode.OFF else "but nobody goes: it is advice"
         if self._find_sooner_room(gang.search.waiting.group, found) is not None:
             return "but nobody goes: room is forecast sooner than they would have ended"
-        pause = gang.no_preemption_before - self._clock()
+        pause = gang.preemption_backoff - self._clock()
         return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
 
     # --- what was found ----------------------------------------------------------------------------------------
@@ -336,13 +336,13 @@ class Preemptions:
 
     def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
         now = self._clock()
-        gang.no_preemption_before = now + max(_REST_SECONDS, pause)
+        gang.preemption_backoff = now + max(_REST_SECONDS, pause)
         if isinstance(found, Preemption) and not found.victims:
-            gang.no_preemption_before = now
-            gang.retry_at = now  # it fits by now
+            gang.preemption_backoff = now
+            gang.entry.retry_by(now)  # it fits by now
         elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
             # No room has to be freed for another answer: time alone changes it.
-            gang.retry_at = min(gang.retry_at, now + max(REFUSAL_SECONDS, pause))
+            gang.entry.retry_by(now + max(REFUSAL_SECONDS, pause))
 
     def find_contest(self, nodes: Iterable[str]) -> str:
         """Why those who run on these nodes must not go now that they may have been chosen, a phrase; "" if they may."""

@@ -6,9 +6,9 @@ As kube-scheduler's queue it has three parts:
          ^        ^              |                        |
          |        |              +-- refused --+          +-- given up --+
          |        |                            v                         v
-         |        +-- what could help -- unschedulable <-- over -- backoff (`GroupState.not_before`)
+         |        +-- what could help -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
          |            it has changed      (`Backlog`)
-         +-- its time (`GroupState.retry_at`) --+
+         +-- its time (`QueueEntry.retry_by`) --+
 
 A gang is active for one look: then it has a plan, or it waits in the backlog, which knows what room could help it. A
 gang that is changed itself (its members, their shapes) is active at once.

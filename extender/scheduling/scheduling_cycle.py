@@ -58,7 +58,26 @@ _REJECTED = Backoff(first=10.0, cap=60.0)
 """The pauses after the scheduler had no node for a member beside its mates: each try holds their room for a moment."""
 
 _TELLING_SECONDS = 5.0
-"""How long a gang stays with what it hears of victims that have not ended."""
+"""How long a gang stays with what it hears of victims that have not ended: it fits no better than before."""
+
+_RETRIED = {Reason.RECORD_FAILED: 0.0, Reason.DEADLINE_EXCEEDED: _RETRY_SECONDS, Reason.VICTIMS_REMAIN: 0.0}
+"""After which endings it is planned again though nothing has changed, in so many seconds at the earliest."""
+
+
+def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
+    """For how many seconds a gang of this size backs off after a cycle that has ended for this reason."""
+    attempts = gang.entry.attempts
+    if reason is Reason.NO_CAPACITY and gang.rejection is not None:
+        return _REJECTED.delay(attempts)
+    if reason in (Reason.RECORD_FAILED, Reason.NO_CAPACITY, Reason.DEADLINE_EXCEEDED):
+        return backoff(attempts, size)
+    if reason is Reason.VICTIMS_REMAIN:
+        return _TELLING_SECONDS
+    if attempts <= _FREE_ATTEMPTS:
+        return 0.0  # once is bad luck and is planned anew at once; again and again is something that we do not see
+    if reason is Reason.EVICTION_REFUSED:
+        return min(backoff(attempts - _FREE_ATTEMPTS, size), _REFUSED_SECONDS)
+    return backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
 
 
 class CycleEndings:
@@ -80,27 +99,15 @@ class CycleEndings:
         unattended = not refused and not any(member.reached for _, member in cycle.list_members())
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
-        gang.attempts += 1
-        if verdict.reason is Reason.RECORD_FAILED:
-            gang.retry_at = gang.not_before = now + backoff(gang.attempts, size)
-        elif verdict.reason is Reason.NO_CAPACITY:
-            # Each alone finds a node, all together do not: only the scheduler knows when there will be more.
-            rejected = gang.rejection is not None
-            gang.not_before = now + (_REJECTED.delay(gang.attempts) if rejected else backoff(gang.attempts, size))
-        elif verdict.reason is Reason.DEADLINE_EXCEEDED:
+        gang.entry.attempts += 1
+        if verdict.reason is Reason.DEADLINE_EXCEEDED:
             self._put_aside(cycle)
-            gang.not_before = now + backoff(gang.attempts, size)
-            gang.retry_at = max(gang.not_before, now + _RETRY_SECONDS)
-            gang.unattended = unattended
-        elif verdict.reason is Reason.PLAN_OUTDATED and gang.attempts > _FREE_ATTEMPTS:
-            # Outdated once is bad luck and is planned anew at once; again and again is something that we do not see.
-            gang.not_before = now + backoff(gang.attempts - _FREE_ATTEMPTS, size)
-        elif verdict.reason is Reason.VICTIMS_REMAIN:
-            # It fits no better than before, and that would be all that anybody hears.
-            gang.retry_at = gang.not_before = now + _TELLING_SECONDS
-        elif verdict.reason is Reason.EVICTION_REFUSED and gang.attempts > _FREE_ATTEMPTS:
-            pause = backoff(gang.attempts - _FREE_ATTEMPTS, size)
-            gang.not_before = now + min(pause, _REFUSED_SECONDS)
+            gang.entry.unattended = unattended
+        pause = _find_backoff(verdict.reason, gang, size)
+        if pause:
+            gang.entry.back_off(now + pause)
+        if verdict.reason in _RETRIED:
+            gang.entry.retry_by(now + max(pause, _RETRIED[verdict.reason]))
         if cycle.eviction_sent:
             self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
         self._groups.say(cycle.reservation.group, verdict)
@@ -123,7 +130,7 @@ class CycleEndings:
             gang.failed_preemptions = 0
             gang.taken.clear()
         gang.preemption = None
-        gang.attempts = 0 if cycle.bound else gang.attempts + 1
+        gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
         gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
             gang.forget_rejection()
@@ -151,7 +158,7 @@ class CycleEndings:
         now = self._clock()
         pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
         gang.failed_preemptions += 1
-        gang.no_preemption_before = now + pause
+        gang.preemption_backoff = now + pause
         for uid in refused:
             pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
             if pod is not None and slot is not None:
@@ -211,7 +218,7 @@ class CycleEndings:
         gang = self._groups.states.setdefault(key, GroupState(self._clock()))
         if gang.cycle is cycle:
             gang.cycle = None
-            gang.not_before = 0.0  # a pause of members that wanted to join it says nothing of the gang
+            gang.entry.end_backoff()  # a pause of members that wanted to join it says nothing of the gang
 
 
 def _list_nominated(cycle: BindingCycle) -> set[str]:
@@ -276,25 +283,24 @@ class SchedulingCycle:
         """
         now = self._clock()
         priority = self._store.priorities.find_own(group.key)
-        if now < state.not_before:
+        if state.entry.backs_off(now):
             return self._go_on(state, group)
-        tried = (
+        question = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
             (group.policy, group.tree, priority),
             repair,
         )
-        state.not_before = 0.0
-        if group.key in self._queue and state.tried == tried and now < state.retry_at:
+        if not state.entry.take(question, now, waits=group.key in self._queue):
             return self._go_on(state, group)
-        state.retry_at, state.unattended = math.inf, False
-        state.tried = tried
         out = state.find_exclusions(group_members.waiting, now, self._store.nodes)
         waited = now - (now if state.quorum_since is None else state.quorum_since)
         request = build_request(group, group_members, out.pairs, self._store.nodes, waited, repair, state.home)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
-            state.retry_at = now + _CONFLICT_SECONDS  # a label of a full node is no room: nobody wakes the group for it
+            state.entry.retry_by(
+                now + _CONFLICT_SECONDS
+            )  # a label of a full node is no room: nobody wakes the group for it
             return request
         place = self._queue.describe(group.key, state)
         spent = self._find_spent(place, group) if group.preference.exclusive else None
@@ -306,12 +312,12 @@ class SchedulingCycle:
         except Unfinished:
             return self._planning.describe_wait(state, request)  # and again when it is there
         if isinstance(answer, Verdict):
-            forgotten = _ROUND.delay(max(1, state.attempts)) if out.pairs or request.closed else math.inf
+            forgotten = _ROUND.delay(max(1, state.entry.attempts)) if out.pairs or request.closed else math.inf
             opens_in = find_next_opening(group, waited)
-            state.retry_at = now + min(opens_in, forgotten)
+            state.entry.retry_by(now + min(opens_in, forgotten))
             state.end_round(now + forgotten)
             if state.rejection is not None:
-                state.retry_at = min(state.retry_at, state.rejection.until)  # from then on others may go for it
+                state.entry.retry_by(state.rejection.until)  # from then on others may go for it
                 answer = replace(answer, detail=state.rejection.text)
             self._planning.rest(state, group.key, answer)
             if spent is not None and not request.pinned:
@@ -346,8 +352,8 @@ class SchedulingCycle:
         due = set(self._preemptions.take_due(self._groups.states))
         for group in due:
             state = self._groups.states[group]
-            state.tried = ()
-            state.no_preemption_before = self._clock()
+            state.entry.ask_again()
+            state.preemption_backoff = self._clock()
         return due
 
     def forget(self, group: GroupKey) -> None:
@@ -373,13 +379,13 @@ class SchedulingCycle:
             return found
         gone = frozenset(pod.uid for unit in found.preemption.victims for pod in unit.pods)
         if found.preemption.plan.domain in find_taken(group, self._store, self._ledger, gone):
-            state.retry_at = self._clock()  # another gang has come there while victims were looked for
+            state.entry.retry_by(self._clock())  # another gang has come there while victims were looked for
             return waited
         request, preemption = found
         # The head may be another one than when the search began, and so are the nodes that are kept.
         closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
         if not closed.isdisjoint(preemption.plan.nodes.values()):
-            state.retry_at = self._clock()
+            state.entry.retry_by(self._clock())
             return waited
         for unit in preemption.victims:
             if unit.planned:

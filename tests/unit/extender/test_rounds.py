@@ -1,7 +1,7 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
 from extender.loop import Rounds
-from extender.scheduling.group import GroupState
+from extender.scheduling.group import GroupState, QueueEntry
 from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
 from tests.support.builders import pod_group
@@ -82,7 +82,7 @@ async def test_the_order_of_thousands_is_found_in_steps() -> None:
 async def test_a_tick_looks_through_thousands_of_groups_in_steps() -> None:
     world = Harness()
     for number in range(2_000):
-        world.groups.states[GroupKey("default", f"g{number}")] = GroupState(0.0, retry_at=0.0)
+        world.groups.states[GroupKey("default", f"g{number}")] = GroupState(0.0, entry=QueueEntry(retry_at=0.0))
     work = world.group_scheduler.tick()
     next(work)
     del world.groups.states[GroupKey("default", "g1999")]

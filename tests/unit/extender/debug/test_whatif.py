@@ -687,7 +687,9 @@ def remember(world: Harness) -> Any:
     kept = {
         name: deepcopy_plain(facets[name]) for name in ("occupancy", "uncounted", "volumes", "vacancies", "members")
     }
-    states = {key: (state.verdict, state.retry_at, state.tried) for key, state in world.groups.states.items()}
+    states = {
+        key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
+    }
     ledger = [(each.group, dict(each.slots)) for each in world.ledger]
     head = world.queue.backfill.head
     return (

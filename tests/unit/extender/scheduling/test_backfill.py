@@ -492,4 +492,4 @@ class TestWakingUp:
         world.cycle().changed.set()
         await world.settle()
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
-        assert world.groups.states[GANG].not_before == world.clock() + 1.0
+        assert world.groups.states[GANG].entry.backoff_until == world.clock() + 1.0

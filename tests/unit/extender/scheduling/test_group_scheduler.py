@@ -551,7 +551,7 @@ async def test_work_in_the_background_never_fails_in_silence(world: Harness, cap
 
 async def test_a_pause_of_members_that_wanted_to_join_a_round_ends_with_it(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    world.groups.states[GANG].not_before = world.clock() + 1000.0
+    world.groups.states[GANG].entry.back_off(world.clock() + 1000.0)
     for name in ("m0", "m1"):
         world.bind(name)
     await world.go()

@@ -1,4 +1,4 @@
-from extender.scheduling.group import Exclusions, GroupState
+from extender.scheduling.group import Exclusions, GroupState, QueueEntry
 from serried.api.node import Node
 from tests.support.builders import node, pod
 from tests.support.extender_harness import members
@@ -85,9 +85,12 @@ class TestARejection:
     def test_a_node_that_is_offered_anew_has_all_tried_again_that_were_refused_beside_mates(self) -> None:
         remembered = resting("n1")
         assert not remembered.end_rest(["n1"]), "what a mate had is not new"
-        assert (remembered.not_before, remembered.find_exclusions([MEMBER], 1.0, {}).nodes) == (10.0, frozenset({"n1"}))
+        assert (remembered.entry.backoff_until, remembered.find_exclusions([MEMBER], 1.0, {}).nodes) == (
+            10.0,
+            frozenset({"n1"}),
+        )
         assert remembered.end_rest(["n1", "n2"])
-        assert (remembered.not_before, remembered.find_exclusions([MEMBER], 1.0, {})) == (0.0, NOTHING)
+        assert (remembered.entry.backoff_until, remembered.find_exclusions([MEMBER], 1.0, {})) == (0.0, NOTHING)
 
     def test_each_node_does_so_once_however_often_the_member_is_rejected(self) -> None:
         remembered = resting("n1")
@@ -104,7 +107,7 @@ class TestARejection:
 
 def resting(mates_node: str) -> GroupState:
     """A group that rests for 10 s, for there were no devices for a member while a mate had those of this node."""
-    remembered = GroupState(0.0, not_before=10.0)
+    remembered = GroupState(0.0, entry=QueueEntry(backoff_until=10.0))
     member = members(1)[0].having([{"name": "gpu", "resourceClaimName": "one"}], "spec", "resourceClaims").value()
     remembered.reject(member, [], [mates_node], "no devices", 0.0, {})
     remembered.reject(MEMBER, [mates_node], [], "no devices", 0.0, {})

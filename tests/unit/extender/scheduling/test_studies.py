@@ -227,7 +227,7 @@ async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Har
 async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: Harness) -> None:
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
-    pause = slow.groups.states[GANG].not_before - slow.clock()
+    pause = slow.groups.states[GANG].entry.backoff_until - slow.clock()
     assert pause >= 10 * GO_SECONDS
     plans = len(slow.heard.plans)
     slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
@@ -254,7 +254,8 @@ async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(
 async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     gone = slow.groups.states[GroupKey("default", "big")]
-    gone.not_before = gone.retry_at = slow.clock() + 5
+    gone.entry.back_off(slow.clock() + 5)
+    gone.entry.retry_by(slow.clock() + 5)
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
