@@ -21,7 +21,7 @@ from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
 from extender.loop import SchedulingLoop
 from extender.scheduling.backfill import PATIENCE_SECONDS, Backfill, Mode
-from extender.scheduling.backlog import Backlog, QueueOrder
+from extender.scheduling.backlog import ALL_PERCENT, Backlog, QueueOrder
 from extender.scheduling.disruption import Disrupted, Disruptions
 from extender.scheduling.effects import Context, Outbox
 from extender.scheduling.group import Groups, Term
@@ -33,7 +33,7 @@ from extender.scheduling.planning import KeptSlotPlanner, KeptSlots, Planning
 from extender.scheduling.preemption import Method, Preemptions
 from extender.scheduling.preemption import Mode as PreemptionMode
 from extender.scheduling.queue import Queue
-from extender.scheduling.repair import USUAL, Repairs, Rules, SlotShares
+from extender.scheduling.repair import USUAL, Repairs, Rules
 from extender.scheduling.request import ExclusiveShares
 from extender.scheduling.scheduling_cycle import CycleEndings, NominationPolicy, SchedulingCycle
 from extender.scheduling.studies import Studies
@@ -61,14 +61,8 @@ class Options:
     patience_seconds: float = PATIENCE_SECONDS
     """How long room is kept for the head of the queue beyond its forecast at first."""
 
-    backfill_share_percent: int = 100
-    """Of how many of all nodes room is kept for a gang of one namespace at most."""
-
-    exclusive_share_percent: int = 100
-    """How many of the domains of a key the exclusive gangs of one namespace may have."""
-
-    repair_share_percent: int = 100
-    """On how many of all nodes slots are kept for the gangs of one namespace."""
+    share_percent: int = ALL_PERCENT
+    """How many of all nodes, or of the domains of a key, are kept for the gangs of one namespace at most."""
 
     plain: PlainRule = PlainRule.PASS
     """Whether pods of no gang are kept off the nodes of the head of the queue."""
@@ -175,8 +169,7 @@ class Core:
             planner=KeptSlotPlanner(store, kept_slots, self.planning.plan).plan,
         )
         self._plain_pods = PlainPods(context, self.queue.backfill, rule=options.plain, disrupted=options.disrupted)
-        shares = SlotShares(context, backlog, options.repair_share_percent)
-        self._repairs = Repairs(context, kept_slots, shares, rules=options.rules)
+        self._repairs = Repairs(context, kept_slots, backlog, rules=options.rules, share_percent=options.share_percent)
         self._permit = Permit(store, self.ledger, self.groups, self.term.leads)
         self._moves = Moves(
             context,
@@ -200,7 +193,7 @@ class Core:
             method=options.preempt_by,
             spare_seconds=options.preemption_spare_seconds,
         )
-        self.exclusive_shares = ExclusiveShares(context, options.exclusive_share_percent)
+        self.exclusive_shares = ExclusiveShares(context, options.share_percent)
         self._scheduling_cycle = SchedulingCycle(
             context,
             self.queue,
@@ -241,7 +234,7 @@ class Core:
             self.studies,
             mode=options.backfill,
             patience_seconds=options.patience_seconds,
-            share_percent=options.backfill_share_percent,
+            share_percent=options.share_percent,
         )
 
     def _wire_effects(self, client: ApiClient, context: Context, records: Records, options: Options) -> None:

@@ -205,18 +205,14 @@ class ExtenderSettings(CommonSettings):
     """keep room for the first gang that does not fit, by a forecast"""
     backfill_patience: Seconds = 600.0
     """how long that room is kept after the forecast"""
-    backfill_share: Percent = 80
-    """largest share of all nodes that is kept for gangs of one namespace"""
-    exclusive_share: Percent = 80
-    """largest share of the domains of a key for the exclusive gangs of one namespace"""
+    namespace_share: Percent = 80
+    """largest share of all nodes, and of the domains of a key, that is kept for gangs of one namespace"""
     backfill_plain: Literal["pass", "wait"] = "pass"
     """whether plain pods may use these nodes, or wait like the gangs behind it"""
     queue_ageing: SecondsOrOff = 86400.0
     """waiting time after which a gang counts as one priority higher, or off"""
     repair_seconds: SecondsOrNone = 120.0
     """how long the place of a dead member is kept for its replacement; 0: not at all"""
-    repair_share: Percent = 80
-    """largest share of all nodes on which places of dead members are kept for gangs of one namespace"""
     broken_grace: Seconds = 300.0
     """how long a gang may have fewer than minCount members until that is reported"""
     broken_gangs: Literal["report", "evict"] = "report"
@@ -283,7 +279,14 @@ class ControllerSettings(CommonSettings):
     """which Jobs get a Workload and a PodGroup: gangs, or all Jobs (others with policy basic)"""
 
 
-_REMOVED = {"profiling": "/debug/profile is gone; take profiles with py-spy (docs/debugging.md), and leave this out"}
+_ONE_SHARE = "there is one share now: leave this out, or set --namespace-share (docs/tenancy.md#shares)"
+
+_REMOVED = {
+    "profiling": "/debug/profile is gone; take profiles with py-spy (docs/debugging.md), and leave this out",
+    "backfill_share": _ONE_SHARE,
+    "exclusive_share": _ONE_SHARE,
+    "repair_share": _ONE_SHARE,
+}
 """Flags of earlier releases, and what to do instead."""
 
 

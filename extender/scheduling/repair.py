@@ -85,25 +85,6 @@ def _is_beyond(parent: Parent, replica: str | None) -> bool:
     )
 
 
-class SlotShares:
-    """Counts the nodes on which slots are kept for each namespace, and stops them at ``share_percent`` of all nodes.
-
-    Slots whose replacements are there do not count: a quota counts these.
-    """
-
-    def __init__(self, context: Context, backlog: Backlog, share_percent: int = ALL_PERCENT) -> None:
-        self._store = context.store
-        self._backlog = backlog
-        self._share_percent = share_percent
-
-    def is_exceeded(self, namespace: str) -> bool:
-        """Whether more is kept for a namespace than it may have, and a group of another one waits for room."""
-        if self._share_percent == ALL_PERCENT or not self._backlog.holds_others(namespace):
-            return False
-        kept = self._store.vacancies.count_nodes(namespace)
-        return kept > find_most(self._share_percent, len(self._store.nodes))
-
-
 class Broken(StrEnum):
     """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
 
@@ -134,13 +115,23 @@ USUAL = Rules()
 class Repairs:
     """Tends vacancies and broken gangs. Every method is synchronous.
 
-    It asks for the eviction of a gang that stays broken, if the rules say so.
+    It asks for the eviction of a gang that stays broken, if the rules say so. While a group of another namespace waits
+    for room, slots are kept on ``share_percent`` of all nodes for one namespace at most.
     """
 
-    def __init__(self, context: Context, kept_slots: KeptSlots, shares: SlotShares, *, rules: Rules = USUAL) -> None:
+    def __init__(
+        self,
+        context: Context,
+        kept_slots: KeptSlots,
+        backlog: Backlog,
+        *,
+        rules: Rules = USUAL,
+        share_percent: int = ALL_PERCENT,
+    ) -> None:
         self._store = context.store
         self._kept_slots = kept_slots
-        self._shares = shares
+        self._backlog = backlog
+        self._share_percent = share_percent
         self._outbox = context.outbox
         self._clock = context.clock
         self._status = context.status
@@ -215,8 +206,15 @@ class Repairs:
     def _keep_to_share(self, key: GroupKey) -> None:
         """Close those that are too much for one namespace while gangs of others wait, the last ones first."""
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
-        while free and self._shares.is_exceeded(key.namespace):
+        while free and self._exceeds_share(key.namespace):
             self._lose(free.pop())
+
+    def _exceeds_share(self, namespace: str) -> bool:
+        # Slots whose replacements are there do not count: a quota counts these.
+        if self._share_percent == ALL_PERCENT or not self._backlog.holds_others(namespace):
+            return False
+        most = find_most(self._share_percent, len(self._store.nodes))
+        return self._store.vacancies.count_nodes(namespace) > most
 
     def _lose(self, vacancy: Vacancy) -> None:
         kept = 0.0 if vacancy.since is None else self._clock() - vacancy.since

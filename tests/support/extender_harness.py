@@ -180,9 +180,7 @@ class Harness:
                 preempt_by=preempt_by,
                 preemption_spare_seconds=spare_seconds,
                 plain=plain,
-                backfill_share_percent=share_percent,
-                exclusive_share_percent=share_percent,
-                repair_share_percent=share_percent,
+                share_percent=share_percent,
             ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
