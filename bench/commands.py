@@ -11,7 +11,6 @@ import io
 import os
 import re
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -35,30 +34,17 @@ _HEAD = """# The command line
 `serried` shows the state of gangs and checks an installation. `kubectl serried` is the same command. This page is
 generated from `--help` (`python -m bench.commands --write`).
 
-```sh
-serried explain job/train -n team    # why it waits, and what would make it fit
-serried queue                        # which gangs wait, and in which order
-serried top                          # how full the racks are
-serried check                        # what is wrong with the installation
-```
-
 ## How it finds Serried
 
-By default the command uses your kubeconfig and reaches the extender's pod through the API server, without a
-port-forward.
+By default the command uses your kubeconfig and reaches the leader's pod through the API server, without a port-forward.
+It finds the pod by the labels `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. Users who
+are no administrators need the Role `serried-commands` ([who may look](operations.md#who-may-look)).
 
-- The pod is found in the namespace `serried-system` (`--serried-namespace`) by the labels
-  `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. If there are several, the command asks
-  the leader.
-- Users who are no administrators need the Role `serried-commands` ([who may look](operations.md#who-may-look)).
-
-With `--server URL`, or the variable `SERRIED_SERVER`, the command asks the extender at that address (`--ops-listen`).
-With a port-forward you need no token: `--server http://localhost:8912`. Over the network use `https://`, `--token-file`
-and `--certificate-authority`.
+With `--server URL` the command asks the extender at that address (`--ops-listen`). With a port-forward you need no
+token: `--server http://localhost:8912`. Over the network use `https://`, `--token-file` and `--certificate-authority`.
 
 `check` also reads from the API server. It checks the rights of Serried's ServiceAccounts by SubjectAccessReview, which
-only administrators may create. What you may not read is listed as `unknown`, and so is what only the
-extender knows if it does not answer.
+only administrators may create. What you may not read, or the extender does not answer, is listed as `unknown`.
 
 ## Output and exit codes
 
@@ -69,8 +55,7 @@ extender knows if it does not answer.
 """
 
 _AFTER_CODES = """
-`check` ends with 1 if it finds an error. With `--fail-on warning` it also ends with 1 for a warning, with
-`--fail-on never` never.
+`check` ends with 1 if it finds an error, or what `--fail-on` says.
 
 ## Plugin of kubectl, and shell completion
 
@@ -79,7 +64,7 @@ works and completes. To complete `serried` itself, run `serried --install-comple
 
 ## Commands
 
-These options belong to most commands, and are shown once:
+Each command has all of these options, unless it says which ones:
 
 ```text
 """
@@ -103,10 +88,9 @@ def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterato
     for name, text in helps.items():
         names = [_NAME.findall(option)[-1] for option in shared if option in text]
         alone = functools.reduce(lambda left, option: left.replace(option, ""), shared, text)
-        about = f"  and from above: {' '.join(names)}"
-        more = textwrap.fill(about, int(_WIDTH), subsequent_indent="  ", break_on_hyphens=False)
+        more = f"  and from above: {' '.join(names)}\n" if len(names) < len(shared) else ""
         own, examples = alone.split("\n  Examples:")
-        yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n\n  Examples:{examples}\n```\n"
+        yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n  Examples:{examples}\n```\n"
 
 
 def _ask(name: str) -> str:

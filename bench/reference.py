@@ -20,14 +20,13 @@ CRDS = ROOT / "manifests" / "kustomize" / "crds"
 
 _HEAD = """# API reference
 
-This page lists the kinds that Serried installs, in the group `scheduling.serried.dev`. The command
-`python -m bench.reference --write` generates it from the CRDs. Clusters that serve Workloads and PodGroups themselves
-use the kinds of `scheduling.k8s.io` instead ([API levels](api-levels.md)). There, Reservation is the only kind that
-Serried adds. `kubectl explain podgroups.scheduling.serried.dev.spec` shows the same descriptions.
+These are the kinds that Serried installs, in the group `scheduling.serried.dev`, as `python -m bench.reference --write`
+finds them in the CRDs. Clusters that serve Workloads and PodGroups themselves use the kinds of `scheduling.k8s.io`
+instead ([API levels](api-levels.md)); there Serried adds only Reservation. `kubectl explain` shows the same.
 
 Other projects also have a kind named PodGroup. So give kubectl the full name,
 `kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets. "As above" is said of a field whose name
-and meaning another row above has, for example in PodGroup.
+and meaning another row above has. The fields below a field are left out if all of them are as above.
 """
 
 _ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation")
@@ -63,13 +62,23 @@ def _render_kind(spec: Schema, told: set[tuple[str, str]]) -> Iterator[str]:
     yield ""
     yield "| field | type | meaning |"
     yield "|---|---|---|"
-    for path, field, required in _walk(schema, ""):
-        kind = _name_type(field) + (", required" if required else "")
+    fields = list(_walk(schema, ""))
+    news = [path for path, field, _ in fields if (path.rpartition(".")[2], _describe(field)) not in told]
+    for path, field, required in fields:
         meaning = _describe(field)
         said = (path.rpartition(".")[2], meaning)
+        if said in told and not _has_news_beside(path, news):
+            continue
+        kind = _name_type(field) + (", required" if required else "")
         yield f"| `{path}` | {kind} | {'As above.' if said in told else meaning} |"
         told.add(said)
     yield ""
+
+
+def _has_news_beside(path: str, news: Sequence[str]) -> bool:
+    """Whether anything below the field that a field is in was not told before."""
+    above = path.rpartition(".")[0]
+    return not above or any(each.startswith(f"{above}.") for each in news)
 
 
 def _walk(schema: Schema, above: str) -> Iterator[tuple[str, Schema, bool]]:

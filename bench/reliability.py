@@ -30,20 +30,18 @@ _ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "spli
 
 _HEAD = """# Reliability
 
-What happens when processes die, requests fail and nodes disappear, from the newest result of `make soak`
-(`python -m bench.reliability --write`). To run it yourself: `python -m tests.chaos --minutes 10 --seed 1`.
+What happens when processes die, requests fail and nodes disappear, from the newest result of `make soak` (`python -m
+bench.reliability --write`). To run it yourself: `python -m tests.chaos --minutes 10 --seed 1`.
 
-The soak runs a real control plane with nodes that kwok simulates, under a steady load of more gangs than fit: with and
-without a topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests
-fail and the cluster changes. Then all processes are ready again, and for a while only watches are disturbed; after each
-eighth storm nothing is for two minutes. `make soak` fails with fewer than 10,000 faults on the way, or fewer than 300
-kills. `make tools` includes a short run (`tests/e2e/test_faults.py`).
+The soak runs a real control plane with nodes that kwok simulates, under more gangs than fit: with and without a
+topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests fail and
+the cluster changes. Then for a while only watches are disturbed; after each eighth storm nothing is for two minutes.
+`make soak` fails with fewer than 10,000 faults on the way, or fewer than 300 kills.
 
 ## What is checked
 
-A separate process, the checker, reads the API server and `/debug` four times a second: what Serried says is no evidence
-about Serried. It shares no code with Serried but the names of API versions, and knows only what the harness has done.
-A unit test breaks each rule in turn, and asserts that the checker notices.
+A separate process, the checker, reads the API server and `/debug` four times a second. It shares no code with Serried
+but the names of API versions. A unit test breaks each rule in turn, and asserts that the checker notices.
 
 | rule | broken if |
 |---|---|
@@ -56,21 +54,19 @@ A unit test breaks each rule in turn, and asserts that the checker notices.
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
 | overlooked | a gang or tree fits, is not behind the first in the queue, and is not bound 90 s after the last fault |
 
-*overlooked* judges gangs that lost members, too, once others wait in their place, but no tree in which single groups
-have a topology key (the load has none). *write at rest* leaves out Leases, reviews of tokens, and Events of
-kube-scheduler. At the end every gang must complete, the cache must be that of the API server (`/debug/cache/diff`), and
-no process may remember what no longer exists; `tests/sim/test_nothing_grows.py` finds what grows more slowly. Finally
+*overlooked* judges gangs that lost members, too, but no tree in which single groups have a topology key. *write at
+rest* leaves out Leases, reviews of tokens, and Events of kube-scheduler. At the end every gang must complete, the
+cache must be that of the API server (`/debug/cache/diff`), and no process may remember what no longer exists. Finally
 the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
 
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
-process is ready again. While two extenders are active, wall clocks are wrong, or no watch shows the extender anything,
-there is one, too. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node,
-before it is bound does not count as missing.
+process is ready again. It is one, too, while two extenders are active, wall clocks are wrong, or no watch shows
+anything. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node, before
+it is bound does not count as missing.
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
-The soak has one extender: `tests/e2e/promises/test_failover.py` tests failovers, and `python -m bench.failover`
-measures them. Clocks are also moved in `tests/sim/test_death_anywhere.py`, `test_clock_jumps.py` and
-`tests/e2e/promises/test_clocks.py`. Not tested: a network that separates two nodes, a full disk, a loss of etcd's data.
+The soak has one extender: [failovers](operations.md#two-pairs) are measured alone. Not tested: a network that
+separates two nodes, a full disk, a loss of etcd's data.
 """
 
 
