@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import logging
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -18,7 +19,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from controller.protection import Priorities, Protection
 from controller.reconciler import Reconciler, Result
-from controller.writes import Expectations
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import Job
 from serried.api.names import JOB, GroupKey, Key, ParentKind
@@ -26,7 +26,7 @@ from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
 from serried.cluster.cache import Store
-from serried.feed import Item
+from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
 from serried.kube.retry import Backoff
 from serried.ops.metrics import ControllerMetrics
@@ -284,34 +284,27 @@ class Loop:
     def __init__(
         self,
         store: Store,
+        feed: Feed,
         reconciler: Reconciler,
-        expectations: Expectations,
-        queue: WorkQueue[Task],
-        *,
         protection: Protection,
+        *,
         priorities: Priorities,
         clock: Callable[[], float],
-        synced: asyncio.Event,
-        is_obstructed: Callable[[], bool],
         note_finished: Callable[[], None],
         metrics: ControllerMetrics,
     ) -> None:
-        self.queue = queue
+        self.queue: WorkQueue[Task] = WorkQueue(clock, random.random, lambda task: task.key.namespace)
         self._store = store
+        self._feed = feed
         self._reconciler = reconciler
-        self._expectations = expectations
         self._protection = protection
         self._priorities = priorities
         self._clock = clock
         """The monotonic time in seconds."""
-        self._synced = synced
-        """Set while the Store is complete; tasks wait for it."""
-        self._is_obstructed = is_obstructed
-        """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
         self._note_finished = note_finished
         """Called when a look has ended."""
         self._metrics = metrics
-        self._retries: Retries[Task] = Retries(queue, clock)
+        self._retries: Retries[Task] = Retries(self.queue, clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +315,7 @@ class Loop:
             case Job() | Parent():
                 self._add_owner(owner_key_of(item))
             case Workload():
-                self._expectations.settle(item)
+                self._reconciler.expectations.settle(item)
                 for version in (old, new):
                     self._add_owners_of(version)
             case PodGroup():
@@ -338,7 +331,7 @@ class Loop:
                 self._note_priority(item)
 
     def _note_group(self, group: PodGroup) -> None:
-        self._expectations.settle(group)
+        self._reconciler.expectations.settle(group)
         self._note_priority(group)
         if self._protection.note(group.key):
             self._look_later(group.key.namespace)
@@ -389,6 +382,17 @@ class Loop:
             for _ in range(workers):
                 tasks.create_task(self._work())
 
+    @property
+    def is_obstructed(self) -> bool:
+        """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
+        return bool(self._store.obstacles.native) and self._feed.unlisted <= GROUP_KINDS
+
+    @property
+    def has_work(self) -> bool:
+        """Whether workers could do something now, or are at it."""
+        # Without the API of gangs each worker holds a task and waits; Jobs are told so. Nobody else could do more.
+        return self._feed.synced.is_set() and not self.queue.idle
+
     async def _probe(self) -> None:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
@@ -396,19 +400,19 @@ class Loop:
             _attempt(self._expire_expectations)
 
     def _expire_expectations(self) -> None:
-        for unseen in self._expectations.expire():
+        for unseen in self._reconciler.expectations.expire():
             self._add_controller_of(unseen)
 
     async def _report_obstacle(self) -> None:
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_OBSTACLE_REPORTS)
-            if self._is_obstructed():
+            if self.is_obstructed:
                 _attempt(self._reconciler.report_obstacle)
 
     async def _work(self) -> None:
         while True:
             task = await self.queue.get()
-            await self._synced.wait()
+            await self._feed.synced.wait()  # until the Store is complete
             begun = self._clock()
             result = await self._try(task)
             if task.subject is Subject.JOB:

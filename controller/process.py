@@ -6,7 +6,6 @@ controller takes over. A look that the API server refuses is work: the other one
 
 import asyncio
 import logging
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +13,17 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from controller.diff.objects import resolve_class
-from controller.diff.owner import Elastic, Follow, GangSettings, Suspended, Track
+from controller.diff.owner import Elastic, GangSettings, Suspended, Track
 from controller.diff.sentences import tell_malformed
-from controller.loop import Loop, Task, WorkQueue
+from controller.loop import Loop
 from controller.protection import RELEASE_TIMING, Priorities, Protection, ReleaseTiming
 from controller.reconciler import Reconciler
-from controller.writes import (
-    JOB_PODS,
-    LEADER_PODS,
-    Expectations,
-    Writes,
-    read_named_groups,
-    read_pods_of,
-    watched_kinds,
-)
+from controller.writes import JOB_PODS, LEADER_PODS, Writes, read_named_groups, read_pods_of, watched_kinds
 from serried.api.job import GangJobs
 from serried.api.level import ApiLevel
 from serried.api.names import Malformed
 from serried.cluster.cache import Store
-from serried.feed import GROUP_KINDS, Feed, Item, Kind
+from serried.feed import Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
@@ -108,53 +98,41 @@ class Controller:
         *,
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
-        clock = asyncio.get_running_loop().time
         self._settings = settings
-        gang_settings = _gang_settings(settings)
-        self.store = Store(gang_settings.schedulers, gang_settings.gang_jobs, level=level)
-        self.election = _make_election(settings, client, clock)
+        self._metrics = metrics
+        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), level=level)
+        self.election = _make_election(settings, client)
         # Whatever changes something goes this way, and is asked again at each attempt.
         leading = client.fenced(self.election.leads) if self.election is not None else client
-        self.queue: WorkQueue[Task] = WorkQueue(clock, random.random, lambda task: task.key.namespace)
         self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
         # The reflectors' clock, whatever the event loop's is.
-        self._idleness = Idleness(lambda: self.feed.blind_since, self._has_work, time.monotonic)
-        expectations = Expectations(self.store, clock)
-        writes = Writes(leading, level, self.events)
-        self.loop = Loop(
+        self._idleness = Idleness(lambda: self.feed.blind_since, lambda: self.loop.has_work, time.monotonic)
+        self.loop = self._make_loop(client, Writes(leading, level, self.events), timing)
+        self.queue = self.loop.queue
+        metrics.before_render(self._set_gauges)
+
+    def _make_loop(self, client: ApiClient, writes: Writes, timing: ReleaseTiming) -> Loop:
+        clock = asyncio.get_running_loop().time
+        note_finished = self._idleness.note_finished
+        return Loop(
             self.store,
+            self.feed,
             Reconciler(
                 self.store,
-                expectations,
                 writes,
-                gang_settings,
-                follow=_follow(gang_settings, level),
-                resolve_class=partial(resolve_class, classes=self.store.priority_classes),
-                read_pods=partial(read_pods_of, client, level),
-                note_finished=self._idleness.note_finished,
-                metrics=metrics,
+                _gang_settings(self._settings),
+                read_pods=partial(read_pods_of, client, self.store.level),
+                note_finished=note_finished,
+                metrics=self._metrics,
                 clock=clock,
             ),
-            expectations,
-            self.queue,
-            protection=Protection(
-                self.store,
-                partial(read_named_groups, client),
-                writes.remove_finalizer,
-                clock,
-                note_finished=self._idleness.note_finished,
-                timing=timing,
-            ),
+            Protection(self.store, partial(read_named_groups, client), writes, clock, note_finished, timing),
             priorities=Priorities(self.store, writes),
             clock=clock,
-            synced=self.feed.synced,
-            is_obstructed=self._is_obstructed,
-            note_finished=self._idleness.note_finished,
-            metrics=metrics,
+            note_finished=note_finished,
+            metrics=self._metrics,
         )
-        self._metrics = metrics
-        metrics.before_render(self._set_gauges)
 
     def _set_gauges(self) -> None:
         leads = self.election is None or self.election.leads()
@@ -196,13 +174,6 @@ class Controller:
         sentence = tell_malformed(malformed)
         self.events.emit(about, "Warning", sentence.reason, sentence.message)
 
-    def _is_obstructed(self) -> bool:
-        return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
-
-    def _has_work(self) -> bool:
-        # Without the API of gangs each worker holds a task and waits; Jobs are told so. Nobody else could do more.
-        return self.feed.synced.is_set() and not self.queue.idle
-
     async def run(self) -> None:
         """Feed until cancelled; reconcile and write while the Lease is ours.
 
@@ -232,7 +203,7 @@ class Controller:
 
     async def _await_sight(self) -> None:
         """Return when there is something to do: whoever sees nothing yet lets others lead."""
-        while not self.feed.synced.is_set() and not self._is_obstructed():
+        while not self.feed.synced.is_set() and not self.loop.is_obstructed:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self.feed.synced.wait()
@@ -252,9 +223,10 @@ class Controller:
         return []
 
 
-def _make_election(settings: ControllerSettings, client: ApiClient, clock: Callable[[], float]) -> Election | None:
+def _make_election(settings: ControllerSettings, client: ApiClient) -> Election | None:
     if settings.lease is None:
         return None
+    clock = asyncio.get_running_loop().time
     return Election(client, settings.lease, settings.lease_holder, clock=clock, wall=time.time, timing=TIMING)
 
 
@@ -266,12 +238,6 @@ def _gang_settings(settings: ControllerSettings) -> GangSettings:
         suspended=Suspended(settings.suspended_jobs),
         track=Track(settings.track_jobs),
     )
-
-
-def _follow(gang_settings: GangSettings, level: ApiLevel) -> Follow:
-    if gang_settings.elastic is Elastic.REFUSE:
-        return Follow.NEVER
-    return Follow.PATCH if level.count_mutable else Follow.REPLACE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from controller.diff.changes import RemoveFinalizer, free_group, is_leaving
 from controller.writes import Writes
 from serried.api.group import Composite, PodGroup
 from serried.api.level import FALLBACK
@@ -68,6 +67,9 @@ class Priorities:
             pass  # it has gone meanwhile
 
 
+PROTECTION = "scheduling.k8s.io/podgroup-protection"
+"""Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
+
 _WRITES_AT_ONCE = 8
 
 _PAUSE = Backoff(first=1.0, cap=30.0)
@@ -116,17 +118,15 @@ class Protection:
         self,
         store: Store,
         read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]],
-        remove: Callable[[RemoveFinalizer], Awaitable[None]],
+        writes: Writes,
         clock: Callable[[], float],
-        *,
         note_finished: Callable[[], None],
         timing: ReleaseTiming = RELEASE_TIMING,
     ) -> None:
         self._store = store
         self._read_named = read_named
-        """Reads the PodGroups that the pods of a namespace name (`reads.read_named_groups`)."""
-        self._remove = remove
-        """Removes the finalizer (`writes.Writes.remove_finalizer`)."""
+        """Reads the PodGroups that the pods of a namespace name (`writes.read_named_groups`)."""
+        self._writes = writes
         self._clock = clock
         """The monotonic time in seconds."""
         self._note_finished = note_finished
@@ -186,8 +186,10 @@ class Protection:
             raise refusals[0]
 
     async def _free_one(self, group: PodGroup) -> ApiError | None:
+        # Pods that belong to it through their Job, without naming it, do not count: they join the PodGroup that is
+        # made next, which may need the same name.
         try:
-            await self._remove(free_group(group))
+            await self._writes.keep_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
         except NotFound:
             pass  # it has gone meanwhile
         except ApiError as error:
@@ -198,8 +200,9 @@ class Protection:
         return None
 
     def _find(self, key: GroupKey) -> PodGroup | None:
+        """The PodGroup if it is being deleted and still has its protection."""
         group = self._store.groups.get(key)
-        return group if group is not None and is_leaving(group) else None
+        return group if group is not None and group.deleting and PROTECTION in group.finalizers else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
         """Whether the watch shows a live pod that names the PodGroup. Its end will be noted, so no read is needed."""

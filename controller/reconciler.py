@@ -27,7 +27,7 @@ from controller.diff.changes import (
     Write,
     describe,
 )
-from controller.diff.objects import is_upstream_template, workload_name
+from controller.diff.objects import is_upstream_template, resolve_class, workload_name
 from controller.diff.owner import (
     Duty,
     Follow,
@@ -36,14 +36,14 @@ from controller.diff.owner import (
     diff,
     duty_of_job,
     find_complaints,
+    find_follow,
     find_ignored_changes,
     release,
 )
 from controller.diff.sentences import Sentence, tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
 from controller.writes import Expectations, Writes
-from serried.api.group import PodGroup, Template, Workload
+from serried.api.group import PodGroup, Workload
 from serried.api.job import Job
-from serried.api.level import ApiLevel
 from serried.api.names import REPLICA, GroupKey, Key
 from serried.api.parent import Owner, OwnerKey, Parent, is_ours, owner_key_of
 from serried.api.pod import Pod
@@ -243,27 +243,20 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
-        expectations: Expectations,
         writes: Writes,
         settings: GangSettings,
         *,
-        follow: Follow,
-        resolve_class: Callable[[Template, ApiLevel], Template],
         read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
         note_finished: Callable[[], None],
         metrics: ControllerMetrics,
         clock: Callable[[], float],
     ) -> None:
+        self.expectations = Expectations(store, clock)
         self._store = store
-        self._expectations = expectations
         self._writes = writes
         self._settings = settings
-        self._follow = follow
-        """How minCount follows the size of an owner."""
-        self._resolve_class = resolve_class
-        """Adds to a template what its PodGroup has to say of its PriorityClass (`diff.objects.resolve_class`)."""
         self._read_pods = read_pods
-        """Reads the pods of a parent from the API server (`reads.read_pods_of`)."""
+        """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
         self._note_finished = note_finished
         """Called when a write was answered."""
         self._metrics = metrics
@@ -336,14 +329,15 @@ class Reconciler:
             self._reported.report_once(owner, complaint)
         if isinstance(owner, Job) and owner.problem:
             return iter(())
-        observed = observe(self._store, self._expectations, owner)
+        observed = observe(self._store, self.expectations, owner)
         self._meet_upstream(owner, observed, duty)
         if ignored := find_ignored_changes(owner, observed):
             if self._renewals.begin(owner, observed, duty):
                 return iter(release(owner, observed))
             if duty is not Duty.NONE:
                 self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
-        follow = Follow.NEVER if self._upstream.looks_after(owner) else self._follow
+        left = self._upstream.looks_after(owner)
+        follow = Follow.NEVER if left else find_follow(self._settings, self._store.level)
         return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
 
     def _meet_upstream(self, owner: Owner, observed: Observed, duty: Duty) -> None:
@@ -380,7 +374,7 @@ class Reconciler:
     async def _find_started(self, parent: Parent) -> Result | None:
         """The end of the look if a pod of the parent has started. Not all of them are watched, so they are read."""
         pods = await self._read_pods(parent)
-        has_workload = bool(observe(self._store, self._expectations, parent).workloads)
+        has_workload = bool(observe(self._store, self.expectations, parent).workloads)
         if self._store.owners.find(owner_key_of(parent)) != parent or has_workload:
             return Result()  # what has changed meanwhile has asked for the next look
         if not any(map(_counts_as_started, pods)):
@@ -451,9 +445,9 @@ class Reconciler:
                 await self._create_workload(write)
             case CreatePodGroup():
                 level = self._store.level.beside if write.workload.api else None
-                template = self._resolve_class(write.template, level or self._store.level)
+                template = resolve_class(write.template, level or self._store.level, self._store.priority_classes)
                 resolved = replace(write, template=template)
-                self._expectations.expect(await self._writes.create_pod_group(resolved))
+                self.expectations.expect(await self._writes.create_pod_group(resolved))
             case SetMinCount():
                 await self._writes.set_min_count(write)
             case Delete():
@@ -463,7 +457,7 @@ class Reconciler:
         begun = self._clock()
         result = "error"
         try:
-            self._expectations.expect(await self._writes.create_workload(create))
+            self.expectations.expect(await self._writes.create_workload(create))
             result = "success"
         finally:
             if isinstance(create.owner, Job) and create.templates[0].policy.is_gang:

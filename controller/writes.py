@@ -4,11 +4,11 @@ Creates that the watch does not show yet are remembered (kube-controller-manager
 that, a second look at an owner would create everything twice.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, RemoveFinalizer, SetMinCount, kind_of_item
+from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetMinCount, kind_of_item
 from controller.diff.objects import pod_group_body, workload_body
 from controller.diff.sentences import Sentence, tell_created, tell_deleted, tell_failure, tell_min_count
 from serried.api.group import Composite, PodGroup, Workload, decode_pod_group, decode_workload
@@ -215,12 +215,10 @@ class Writes:
             case Composite():
                 return composites(level)
 
-    async def remove_finalizer(self, change: RemoveFinalizer) -> None:
-        """Take the protection off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
-        metadata: dict[str, Any] = {"resourceVersion": change.version, "finalizers": list(change.remaining) or None}
-        level = self._level.of(change.api)
-        resource = pod_groups(level.group, level.version)
-        await self._client.patch_merge(resource, change.group.namespace, change.group.name, {"metadata": metadata})
+    async def keep_finalizers(self, group: PodGroup, remaining: Sequence[str]) -> None:
+        """Take all other finalizers off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
+        patch = {"metadata": {"resourceVersion": group.version, "finalizers": list(remaining) or None}}
+        await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
         """Write the priority of a group that has none; raises Conflict if it has changed, NotFound if gone."""

@@ -45,6 +45,7 @@ from controller.diff.sentences import (
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
 from serried.api.job import GangJobs, GangPolicy, Job, is_anothers, is_gang_job
+from serried.api.level import ApiLevel
 from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, gangs_of, is_ours
 from serried.api.pod import Phase, Pod
@@ -221,6 +222,13 @@ class Follow(Enum):
     REPLACE = "replace"
     """By a second Workload that replaces the first (1.35, 1.36). For Jobs only: a parent's objects stay as they are."""
     NEVER = "never"
+
+
+def find_follow(settings: GangSettings, level: ApiLevel) -> Follow:
+    """How minCount follows the size of owners at an API level."""
+    if settings.elastic is Elastic.REFUSE:
+        return Follow.NEVER
+    return Follow.PATCH if level.count_mutable else Follow.REPLACE
 
 
 PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]

@@ -6,9 +6,9 @@ from unittest.mock import Mock
 import pytest
 
 from controller import reconciler as upstream
-from controller.diff.changes import PROTECTION
 from controller.loop import Subject, Task
 from controller.process import Controller
+from controller.protection import PROTECTION
 from serried.api.level import FALLBACK
 from serried.api.names import Key
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS

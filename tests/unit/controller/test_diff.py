@@ -3,23 +3,18 @@ from typing import TypeVar
 import pytest
 
 from controller.diff.changes import (
-    PROTECTION,
     Change,
     CreatePodGroup,
     CreateWorkload,
     Delete,
     Observed,
-    RemoveFinalizer,
     ReportAmbiguous,
     SetMinCount,
-    free_group,
-    is_leaving,
 )
 from controller.diff.objects import desired_count, job_template, successor_name, workload_name
 from controller.diff.owner import Duty, Follow, begin_pod_group
 from controller.diff.owner import diff as changes_of
 from serried.api.group import BASIC, Policy
-from serried.api.names import GroupKey
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, Owner
 from tests.support.builders import PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 
@@ -218,16 +213,3 @@ def test_a_tracked_job_gets_a_workload_with_policy_basic() -> None:
     assert action == CreateWorkload(tracked, workload_name(tracked), (job_template(tracked, BASIC),))
     basic = ours(workload("train-x").for_job("train").basic_template("t")).value()
     assert diff(tracked, Observed([basic], [MADE_GROUP]), Duty.COMPLETE, Follow.NEVER) == []
-
-
-GOING = pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).version("7").deleting()
-
-
-def test_a_pod_group_is_freed_of_its_protection_only() -> None:
-    assert free_group(GOING.value()) == RemoveFinalizer(GroupKey("default", "g"), "7", ("example.com/mine",))
-
-
-def test_a_pod_group_is_leaving_if_it_is_deleted_and_protected() -> None:
-    assert is_leaving(GOING.value())
-    assert not is_leaving(pod_group("g").finalizer(PROTECTION).value())
-    assert not is_leaving(pod_group("g").finalizer("example.com/mine").deleting().value())

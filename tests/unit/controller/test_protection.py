@@ -1,9 +1,11 @@
 import asyncio
+from typing import cast
 
 import pytest
 
-from controller.diff.changes import PROTECTION, RemoveFinalizer
-from controller.protection import Protection, ReleaseTiming
+from controller.protection import PROTECTION, Protection, ReleaseTiming
+from controller.writes import Writes
+from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.cluster.cache import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
@@ -23,6 +25,7 @@ class Cluster:
         self.named: set[GroupKey] = set()
         self.reads: list[float] = []
         self.freed: list[str] = []
+        self.kept: list[str] = []
         self.unreadable: ApiError | None = None
         self.refused: dict[str, ApiError] = {}
         self.reading = asyncio.Event()
@@ -32,7 +35,7 @@ class Cluster:
         self.protection = Protection(
             self.store,
             self._read,
-            self._remove,
+            cast("Writes", self),
             lambda: self.now,
             note_finished=lambda: self.answered.append(self.now),
             timing=RELEASE_TIMING,
@@ -48,10 +51,11 @@ class Cluster:
             raise self.unreadable
         return named
 
-    async def _remove(self, action: RemoveFinalizer) -> None:
-        if refusal := self.refused.get(action.group.name):
+    async def keep_finalizers(self, group: PodGroup, remaining: list[str]) -> None:
+        if refusal := self.refused.get(group.key.name):
             raise refusal
-        self.freed.append(action.group.name)
+        self.freed.append(group.key.name)
+        self.kept += remaining
 
     def delete(self, name: str) -> bool:
         self.store.put_group(pod_group(name).finalizer(PROTECTION).deleting().value())
@@ -193,11 +197,20 @@ async def test_a_group_that_cannot_be_freed_stops_no_other(cluster: Cluster) -> 
     assert cluster.freed == ["c", "a"]
 
 
+async def test_a_group_keeps_the_finalizers_of_others(cluster: Cluster) -> None:
+    cluster.store.put_group(pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).deleting().value())
+    assert cluster.protection.note(GroupKey("default", "g"))
+    await cluster.pass_time(10)
+    assert (cluster.freed, cluster.kept) == (["g"], ["example.com/mine"])
+
+
 async def test_a_group_that_went_or_is_not_leaving_is_forgotten(cluster: Cluster) -> None:
     cluster.delete("g")
     cluster.store.drop_group(GroupKey("default", "g"))
     assert not cluster.protection.note(GroupKey("default", "g"))
     cluster.store.put_group(pod_group("stays").finalizer(PROTECTION).value())
     assert not cluster.protection.note(GroupKey("default", "stays"))
+    cluster.store.put_group(pod_group("bare").finalizer("example.com/mine").deleting().value())
+    assert not cluster.protection.note(GroupKey("default", "bare"))
     assert not cluster.protection.note_end(GroupKey("default", "stays"))
     assert cluster.protection.delay("default") is None

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controller.diff.changes import PROTECTION, free_group
+from controller.protection import PROTECTION
 from controller.writes import Writes
 from serried.api.group import PodGroup, decode_pod_group
 from serried.api.level import FALLBACK, NATIVE
@@ -21,6 +21,6 @@ async def test_the_protection_of_a_pod_group_beside_the_level_in_use_is_taken_of
         group = decode_pod_group(made)
         assert isinstance(group, PodGroup)
         beside = replace(group, api=FALLBACK.api_version)
-        await Writes(client, NATIVE, EventWriter(client, "controller")).remove_finalizer(free_group(beside))
+        await Writes(client, NATIVE, EventWriter(client, "controller")).keep_finalizers(beside, ["example.com/mine"])
         (left,) = server.all(BESIDE)
     assert left["metadata"]["finalizers"] == ["example.com/mine"]
