@@ -1,14 +1,14 @@
 """What a person at a terminal sees while a cluster comes up."""
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Report = Callable[[str], None]
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-EVERY = 15.0
+Report = Callable[[str], None]
 
 
 def stderr_report() -> Report:
@@ -26,19 +26,12 @@ def silent(_text: str) -> None:
 
 
 @contextmanager
-def ticking(report: Report, text: str, every: float = EVERY) -> Iterator[None]:
-    """Repeat `text` with the elapsed time while the body runs, so that minutes of work never look dead."""
-    start = time.monotonic()
-    done = threading.Event()
-
-    def tick() -> None:
-        while not done.wait(every):
-            report(f"{text}: {time.monotonic() - start:.0f} s so far")
-
-    thread = threading.Thread(target=tick, daemon=True)
-    thread.start()
-    try:
+def ticking(report: Report, text: str) -> Iterator[None]:
+    """Show `text` with the elapsed time while the body runs, in one line that is rewritten: at a terminal only."""
+    console = Console(stderr=True)
+    if report is silent or not console.is_terminal:
         yield
-    finally:
-        done.set()
-        thread.join()
+        return
+    with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as progress:
+        progress.add_task(text, total=None)
+        yield

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,12 @@ class Binary:
     def label(self) -> str:
         """How progress names it."""
         return f"{self.name} {self.version}"
+
+    @property
+    def program(self) -> str:
+        """What ``go build`` calls it: the last word of the package that is no version of a module."""
+        *_, last = (word for word in self.package.split("/") if not re.fullmatch(r"v\d+", word))
+        return last
 
 
 @dataclass(frozen=True, slots=True)

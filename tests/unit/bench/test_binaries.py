@@ -176,9 +176,9 @@ def test_a_failed_build_shows_the_end_of_gos_output(monkeypatch: pytest.MonkeyPa
 
 def test_the_build_is_readonly_and_stamped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOFLAGS", "-mod=vendor")
-    apiserver = next(b for b in release.control_plane("1.37.1") if b.name == "kube-apiserver")
+    _, *kubernetes = release.control_plane("1.37.1")
 
-    command = build.command("go", apiserver, Path("out"))
+    command = build.command("go", kubernetes, Path("out"))
 
     assert "-mod=readonly" in command
     assert "-X k8s.io/component-base/version.gitVersion=v1.37.1" in command[command.index("-ldflags") + 1]

@@ -1,13 +1,10 @@
 """Whoever waits for a cluster, or for a benchmark, sees that work goes on."""
 
 import re
-import threading
 
 import pytest
 
 from bench.cluster.progress import stderr_report, ticking
-
-PATIENCE = 10.0
 
 
 def test_a_line_says_when_it_was_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,22 +14,21 @@ def test_a_line_says_when_it_was_said(capsys: pytest.CaptureFixture[str]) -> Non
     assert said.out == "", "programs read standard output"
 
 
-def test_work_without_news_says_again_and_again_how_long_it_takes() -> None:
-    lines: list[str] = []
-    thrice = threading.Event()
-
-    def report(text: str) -> None:
-        lines.append(text)
-        if len(lines) == 3:
-            thrice.set()
-
-    with ticking(report, "compiling kubelet", every=0.01):
-        assert thrice.wait(PATIENCE)
-    assert all(re.fullmatch(r"compiling kubelet: \d+ s so far", line) for line in lines)
-
-
-def test_work_that_is_over_says_nothing_more() -> None:
-    lines: list[str] = []
-    with ticking(lines.append, "compiling", every=PATIENCE):
+def test_a_log_has_no_line_that_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
+    with ticking(stderr_report(), "compiling kubelet"):
         pass
+    assert capsys.readouterr().err == ""
+
+
+def test_at_a_terminal_one_line_is_rewritten_with_the_elapsed_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    lines: list[str] = []
+    with ticking(lines.append, "compiling kubelet"):
+        pass
+    said = capsys.readouterr().err
+    assert re.search(r"compiling kubelet.*0:00:00", said)
+    assert "\x1b[2K" in said, "the line is taken away in the end"
     assert lines == []
