@@ -15,10 +15,10 @@ from extender.scheduling.permit import Permit, adjust_quorum, find_offered, find
 from extender.scheduling.planning import KeptSlotPlanner, Planning
 from extender.scheduling.preemption import describe_wait
 from extender.scheduling.repair import Repairs
-from extender.scheduling.request import build_joining_request, describe_refused, find_refused
+from extender.scheduling.request import build_joining_request, describe_refused
 from extender.scheduling.scheduling_cycle import CycleEndings
 from serried.api.group import PodGroup, find_path
-from serried.api.pod import Phase, Pod, is_by_node, lacks_neighbours
+from serried.api.pod import Phase, Pod, is_by_node, is_partly_checked, lacks_neighbours
 from serried.api.reservation import Slot
 from serried.api.selectors import selects
 from serried.api.verdict import Reason, Verdict
@@ -321,13 +321,27 @@ class Offers:
             state.refuse(pod.shape, name, self._nodes, mates=mates)
 
     def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Those of these members for whom the scheduler has no node; UIDs.
+        """Those of these members for whom the scheduler has found no node since the cycle began; UIDs.
 
-        Where some nodes lacked nothing but room it may not have seen yet what was freed: that counts after a while.
+        A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is
+        one for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they
+        leave. Where some nodes lacked nothing but room the scheduler may not have seen yet what was freed: that counts
+        after a while, of members that it has tried since then for certain, for the planned one was no such node.
         """
-        tried = self._activity.find_refused(cycle, uids) if cycle.idle_seconds >= _SETTLED_SECONDS else ()
-        settled = [uid for uid in tried if cycle.idle_seconds >= self._find_lag(cycle, self._pods[uid])]
-        return find_refused(cycle, uids, self._pods, self._members, settled)
+        slots, pods = cycle.reservation.slots, self._pods
+        planned = [pods[uid] for uid in uids if uid in slots and uid in pods]
+        refused = [pod for pod in planned if pod.refused and pod.pending]
+        if cycle.preempted:
+            refused = [pod for pod in refused if not is_partly_checked(pod.objection)]
+        if cycle.idle_seconds >= _SETTLED_SECONDS:
+            tried = self._activity.find_refused(cycle, uids)
+            settled = [pod for pod in planned if pod.uid in tried and cycle.idle_seconds >= self._find_lag(cycle, pod)]
+            refused += [pod for pod in settled if pod.objection and pod.pending]
+        left = [uid for uid in dict.fromkeys(pod.uid for pod in refused) if not self._has_come(cycle, uid)]
+        return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
+
+    def _has_come(self, cycle: BindingCycle, uid: str) -> bool:
+        return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
         """For how many seconds nothing must have happened before what was said of a member counts."""

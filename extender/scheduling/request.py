@@ -20,7 +20,7 @@ from extender.scheduling.group import NO_REPAIR, Repair
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
-from serried.api.pod import Pod, is_partly_checked
+from serried.api.pod import Pod
 from serried.api.priority import HIGHEST_GROUP_PRIORITY
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
@@ -66,29 +66,6 @@ def homes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[st
 
 _MAX_LETTERS = 200
 """How much of the scheduler's reason is told."""
-
-
-def find_refused(
-    cycle: BindingCycle, uids: Iterable[str], pods: Mapping[str, Pod], members: Members, tried: Collection[str] = ()
-) -> list[str]:
-    """Those of these members that have a slot and for whom the scheduler has found no node since the cycle began; UIDs.
-
-    ``tried`` are those of them that it has tried since then for certain: of these it counts, too, if some nodes lacked
-    nothing but room, for the planned one was no such node.
-
-    A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is one
-    for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they leave.
-    """
-    planned = [pods[uid] for uid in uids if uid in cycle.reservation.slots and uid in pods]
-    refused = [pod.uid for pod in planned if pod.refused and pod.pending]
-    if cycle.preempted:
-        refused = [uid for uid in refused if not is_partly_checked(pods[uid].objection)]
-    refused += [pod.uid for pod in planned if pod.uid in tried and pod.objection and pod.pending]
-    refused = list(dict.fromkeys(refused))
-    if not refused:
-        return []
-    left = [uid for uid in refused if uid not in cycle.reservation.committed and not cycle.member(uid).reached]
-    return [uid for uid in left if members.group_of(uid) == cycle.reservation.group]
 
 
 def describe_refused(
