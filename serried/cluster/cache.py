@@ -7,7 +7,7 @@ from one level to another. Of two objects of a name, that of the level in use co
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -98,6 +98,7 @@ class EndedMembers(Enum):
     """Its room is free at once."""
 
 
+@dataclass(eq=False, repr=False)
 class Store:
     """Maps and facets to read, and methods to write.
 
@@ -110,36 +111,55 @@ class Store:
     ``level`` is where PodGroups live, but for those whose ``api`` says otherwise.
     """
 
-    def __init__(
-        self,
-        schedulers: Collection[str],
-        gang_jobs: GangJobs = GangJobs.BY_SHAPE,
-        ended: EndedMembers = EndedMembers.FREE_SLOTS,
-        level: ApiLevel = NATIVE,
-        other_profiles: Collection[str] = (),
-    ) -> None:
-        self.schedulers = frozenset(schedulers)
+    served: InitVar[Collection[str]]
+    gang_jobs: GangJobs = GangJobs.BY_SHAPE
+    ended: EndedMembers = EndedMembers.FREE_SLOTS
+    level: ApiLevel = NATIVE
+    other_profiles: InitVar[Collection[str]] = ()
+
+    schedulers: frozenset[str] = field(init=False)
+    """Those that are served."""
+
+    profiles: frozenset[str] = field(init=False)
+    """The schedulerNames of our kube-scheduler: it keeps all their pods off room that one of them is nominated to.
+
+    It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
+    """
+
+    # The objects, by kind.
+    nodes: dict[str, Node] = field(default_factory=dict, init=False)
+    pods: dict[str, Pod] = field(default_factory=dict, init=False)
+    groups: dict[GroupKey, PodGroup] = field(default_factory=dict, init=False)
+    workloads: dict[Key, Workload] = field(default_factory=dict, init=False)
+    jobs: dict[Key, Job] = field(default_factory=dict, init=False)
+    parents: dict[OwnerKey, Parent] = field(default_factory=dict, init=False)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict, init=False)
+    budgets: dict[Key, DisruptionBudget] = field(default_factory=dict, init=False)
+    budgets_in: dict[str, dict[Key, DisruptionBudget]] = field(default_factory=dict, init=False)
+    """The same by namespace."""
+
+    # What runs or waits beside gangs.
+    running_priorities: Counter[int] = field(default_factory=Counter, init=False)
+    """How many bound pods there are of each priority."""
+
+    running_elsewhere: int = field(default=0, init=False)
+    """How many bound pods other schedulers serve, but for those that are nobody's victims anyway."""
+
+    rivals: Counter[Shape] = field(default_factory=Counter, init=False)
+    """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
+
+    # What decides on the shape of a pod beside the pod itself.
+    volumes: Volumes = field(default_factory=Volumes, init=False)
+    uncounted: Uncounted = field(default_factory=Uncounted, init=False)
+
+    schedules_gangs: bool = field(default=False, init=False)
+    """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
+
+    touched: Touched = field(default_factory=Touched, init=False)
+
+    def __post_init__(self, served: Collection[str], other_profiles: Collection[str]) -> None:
+        self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
-        """The schedulerNames of our kube-scheduler: it keeps all their pods off room that one of them is nominated to.
-
-        It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
-        """
-        self.level = level
-        self.gang_jobs = gang_jobs
-        self._ended = ended
-
-        # The objects, by kind.
-        self.nodes: dict[str, Node] = {}
-        self.pods: dict[str, Pod] = {}
-        self.groups: dict[GroupKey, PodGroup] = {}
-        self.workloads: dict[Key, Workload] = {}
-        self.jobs: dict[Key, Job] = {}
-        self.parents: dict[OwnerKey, Parent] = {}
-        self.priority_classes: dict[str, PriorityClass] = {}
-        self.budgets: dict[Key, DisruptionBudget] = {}
-        self.budgets_in: dict[str, dict[Key, DisruptionBudget]] = {}
-        """The same by namespace."""
-
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used)
@@ -148,55 +168,26 @@ class Store:
         self.nominations = Nominations(self.occupancy)
         self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
         self.endings = Endings(self.jobs)
-
-        self.running_priorities: Counter[int] = Counter()
-        """How many bound pods there are of each priority."""
-
-        self.running_elsewhere = 0
-        """How many bound pods other schedulers serve, but for those that are nobody's victims anyway."""
-
-        self.rivals: Counter[Shape] = Counter()
-        """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
-
-        # What decides on the shape of a pod beside the pod itself.
-        self.volumes = Volumes()
-        self.uncounted = Uncounted()
-
         # Groups: which there are, and who is a member.
-        self.schedules_gangs = False
-        """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
-
         self.forest = Forest(self.groups)
-        self.owners = Owners(self.pods, self.jobs, self.parents)
-        self.obstacles = Obstacles(level.obstacle)
+        self.owners = owners = Owners(self.pods, self.jobs, self.parents)
+        self.obstacles = Obstacles(self.level.obstacle)
         self.membership = Membership(
-            self.jobs,
-            self.parents,
-            self.groups,
-            self.workloads,
-            forest=self.forest,
-            owners=self.owners,
-            obstacles=self.obstacles,
-            schedulers=self.schedulers,
-            gang_jobs=gang_jobs,
+            self.workloads, self.forest, owners, self.obstacles, self.schedulers, self.gang_jobs
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
         self.companies = Companies(self.pods, self.groups, self.members)
         self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
-        self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, level)
-
-        self.touched = Touched()
+        self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, self.level)
         self.yields = Yields(self.touched, self.pods)
         self.earlier_slots = EarlierSlots(
             self.nodes,
             self.pods,
             self.groups,
-            self.occupancy,
-            vacancies=self.vacancies,
+            self.vacancies,
             members=self.members,
             membership=self.membership,
-            forest=self.forest,
-            owners=self.owners,
+            owners=owners,
             yields=self.yields.uids,
         )
 
@@ -303,7 +294,7 @@ class Store:
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
-        if self._ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
+        if self.ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
             return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
@@ -411,7 +402,8 @@ class Store:
         moved = old is None or old.parent != group.parent
         self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
         self._sort_strangers(old, group)
-        self.earlier_slots.settle()
+        if self.earlier_slots.awaiting:
+            self.earlier_slots.settle()
 
     def drop_group(self, key: GroupKey) -> None:
         """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
@@ -468,7 +460,8 @@ class Store:
         elif old is not None and old.inline:
             self._drop_inline(workload.key)
         self._rejoin(self.membership.index_workload(old, workload))
-        self.earlier_slots.settle()
+        if self.earlier_slots.awaiting:
+            self.earlier_slots.settle()
 
     def drop_workload(self, key: Key) -> None:
         """A Workload went."""

@@ -12,10 +12,9 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import count_slots
-from serried.cluster.forest import Forest
 from serried.cluster.members import Members
 from serried.cluster.membership import Membership, Owners, owner_of_provisional
-from serried.cluster.usage import ClaimKind, Occupancy, Vacancies, Vacancy
+from serried.cluster.usage import ClaimKind, Vacancies, Vacancy
 
 
 class EarlierSlots:
@@ -26,12 +25,9 @@ class EarlierSlots:
         nodes: Mapping[str, Node],
         pods: Mapping[str, Pod],
         groups: Mapping[GroupKey, PodGroup],
-        occupancy: Occupancy,
-        *,
         vacancies: Vacancies,
         members: Members,
         membership: Membership,
-        forest: Forest,
         owners: Owners,
         yields: Collection[str],
     ) -> None:
@@ -41,18 +37,16 @@ class EarlierSlots:
         self._nodes = nodes
         self._pods = pods
         self._groups = groups
-        self._occupancy = occupancy
         self._vacancies = vacancies
         self._members = members
         self._membership = membership
-        self._forest = forest
         self._owners = owners
         self._yields = yields
 
     def recall(self, pod: Pod, since: float) -> None:
         """A member that is still there has ended at ``since``: its slot is kept if nobody has the room by now."""
         node = self._nodes.get(pod.node)
-        used = self._occupancy.used.get(pod.node, {})
+        used = self._vacancies.occupancy.used.get(pod.node, {})
         if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
             return
         key = self._members.group_of(pod.uid)
@@ -85,10 +79,10 @@ class EarlierSlots:
                 self.awaiting.discard(key)
 
     def _open(self, vacancy: Vacancy) -> None:
-        pod = vacancy.pod
-        self._occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+        pod, occupancy = vacancy.pod, self._vacancies.occupancy
+        occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
         self._vacancies.open(vacancy.group, pod, vacancy.refusal, vacancy.leaf, since=vacancy.since)
-        self._occupancy.forget(pod.uid)
+        occupancy.forget(pod.uid)
 
     def _find_heir(self, pod: Pod) -> tuple[GroupKey, str] | None:
         """The gang of a member that is gone, and the member's PodGroup in its tree; None if there is no such gang.
@@ -98,7 +92,7 @@ class EarlierSlots:
         """
         for each in (pod, replace(pod, group=None)):
             own = self._membership.resolve(each)
-            group = self._forest.lift(own) if own is not None else None
+            group = self._membership.find_group(each)
             if own is not None and group is not None and (self._stands(group) or self._waits(group)):
                 return group, own.name if own != group else ""
         return None

@@ -28,13 +28,13 @@ class Forest:
 
     def __init__(self, groups: Mapping[GroupKey, PodGroup]) -> None:
         self.composites: dict[Key, Composite] = {}
-        self._groups = groups
+        self.groups = groups
         self._groups_below: dict[Key, tuple[GroupKey, ...]] = {}
         self._composites_below: dict[Key, tuple[Key, ...]] = {}
 
     def lift(self, group: GroupKey) -> GroupKey:
         """The key under which the members of a PodGroup are scheduled: its tree's, or its own."""
-        found = self._groups.get(group)
+        found = self.groups.get(group)
         parent = _parent(found)
         return group if parent is None else self.lift_composite(parent)
 
@@ -134,7 +134,7 @@ class Forest:
             yield self.composites[place]
             places.extend(self._composites_below.get(place, ()))
             for key in self._groups_below.get(place, ()):
-                if (group := self._groups.get(key)) is not None:
+                if (group := self.groups.get(key)) is not None:
                     yield group
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:
@@ -147,7 +147,7 @@ class Forest:
                 return None
             below.append(branch)
         for group_key in self._groups_below.get(composite.key, ()):
-            group = self._groups.get(group_key)
+            group = self.groups.get(group_key)
             if group is not None:
                 below.append(group.leaf(group_key.name))
         need = composite.min_group_count or 1

@@ -116,9 +116,9 @@ class Owners:
     """
 
     def __init__(self, pods: Mapping[str, Pod], jobs: Mapping[Key, Job], parents: Mapping[OwnerKey, Parent]) -> None:
-        self._pods = pods
-        self._jobs = jobs
-        self._parents = parents
+        self.pods = pods
+        self.jobs = jobs
+        self.parents = parents
 
         self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
         """UIDs in the order of arrival."""
@@ -131,7 +131,7 @@ class Owners:
 
     def find(self, owner_key: OwnerKey) -> Owner | None:
         """The Job or parent of this name."""
-        return self._jobs.get(owner_key.key) if owner_key.kind == JOB else self._parents.get(owner_key)
+        return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
 
     def is_awaited(self, group: GroupKey) -> bool:
         """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
@@ -140,13 +140,13 @@ class Owners:
 
     def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
         """The known pods of an owner of this name, whatever its own UID, in the order of arrival."""
-        return [self._pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
+        return [self.pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
 
     def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
         """Those of them that are in one replica; "" for all."""
         if not replica:
             return self.pods_of(owner_key)
-        return [self._pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
+        return [self.pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
 
     def with_pods(self) -> list[OwnerKey]:
         """Every owner that has a known pod."""
@@ -238,11 +238,7 @@ class Membership:
 
     def __init__(
         self,
-        jobs: Mapping[Key, Job],
-        parents: Mapping[OwnerKey, Parent],
-        groups: Mapping[GroupKey, PodGroup],
         workloads: Mapping[Key, Workload],
-        *,
         forest: Forest,
         owners: Owners,
         obstacles: Obstacles,
@@ -252,9 +248,9 @@ class Membership:
         self.followed: set[ParentKind] = set()
         """The kinds of parents that are watched."""
 
-        self._jobs = jobs
-        self._parents = parents
-        self._groups = groups
+        self._jobs = owners.jobs
+        self._parents = owners.parents
+        self._groups = forest.groups
         self._workloads = workloads
         self._forest = forest
         self._owners = owners

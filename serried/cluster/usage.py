@@ -273,7 +273,7 @@ class Vacancies:
         self.filled: list[tuple[Vacancy, str]] = []
         """Those whose replacement was bound, with the node that it got; the reader empties the list."""
 
-        self._occupancy = occupancy
+        self.occupancy = occupancy
         self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_replacement: dict[str, Vacancy] = {}
 
@@ -318,12 +318,12 @@ class Vacancies:
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
-            self._occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
+            self.occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
         self._note_free(vacancy)
 
     def assign(self, vacancy: Vacancy, replacement: str) -> None:
         """A member that waits gets this slot, which has no replacement yet. It still has to be planned and bound."""
-        self._occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
+        self.occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
         self._note_taken(vacancy)
         vacancy.replacement = replacement
         self._by_replacement[replacement] = vacancy
@@ -333,7 +333,7 @@ class Vacancies:
         vacancy = self._by_replacement.pop(uid, None)
         if vacancy is not None:
             vacancy.replacement = ""
-            self._occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
+            self.occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
             self._note_free(vacancy)
 
     def fill(self, uid: str, node: str) -> None:
@@ -355,7 +355,7 @@ class Vacancies:
         self._by_replacement.pop(vacancy.replacement, None)
         if not vacancy.replacement:
             self._note_taken(vacancy)
-        self._occupancy.release(vacancy.claimant, ClaimKind.VACANT)
+        self.occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
     def _take_out(self, vacancy: Vacancy) -> None:
         those = self._by_group[vacancy.group]
