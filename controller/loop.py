@@ -28,9 +28,8 @@ from serried.api.priority import PriorityClass
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
-from serried.kube.retry import Backoff
+from serried.kube.retry import Backoff, Turns
 from serried.ops.metrics import ControllerMetrics
-from serried.ops.turns import Turns
 
 K = TypeVar("K", bound=Hashable)
 

@@ -21,9 +21,8 @@ from serried.cluster.membership import Owners, owner_of_provisional
 from serried.cluster.priorities import GroupPriorities
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
-from serried.kube.retry import Backoff
+from serried.kube.retry import Backoff, Turns
 from serried.ops.log import name_group
-from serried.ops.turns import Turns
 
 log = logging.getLogger(__name__)
 

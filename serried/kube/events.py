@@ -16,10 +16,9 @@ from cachetools import FIFOCache
 from serried.api.names import write_time
 from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.retry import Ration
+from serried.kube.retry import Ration, Turns
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
-from serried.ops.turns import Turns
 
 log = logging.getLogger(__name__)
 

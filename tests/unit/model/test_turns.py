@@ -2,7 +2,7 @@ import random
 import time
 from collections import Counter
 
-from serried.ops.turns import Turns
+from serried.kube.retry import Turns
 
 
 def take_all(turns: Turns[str]) -> list[str]:
