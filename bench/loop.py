@@ -27,8 +27,10 @@ import uvloop
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
 from extender.binding.records import Records
-from extender.core import Core, Options
+from extender.core import Core
+from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Term
+from extender.scheduling.options import Options
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
@@ -117,13 +119,8 @@ class Stage:
         client = cast("ApiClient", Silent(self.begun))
         self.core = Core(
             client,
-            self.store,
-            term,
+            Context(self.store, term, self.heard, self.heard, Options(), asyncio.get_running_loop().time),
             Records(client, "v1", "bench"),
-            status=self.heard,
-            metrics=self.heard,
-            clock=asyncio.get_running_loop().time,
-            options=Options(),
         )
         term.active = True
         self.service = self.core.service

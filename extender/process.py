@@ -16,7 +16,7 @@ from fastapi import APIRouter
 
 from extender.binding.records import Records
 from extender.by_service import Candidacy, EndpointSlice
-from extender.core import Core, Options
+from extender.core import Core
 from extender.debug.page import Broadcast, live_routes
 from extender.debug.routes import Gauges, SelfCheck, debug_routes, process_routes
 from extender.debug.sketch import Sketch
@@ -25,14 +25,19 @@ from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
 from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
 from extender.pair import Pair
-from extender.scheduling.backfill import Mode
-from extender.scheduling.disruption import Disrupted
+from extender.scheduling.effects import Context
 from extender.scheduling.group import Term
-from extender.scheduling.plain_pods import PlainRule
-from extender.scheduling.preemption import Method
-from extender.scheduling.preemption import Mode as PreemptionMode
-from extender.scheduling.repair import Broken, Rules
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import (
+    BackfillMode,
+    Broken,
+    Disrupted,
+    Method,
+    NominationPolicy,
+    Options,
+    PlainRule,
+    PreemptionMode,
+    Rules,
+)
 from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.status.timeline import Reached
@@ -103,13 +108,8 @@ class Extender:
         self._contested = records.contested
         self.core = Core(
             leading,
-            self.store,
-            Term(self.leadership.leads),
+            Context(self.store, Term(self.leadership.leads), self.reports, metrics, _read_options(settings), clock),
             records,
-            status=self.reports,
-            metrics=metrics,
-            clock=clock,
-            options=_read_options(settings),
         )
         self.holding = HoldSwitch(
             leading,
@@ -155,7 +155,7 @@ class Extender:
 
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
-            self.core.activity.note_pod(old, new)
+            self.core.groups.activity.note_pod(old, new)
         self.isolation.note(old, new)
         self.gauges.note(old, new)
         self.core.groups.wake()
@@ -238,7 +238,7 @@ class Extender:
                 tasks.create_task(work(), name=name)
             if self.endpoint_slice is not None:
                 tasks.create_task(self.endpoint_slice.run(), name="endpoint slice")
-            holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.held))
+            holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
             tasks.create_task(holding, name="hold switch")
             renewing = self.takeover.renew(self._contested, lambda: self._on_turn(self.leadership.active))
             tasks.create_task(renewing, name="contested records")
@@ -375,7 +375,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
     return Options(
         nomination=NominationPolicy(settings.stamp),
         nomination_window=settings.stamp_window,
-        backfill=Mode(settings.backfill),
+        backfill=BackfillMode(settings.backfill),
         patience_seconds=settings.backfill_patience,
         share_percent=settings.namespace_share,
         plain=PlainRule(settings.backfill_plain),
@@ -407,7 +407,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def make(client: ApiClient, level: ApiLevel, kept: Sequence[Vacancy]) -> Extender:
         extender = Extender(settings, client, level, metrics, security, kept)
         if traces is not None:
-            extender.core.timelines.on_bound = trace_with(traces)
+            extender.core.context.timelines.on_bound = trace_with(traces)
         return extender
 
     return run_process("extender", settings, settings.ops_listen, metrics, Succession(make).build)

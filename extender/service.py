@@ -19,7 +19,7 @@ from extender.binding.run import CycleRunner
 from extender.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
-from extender.scheduling.members import CycleTending, Moves, Offers
+from extender.scheduling.members import CycleTending
 from extender.scheduling.plain_pods import PlainPods
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
@@ -62,9 +62,6 @@ class ExtenderService:
     def __init__(
         self,
         context: Context,
-        *,
-        moves: Moves,
-        offers: Offers,
         plain_pods: PlainPods,
         tending: CycleTending,
         nominator: Nominator,
@@ -81,8 +78,8 @@ class ExtenderService:
         self._groups = context.groups
         self._held = context.groups.held
         self._activity = context.groups.activity
-        self._moves = moves
-        self._offers = offers
+        self._moves = tending.moves
+        self._offers = tending.offers
         self._plain_pods = plain_pods
         self._tending = tending
         self._nominator = nominator

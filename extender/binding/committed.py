@@ -37,12 +37,17 @@ class UnjudgedError(Exception):
     """What becomes of a committed record cannot be told yet; the message says why."""
 
 
-class UnseenMembers:
-    """Waits for the watch of pods. ``pods`` is the Store's map, which is live."""
+_ASK_PAUSE = Backoff(first=0.2, cap=5.0)
+
+
+class EarlierBindings:
+    """Waits until the watch shows members of committed records, and tells cycles of what an earlier term has bound."""
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
+        self._store = context.store
         self._pods = context.store.pods
+        self._ledger = context.ledger
         self._term = context.term
 
     async def wait(self, records: Iterable[Reservation]) -> None:
@@ -84,7 +89,7 @@ class UnseenMembers:
         found = await self._get(uid, pod)
         return found is not None and (found.pending or found.bound)
 
-    async def list_bound(self, members: Mapping[str, Key]) -> list[Pod]:
+    async def _list_known_bound(self, members: Mapping[str, Key]) -> list[Pod]:
         """Those of these members (by UID) that the API server knows to be bound, whatever the cache shows.
 
         Raises UnjudgedError if it does not say so of each.
@@ -102,19 +107,6 @@ class UnseenMembers:
         if isinstance(found, Malformed):
             return None  # no watch will ever show it
         return found if found.uid == uid else None
-
-
-_ASK_PAUSE = Backoff(first=0.2, cap=5.0)
-
-
-class EarlierBindings:
-    """Tells cycles of what an earlier term has bound."""
-
-    def __init__(self, context: Context, unseen: UnseenMembers) -> None:
-        self._store = context.store
-        self._ledger = context.ledger
-        self._term = context.term
-        self.unseen = unseen
 
     def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
         """These members of the commit are bound: the cycle, which goes on, learns how far it is and where it runs."""
@@ -148,6 +140,6 @@ class EarlierBindings:
         reservation = cycle.reservation
         namespace = reservation.group.namespace
         members = {uid: Key(namespace, slot.name) for uid, slot in reservation.slots.items()}
-        found = await self.unseen.list_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
+        found = await self._list_known_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
         # While others were asked for, the watch may have shown that one of them has gone since.
-        return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._store.pods]
+        return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._pods]

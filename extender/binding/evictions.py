@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from extender.scheduling.effects import Context
-from extender.scheduling.preemption import Method
+from extender.scheduling.options import Method
 from extender.status.conditions import tell_time
 from serried.api.budget import DisruptionBudget, counts, decode_budget, selects_pod
 from serried.api.names import DISRUPTION_TARGET, PREEMPTED, GroupKey, Key, Malformed

@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from extender.scheduling.binding_cycle import BindingCycle, MemberStage
-from extender.scheduling.group import SchedulerActivity
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.effects import Context
+from extender.scheduling.options import NominationPolicy
 from serried.api.pod import HELD_GATE, Pod
-from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -31,6 +30,9 @@ _ACTIVATE_SECONDS = 2.0
 _ACTIVATE_BUSY_SECONDS = 20.0
 """The same while the scheduler is busy."""
 
+_WRITERS = 16
+"""How many pods may be on their way."""
+
 _RETRY = Backoff(first=1.0, cap=30.0)
 
 Write = Callable[[Pod], Coroutine[Any, Any, None]]
@@ -39,28 +41,21 @@ Write = Callable[[Pod], Coroutine[Any, Any, None]]
 class Nominator:
     """Writes nominations with a bounded number of pods on their way, in the order in which their cycles began.
 
-    ``window`` is how many nominated members may be without a filter call: what the scheduler drains in about two
+    The window is how many nominated members may be without a filter call: what the scheduler drains in about two
     seconds, so that no nomination is older than that when its turn comes.
     """
 
     def __init__(
         self,
         client: ApiClient,
-        store: Store,
-        activity: SchedulerActivity,
-        clock: Callable[[], float],
-        *,
-        policy: NominationPolicy = NominationPolicy.AUTO,
-        window: int = 512,
-        writers: int = 16,
+        context: Context,
     ) -> None:
         self._client = client
-        self._store = store
-        self._activity = activity
-        self._clock = clock
-        self._policy = policy
-        self._window = window
-        self._writers = writers
+        self._store = context.store
+        self._activity = context.groups.activity
+        self._clock = context.clock
+        self._policy = context.options.nomination
+        self._window = context.options.nomination_window
         self._queue: deque[tuple[BindingCycle, str]] = deque()
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
@@ -68,7 +63,7 @@ class Nominator:
         """The UIDs of members that are nominated to nodes which are not free yet."""
 
         self._terms = 0
-        self._few = asyncio.Semaphore(writers)
+        self._few = asyncio.Semaphore(_WRITERS)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._waking: dict[asyncio.Task[None], str] = {}
@@ -84,7 +79,7 @@ class Nominator:
         """Write until cancelled."""
         try:
             while True:  # once, and again after each `close`
-                self._writing = [asyncio.create_task(self._write_nominations()) for _ in range(self._writers)]
+                self._writing = [asyncio.create_task(self._write_nominations()) for _ in range(_WRITERS)]
                 ended, _ = await asyncio.wait(self._writing, return_when=asyncio.FIRST_EXCEPTION)
                 for writer in ended:
                     if not writer.cancelled():
@@ -167,7 +162,7 @@ class Nominator:
             pod, member = self._store.pods.get(uid), cycle.member(uid)
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
-            if len(self._background) - self._resting >= self._writers:
+            if len(self._background) - self._resting >= _WRITERS:
                 return
             self._sent[uid] = (now, activations + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window

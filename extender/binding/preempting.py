@@ -30,8 +30,9 @@ from extender.binding.records import Records
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
 from extender.scheduling.members import Moves
+from extender.scheduling.options import Method
 from extender.scheduling.permit import Permit
-from extender.scheduling.preemption import Method, Preemptions, name_some
+from extender.scheduling.preemption import Preemptions, name_some
 from extender.scheduling.units import is_running
 from extender.status.timeline import Milestone
 from serried.api.names import PREEMPTED, GroupKey
@@ -44,9 +45,6 @@ from serried.kube.wire import PODS
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
-
-TIMEOUT_SECONDS = 600.0
-"""How long victims may take to end after the longest of their grace periods."""
 
 _BIND_SECONDS = 120.0
 """How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
@@ -68,12 +66,9 @@ class Preempting:
         client: ApiClient,
         context: Context,
         nominator: Nominator,
-        *,
         records: Records,
-        permit: Permit,
         moves: Moves,
         preemptions: Preemptions,
-        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         self.rush = Rush(context.clock)
         """The time in which it writes, and in which one victim after the other ends."""
@@ -83,7 +78,7 @@ class Preempting:
         self._term = context.term
         self._nominator = nominator
         self._records = records
-        self._permit = permit
+        self._permit = Permit(context)
         self._moves = moves
         self._preemptions = preemptions
         self._companies = context.store.companies
@@ -92,7 +87,7 @@ class Preempting:
         self._metrics = context.metrics
         self._clock = context.clock
         self._method = preemptions.method
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = context.options.preemption_timeout_seconds
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""

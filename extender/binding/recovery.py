@@ -31,7 +31,7 @@ from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
 from extender.scheduling.permit import find_misfit
 from extender.scheduling.repair import Repairs
-from extender.scheduling.scheduling_cycle import CycleEndings, SchedulingCycle
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from extender.scheduling.units import is_running
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
@@ -156,12 +156,11 @@ class Recovery:
     def __init__(
         self,
         context: Context,
-        *,
         records: Records,
         earlier: EarlierBindings,
+        *,
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
-        endings: CycleEndings,
         runner: CycleRunner,
         preempting: Preempting,
         repairs: Repairs,
@@ -171,11 +170,10 @@ class Recovery:
         self._groups = context.groups
         self._term = context.term
         self._records = records
-        self._unseen = earlier.unseen
         self._earlier = earlier
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
-        self._endings = endings
+        self._endings = scheduling_cycle.endings
         self._runner = runner
         self._preempting = preempting
         self._repairs = repairs
@@ -192,7 +190,7 @@ class Recovery:
         self._term.recovering = True  # its cycles are driven on before anybody may plan
         try:
             taken = await self._records.take_over(self._confine)
-            await self._unseen.wait(taken)
+            await self._earlier.wait(taken)
             self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
             if not self._term.leads():
                 return False

@@ -24,9 +24,8 @@ from extender.binding.records import Records
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Context, Effect, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.members import CycleTending, Moves
+from extender.scheduling.members import CycleTending
 from extender.scheduling.permit import Obstacle, Permit, Refusal
-from extender.scheduling.scheduling_cycle import CycleEndings
 from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
@@ -73,35 +72,30 @@ class _First:
 class CycleRunner:
     """Drives cycles, and carries out what decisions ask for.
 
-    ``total`` and ``idle`` are the deadlines of the barrier, in seconds; a group may have shorter ones. ``total`` counts
-    from when the scheduler has come to the first member, ``idle`` without what it spends on others (decision 20).
+    A group may have shorter deadlines than the barrier's. The one in all counts from when the scheduler has come to the
+    first member, the one without progress leaves out what it spends on others (decision 20).
     """
 
     def __init__(
         self,
         context: Context,
         group_scheduler: GroupScheduler,
-        *,
         tending: CycleTending,
-        permit: Permit,
-        moves: Moves,
-        endings: CycleEndings,
+        *,
         effects: Effects,
         preempting: Preempting,
         records: Records,
         binder: Binder,
         earlier: EarlierBindings,
-        total: float = 300.0,
-        idle: float = 60.0,
     ) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._term = context.term
         self._group_scheduler = group_scheduler
         self._tending = tending
-        self._permit = permit
-        self._moves = moves
-        self._endings = endings
+        self._permit = Permit(context)
+        self._moves = tending.moves
+        self._endings = tending.endings
         self._activity = context.groups.activity
         self._outbox = context.outbox
         self._effects = effects
@@ -111,8 +105,8 @@ class CycleRunner:
         self._earlier = earlier
         self._metrics = context.metrics
         self._clock = context.clock
-        self._total = total
-        self._idle = idle
+        self._total = context.options.barrier_seconds
+        self._idle = context.options.barrier_idle_seconds
 
     def carry_out(self) -> None:
         """Carry out what decisions have asked for since the last call: to be called right after each of them."""

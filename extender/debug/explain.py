@@ -452,7 +452,7 @@ class DiagnosisView(View):
 
 def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
     """What has happened to a group, the oldest first."""
-    reached = list(core.timelines.of_group(key))
+    reached = list(core.context.timelines.of_group(key))
     state = core.groups.states.get(key)
     if (
         state is not None
@@ -460,7 +460,7 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
         and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}
     ):
         # Repairs see it at once, and tell it only when it has lasted.
-        reached.append(Reached(Milestone.BROKEN, core.wall() + state.broken_since - core.clock()))
+        reached.append(Reached(Milestone.BROKEN, core.context.wall() + state.broken_since - core.clock()))
     return [
         MilestoneView(milestone=each.milestone.value, at=write_time(each.at))
         for each in sorted(reached, key=lambda each: each.at)
@@ -496,7 +496,7 @@ async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
 
 async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
     """How it is known when the pods on these nodes end."""
-    store, now = core.store, core.wall()
+    store, now = core.store, core.context.wall()
     others = enforced = known = 0
     async for pod in one_by_one(store.pods.values()):
         is_there = pod.uid in store.pods  # or it has ended since, and is in no group any more

@@ -186,7 +186,7 @@ class Gauges:
         self._metrics.head(core.queue.backfill.seconds_ahead())
         self._metrics.vacancies(len(core.store.vacancies))
         self._metrics.unmarked(len(self._isolation.list_unmarked()))
-        self._metrics.held("filter", len(core.held))
+        self._metrics.held("filter", len(core.groups.held))
         self._metrics.held("gate", self._gated)
         self._metrics.active(int(self._leadership.active))
         self._metrics.gangs(self._count_gangs())
@@ -327,7 +327,7 @@ class SelfCheck:
                 "mode": self._holding.mode,
                 "way": self._holding.way,
                 "obstacle": self._holding.obstacle,
-                "heldByFilter": len(self._core.held),
+                "heldByFilter": len(self._core.groups.held),
             },
             "endpointSlice": None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle},
             "isolation": self._isolation.describe(),

@@ -9,10 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from extender.scheduling.backlog import QueueOrder, find_most
 from extender.scheduling.effects import Context
+from extender.scheduling.options import BackfillMode
 from extender.scheduling.studies import Studies
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
@@ -22,9 +22,6 @@ from serried.plan.capacity import Capacity
 from serried.plan.forecast import Forecast, solve_forecast
 from serried.plan.request import PlanRequest, Snapshot, Waiting
 from serried.plan.steps import Work
-
-PATIENCE_SECONDS = 600.0
-"""How long room is kept at first beyond its forecast, or without one."""
 
 _MARGIN_SECONDS = 5.0
 """A gang that passes must have ended this long before the head's forecast: its pods do not start at once."""
@@ -45,13 +42,6 @@ _KEPT_SECONDS = 30.0
 """A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
 
 _FORESEEABLE = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
-
-
-class Mode(StrEnum):
-    """Whether room is kept for the head."""
-
-    FORECAST = "forecast"
-    OFF = "off"
 
 
 @dataclass(slots=True)
@@ -118,28 +108,19 @@ class Backfill:
         self,
         context: Context,
         order: QueueOrder,
-        pod_ends: PodEnds,
         studies: Studies,
-        *,
-        mode: Mode = Mode.FORECAST,
-        patience_seconds: float = PATIENCE_SECONDS,
-        share_percent: int = 100,
     ) -> None:
         self.head: Head | None = None
         self._nodes = context.store.nodes
         self._order = order
-        self._pod_ends = pod_ends
+        self._pod_ends = _read_pod_ends(context)
         self._studies = studies
         self._metrics = context.metrics
         self._clock = context.clock
         self._wall = context.wall
-        self._mode = mode
-
-        self._patience_seconds = patience_seconds
-        """How long room is kept at first beyond its forecast, or without one."""
-
-        self._share_percent = share_percent
-        """Of how many of all nodes room may be kept for a gang of one namespace while gangs of others wait."""
+        self._mode = context.options.backfill
+        self._patience_seconds = context.options.patience_seconds
+        self._share_percent = context.options.share_percent
 
         self._beyond_share: dict[GroupKey, str] = {}
         """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
@@ -171,7 +152,7 @@ class Backfill:
         rest = self._rests.get(group)
         resting = rest is not None and self._clock() < rest.until
         return (
-            self._mode is Mode.FORECAST
+            self._mode is BackfillMode.FORECAST
             and _is_foreseeable(request, refusal)
             and not resting
             and self.count_vain(group.namespace) < _MAX_VAIN
@@ -451,6 +432,20 @@ class Backfill:
     def tell_time(self, at: float) -> str:
         """A loop time as people read it, RFC 3339 to the second."""
         return write_time(self._wall() + at - self._clock())
+
+
+def _read_pod_ends(context: Context) -> PodEnds:
+    store = context.store
+    return PodEnds(
+        store.pods,
+        store.groups,
+        store.members,
+        store.occupancy,
+        store.vacancies,
+        endings=store.endings,
+        clock=context.clock,
+        wall=context.wall,
+    )
 
 
 def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:

@@ -22,9 +22,6 @@ from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
 
-ALL_PERCENT = 100
-"""The share with which nothing is limited."""
-
 
 def find_most(share_percent: int, count: int) -> int:
     """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
@@ -293,17 +290,13 @@ def _domain(demand: Demand, node: Node | None) -> str | None:
 
 
 class QueueOrder:
-    """Says which of two groups is before the other by now.
+    """Says which of two groups is before the other by now."""
 
-    ``clock`` gives loop seconds. ``ageing_seconds`` is how long a gang waits before it counts as of the next higher
-    priority; infinite for never.
-    """
-
-    def __init__(self, context: Context, *, ageing_seconds: float = math.inf) -> None:
+    def __init__(self, context: Context) -> None:
         self._priorities = context.store.priorities
         self._vacancies = context.store.vacancies
         self._clock = context.clock
-        self._ageing = Ageing(ageing_seconds)
+        self._ageing = Ageing(context.options.ageing_seconds)
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
         """A group as the queue sees it; ``state`` is what is remembered of it."""

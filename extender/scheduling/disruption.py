@@ -5,11 +5,9 @@ that go with it are ended, too. It does not matter who it was, nor whether kube-
 (`extender.scheduling.plain_pods`, docs/decisions/0025-a-gang-goes-whole.md).
 """
 
-from enum import StrEnum
-
 from extender.scheduling.effects import Context, EvictTogether, Preempt
 from extender.scheduling.group import GroupState
-from extender.scheduling.preemption import Method
+from extender.scheduling.options import Disrupted, Method
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey
@@ -18,23 +16,10 @@ from serried.api.verdict import render_disruption
 from serried.cluster.priorities import Company
 
 
-class Disrupted(StrEnum):
-    """When a gang of mode ``all`` goes with one of its members."""
-
-    KEEP = "keep"
-    """Never: then kube-scheduler may not preempt one either."""
-
-    PREEMPTED = "preempted"
-    """When a kube-scheduler has preempted one."""
-
-    ANY = "any"
-    """When anybody has disrupted one: also by eviction, by a taint, or because its node shuts down."""
-
-
 class Disruptions:
     """Has the rest of a gang follow a member. Every method is synchronous."""
 
-    def __init__(self, context: Context, *, rule: Disrupted, method: Method) -> None:
+    def __init__(self, context: Context) -> None:
         self._pods = context.store.pods
         self._members = context.store.members
         self._membership = context.store.membership
@@ -45,8 +30,8 @@ class Disruptions:
         self._outbox = context.outbox
         self._status = context.status
         self._timelines = context.timelines
-        self._rule = rule
-        self._method = method
+        self._rule = context.options.disrupted
+        self._method = context.options.preempt_by
 
     def follow(self, key: GroupKey, state: GroupState, group: PodGroup) -> None:
         """Have those ended that go with a disrupted member. What has followed once does not follow again."""

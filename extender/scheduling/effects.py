@@ -5,11 +5,13 @@ Whoever asked for the decision has them carried out right after it, in order, be
 (`extender.binding.run.CycleRunner.carry_out`).
 """
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.group import Groups, Term, Waiter
+from extender.scheduling.options import Options
 from extender.status.timeline import StatusSink, Timelines
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
@@ -138,21 +140,36 @@ class Outbox:
         return taken
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Context:
     """What nearly every part works on that decides, or carries out what was decided."""
 
     store: Store
-    ledger: Ledger
-    groups: Groups
     term: Term
-    outbox: Outbox
     status: StatusSink
-    timelines: Timelines
     metrics: ExtenderMetrics
+    options: Options
 
     clock: Callable[[], float]
     """Loop seconds."""
 
-    wall: Callable[[], float]
+    wall: Callable[[], float] = time.time
     """Seconds since 1970."""
+
+    ledger: Ledger = field(init=False)
+    groups: Groups = field(init=False)
+    timelines: Timelines = field(init=False)
+    outbox: Outbox = field(default_factory=Outbox, init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.store.occupancy, self.store.yields)
+        self.timelines = Timelines(self.wall)
+        self.groups = Groups(
+            self.store,
+            self.ledger,
+            self.status,
+            self.timelines,
+            self.clock,
+            metrics=self.metrics,
+            job_unknown_seconds=self.options.job_unknown_seconds,
+        )

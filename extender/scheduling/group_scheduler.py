@@ -18,7 +18,7 @@ from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Repairs
 from extender.scheduling.request import find_conflict, find_shortage, is_foreign, is_suspended
-from extender.scheduling.scheduling_cycle import CycleEndings, SchedulingCycle
+from extender.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
@@ -49,14 +49,11 @@ class GroupScheduler:
     def __init__(
         self,
         context: Context,
-        *,
         queue: Queue,
         repairs: Repairs,
-        disruptions: Disruptions,
         plain_pods: PlainPods,
         scheduling_cycle: SchedulingCycle,
         tending: CycleTending,
-        endings: CycleEndings,
     ) -> None:
         self._store = context.store
         self._groups = context.groups
@@ -64,11 +61,11 @@ class GroupScheduler:
         self._term = context.term
         self._queue = queue
         self._repairs = repairs
-        self._disruptions = disruptions
+        self._disruptions = Disruptions(context)
         self._plain_pods = plain_pods
         self._scheduling_cycle = scheduling_cycle
         self._tending = tending
-        self._endings = endings
+        self._endings = tending.endings
         self._outbox = context.outbox
         self._clock = context.clock
         self._begun = context.wall() - context.clock()

@@ -14,6 +14,7 @@ from extender.scheduling.group import NO_REPAIR, GroupState, Repair
 from extender.scheduling.permit import Permit, adjust_quorum, find_offered, find_parts_to_leave
 from extender.scheduling.planning import KeptSlotPlanner, Planning
 from extender.scheduling.preemption import describe_wait
+from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Repairs
 from extender.scheduling.request import build_joining_request, describe_refused
 from extender.scheduling.scheduling_cycle import CycleEndings
@@ -28,19 +29,19 @@ from serried.plan.request import Plan
 
 
 class Moves:
-    """Changes the slots of cycles. ``planner`` finds nodes for late members, of which some may be replacements."""
+    """Changes the slots of cycles."""
 
-    def __init__(
-        self, context: Context, *, permit: Permit, repairs: Repairs, planning: Planning, planner: KeptSlotPlanner
-    ) -> None:
+    def __init__(self, context: Context, repairs: Repairs, planning: Planning) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
         self._held = context.groups.held
-        self._permit = permit
+        self._permit = Permit(context)
         self._repairs = repairs
         self._planning = planning
-        self._planner = planner
+        self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
+        """For late members, of which some may be replacements."""
+
         self._outbox = context.outbox
         self._clock = context.clock
 
@@ -258,7 +259,7 @@ _FOLLOW_SECONDS = 12.0
 class Offers:
     """Reads the scheduler's word. ``clock`` gives loop seconds."""
 
-    def __init__(self, context: Context, *, moves: Moves) -> None:
+    def __init__(self, context: Context, moves: Moves) -> None:
         self._pods = context.store.pods
         self._nodes = context.store.nodes
         self._members = context.store.members
@@ -408,17 +409,15 @@ def is_complete(names: Sequence[str]) -> bool:
 class CycleTending:
     """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
 
-    def __init__(
-        self, context: Context, *, permit: Permit, moves: Moves, offers: Offers, endings: CycleEndings
-    ) -> None:
+    def __init__(self, context: Context, queue: Queue, repairs: Repairs, planning: Planning) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
         self._term = context.term
-        self._permit = permit
-        self._moves = moves
-        self._offers = offers
-        self._endings = endings
+        self._permit = Permit(context)
+        self.moves = Moves(context, repairs, planning)
+        self.offers = Offers(context, self.moves)
+        self.endings = CycleEndings(context, queue)
         self._activity = context.groups.activity
         self._outbox = context.outbox
         self._clock = context.clock
@@ -427,7 +426,7 @@ class CycleTending:
         """See to what has to be seen to from time to time while members are sent to their slots."""
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
-        refused = self._offers.find_refused(cycle, cycle.reservation.slots.keys())
+        refused = self.offers.find_refused(cycle, cycle.reservation.slots.keys())
         for uid in refused:
             cycle.note_news(uid)
         if refused:
@@ -451,12 +450,12 @@ class CycleTending:
         committed = bool(cycle.reservation.committed)
         group = self._permit.find_group(cycle)
         if not committed and group is None:
-            self._endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
+            self.endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
             return None
         news = self._take_news(cycle)
-        refusal = self._offers.drop_refused(cycle, news)
+        refusal = self.offers.drop_refused(cycle, news)
         if refusal is not None:
-            self._endings.abort(cycle, refusal)
+            self.endings.abort(cycle, refusal)
             return None
         self._look_at(cycle, news)
         if group is None:
@@ -478,7 +477,7 @@ class CycleTending:
         return news
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
-        self._moves.drop_surplus(cycle, error)
+        self.moves.drop_surplus(cycle, error)
         self._look_at(cycle, self._take_news(cycle))  # who has lost its slot may get another one at once
 
     def _look_at(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
@@ -531,9 +530,9 @@ class CycleTending:
         if self._term.obstacle:
             return
         if cycle.steers:
-            self._moves.refill(state, cycle, group)
+            self.moves.refill(state, cycle, group)
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
-            self._moves.fill_freed(cycle, group)
+            self.moves.fill_freed(cycle, group)
 
     def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
         pod = self._store.pods.get(uid)
@@ -542,9 +541,9 @@ class CycleTending:
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             if cycle.stage is CycleStage.PREEMPTING and cycle.eviction_sent:
                 cycle.free_slot(slot, self._clock())
-            self._moves.drop(cycle, uid, "the pod is being deleted")
+            self.moves.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
-            self._moves.drop(cycle, uid, "the pod has left the group")
+            self.moves.drop(cycle, uid, "the pod has left the group")
         elif pod.node == slot.node and not member.bound:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
@@ -553,7 +552,7 @@ class CycleTending:
                 # An earlier term may have moved its slot without a word: the rest of the commit has to follow.
                 cycle.note_binding_sent()
             cycle.mark_bound_elsewhere(uid, f"serried: {error}")
-            self._moves.drop(cycle, uid, error)
+            self.moves.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:
             cycle.mark_unschedulable(uid)
             if cycle.steers and not (member.nominated or pod.objection):
@@ -573,19 +572,19 @@ class CycleTending:
             return
         if cycle.reservation.slots[uid].node != node:
             return
-        self._offers.note_refusal(cycle, pod, names)
-        self._offers.note_vain(cycle, pod)
-        self._offers.close(cycle, pod)
+        self.offers.note_refusal(cycle, pod, names)
+        self.offers.note_vain(cycle, pod)
+        self.offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
-        if self._moves.replace(cycle, pod):
+        if self.moves.replace(cycle, pod):
             return
-        self._offers.refuse_domain(cycle, pod, names)
-        self._moves.drop(cycle, uid, f"the scheduler refused {node}")
+        self.offers.refuse_domain(cycle, pod, names)
+        self.moves.drop(cycle, uid, f"the scheduler refused {node}")
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
-        if cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots):
+        if cycle.out_of_reach() and not self.moves.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
-            self._endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+            self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_room(self, cycle: BindingCycle) -> None:
         """Its victims have ended: the group's reason says that it waits for the scheduler now."""

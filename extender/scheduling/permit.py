@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.group import Groups
+from extender.scheduling.effects import Context
 from extender.scheduling.request import Homes, find_homes, find_repairable, find_split, homes_of
 from serried.api.group import Leaf, PodGroup, Tree, list_groups, list_leaves
 from serried.api.node import Node
@@ -131,8 +131,11 @@ NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
 class Permit:
     """Asks Store and ledger, and whether this instance leads. Synchronous: what it says holds until the next await."""
 
-    def __init__(self, store: Store, ledger: Ledger, groups: Groups, leads: Callable[[], bool]) -> None:
-        self._store, self._ledger, self._groups, self._leads = store, ledger, groups, leads
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._leads = context.term.leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
         """Why this member must not be bound to this node; None if it may.

@@ -21,14 +21,13 @@ isRunningPreemption), and the deletion of a pod that counts nowhere is no reason
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import islice
 
 from extender.protocol import MAX_COMPLETE_LIST, Candidate
 from extender.scheduling.backfill import Backfill, Head
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.disruption import Disrupted
 from extender.scheduling.effects import Activate, Context, Requeue
+from extender.scheduling.options import Disrupted, PlainRule
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import Company
@@ -51,16 +50,6 @@ _TIDY_SECONDS = 30.0
 
 
 _NONE: frozenset[str] = frozenset()
-
-
-class PlainRule(StrEnum):
-    """What the nodes that are kept for the head are to pods of no gang."""
-
-    PASS = "pass"  # noqa: S105 - no password
-    """Nodes like all others."""
-
-    WAIT = "wait"
-    """Kept from them as they are from gangs behind the head."""
 
 
 @dataclass(slots=True)
@@ -91,14 +80,14 @@ class KeptOffPods:
     ``pods`` is the Store's own map, ``schedulers`` are those whose pods are ours to keep off.
     """
 
-    def __init__(self, context: Context, backfill: Backfill, *, rule: PlainRule = PlainRule.PASS) -> None:
+    def __init__(self, context: Context, backfill: Backfill) -> None:
         self._pods = context.store.pods
         self._schedulers = context.store.schedulers
         self._backfill = backfill
         self._ledger = context.ledger
         self._outbox = context.outbox
         self._clock = context.clock
-        self._rule = rule
+        self._rule = context.options.plain
         self._head: Head | None = None
         self._placed: dict[GroupKey, _Placed] = {}
 
@@ -428,7 +417,7 @@ class _Cost:
 class Candidates:
     """Weighs kube-scheduler's candidates. Synchronous; nothing follows but that a refused pod may be woken later."""
 
-    def __init__(self, context: Context, *, refused: RefusedPreemptors, rule: Disrupted) -> None:
+    def __init__(self, context: Context, refused: RefusedPreemptors) -> None:
         self._pods = context.store.pods
         self._members = context.store.members
         self._refused = refused
@@ -436,7 +425,7 @@ class Candidates:
         self._companies = context.store.companies
         self._occupancy = context.store.occupancy
         self._groups = context.groups
-        self._rule = rule
+        self._rule = context.options.disrupted
 
     def weigh(self, preemptor: Pod, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """The candidates that may stay. The victims of each are those on its node.
@@ -516,11 +505,11 @@ class Candidates:
 class PlainPods:
     """All that is decided on pods of no gang. Synchronous."""
 
-    def __init__(self, context: Context, backfill: Backfill, *, rule: PlainRule, disrupted: Disrupted) -> None:
-        self._kept_off = KeptOffPods(context, backfill, rule=rule)
+    def __init__(self, context: Context, backfill: Backfill) -> None:
+        self._kept_off = KeptOffPods(context, backfill)
         self._refused = RefusedPreemptors(context)
         self._overlooked = OverlookedPreemptors(context)
-        self._candidates = Candidates(context, refused=self._refused, rule=disrupted)
+        self._candidates = Candidates(context, self._refused)
 
     def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
         """Those of the offered nodes that a pod may use; None for all of them."""

@@ -157,9 +157,9 @@ class KeptSlots:
 class KeptSlotPlanner:
     """Plans for members of which some may be replacements; ``plan`` finds nodes for those that are not."""
 
-    def __init__(self, store: Store, kept_slots: KeptSlots, plan: Planner) -> None:
+    def __init__(self, store: Store, plan: Planner) -> None:
         self._store = store
-        self._kept_slots = kept_slots
+        self._kept_slots = KeptSlots(store)
         self._plan = plan
 
     def plan(self, ask: PlanRequest) -> Plan | Verdict:

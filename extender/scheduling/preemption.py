@@ -13,13 +13,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Search
+from extender.scheduling.options import Method, PreemptionMode
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.studies import Make, Studies, Unfinished
 from extender.scheduling.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young
@@ -60,27 +60,6 @@ _MAX_NAMED = 3
 """How many victims are named in a sentence."""
 
 
-class Mode(StrEnum):
-    """What is done for gangs that only fit once others are gone."""
-
-    OFF = "off"
-
-    ADVICE = "advice"
-    """It is said who would have to go, and nobody goes."""
-
-    ON = "on"
-
-
-class Method(StrEnum):
-    """How victims are ended."""
-
-    EVICTION = "eviction"
-    """By the API's Eviction, so that PodDisruptionBudgets may refuse."""
-
-    DELETION = "deletion"
-    """Budgets do not count, as with kube-scheduler's own preemption."""
-
-
 class Decision(NamedTuple):
     """A gang gets the room of others."""
 
@@ -92,24 +71,12 @@ class Preemptions:
     """Decides on preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
 
     ``running_priorities`` are how many pods of each priority run, by what the pods themselves say.
-    ``spare_seconds`` is how long a pod that has just started is spared from a gang of the next higher priority.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        units: Units,
-        studies: Studies,
-        kept_slots: KeptSlots,
-        backfill: Backfill,
-        *,
-        mode: Mode = Mode.ON,
-        method: Method = Method.EVICTION,
-        spare_seconds: float = 0.0,
-    ) -> None:
-        self._units = units
+    def __init__(self, context: Context, studies: Studies, backfill: Backfill) -> None:
+        self._units = Units(context)
         self._studies = studies
-        self._kept_slots = kept_slots
+        self._kept_slots = KeptSlots(context.store)
         self._backfill = backfill
         self._snapshots = context.store.snapshots
         self._priorities = context.store.priorities
@@ -117,9 +84,9 @@ class Preemptions:
         self._metrics = context.metrics
         self._clock = context.clock
         self._wall = context.wall
-        self._mode = mode
-        self.method = method
-        self._spare_seconds = spare_seconds
+        self._mode = context.options.preemption
+        self.method = context.options.preempt_by
+        self._spare_seconds = context.options.preemption_spare_seconds
 
         self._vain: dict[GroupKey, None] = {}
         """The gangs that may be searched for again, though a search was in vain; whose turn is next comes first."""
@@ -138,7 +105,7 @@ class Preemptions:
         now = self._clock()
         freed, last = self._snapshots.count_freed(), gang.search
         gang.search = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
-        if self._mode is Mode.OFF:
+        if self._mode is PreemptionMode.OFF:
             return refusal
         if now < gang.preemption_backoff:
             # If its last search was in vain, what has been freed since still wakes it sooner.
@@ -171,7 +138,12 @@ class Preemptions:
         search.runs = False
         gang.preemption = found
         sooner = self._find_sooner_room(group, found)
-        if isinstance(found, Preemption) and found.victims and sooner is None and self._mode is not Mode.ADVICE:
+        if (
+            isinstance(found, Preemption)
+            and found.victims
+            and sooner is None
+            and self._mode is not PreemptionMode.ADVICE
+        ):
             return Decision(search.ask, found)
         self._rest(gang, found, toll.pause)
         self._note_vain(group, search, toll.pause)
@@ -303,8 +275,12 @@ class Preemptions:
         """Why victims that were found would not go all the same, a phrase; "" if they would."""
         if gang.search is None or not isinstance(found, Preemption) or not found.victims:
             return ""
-        if self._mode is not Mode.ON:
-            return "but nobody goes: preemption is off" if self._mode is Mode.OFF else "but nobody goes: it is advice"
+        if self._mode is not PreemptionMode.ON:
+            return (
+                "but nobody goes: preemption is off"
+                if self._mode is PreemptionMode.OFF
+                else "but nobody goes: it is advice"
+            )
         if self._find_sooner_room(gang.search.waiting.group, found) is not None:
             return "but nobody goes: room is forecast sooner than they would have ended"
         pause = gang.preemption_backoff - self._clock()

@@ -15,7 +15,7 @@ gang that is changed itself (its members, their shapes) is active at once.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import islice
 
@@ -23,6 +23,7 @@ from extender.scheduling.backfill import Backfill
 from extender.scheduling.backlog import Backlog, QueueOrder
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
+from extender.scheduling.planning import KeptSlotPlanner, Planning
 from extender.scheduling.studies import Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
@@ -39,30 +40,19 @@ _MAX_CANDIDATES = 4
 _CONTENDERS_PER_STEP = 500
 """Among how many gangs the first ones are looked for in one step."""
 
-Planner = Callable[[PlanRequest], Plan | Verdict]
-
 
 class Queue:
     """Gangs that wait for room. Synchronous, so that nothing changes between a plan and what it leads to.
 
-    ``planner`` finds the nodes of a gang whose turn it is. ``clock`` gives loop seconds.
+    ``clock`` gives loop seconds.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        order: QueueOrder,
-        backlog: Backlog,
-        backfill: Backfill,
-        studies: Studies,
-        *,
-        planner: Planner,
-    ) -> None:
-        self.backlog = backlog
-        self.backfill = backfill
-        self._order = order
+    def __init__(self, context: Context, studies: Studies, planning: Planning) -> None:
+        self.backlog = Backlog(context.store.nodes, context.store.occupancy.used)
+        self._order = QueueOrder(context)
+        self.backfill = Backfill(context, self._order, studies)
         self._studies = studies
-        self._planner = planner
+        self._planner = KeptSlotPlanner(context.store, planning.plan)
         self._occupancy = context.store.occupancy
         self._nominations = context.store.nominations
         self._clock = context.clock
@@ -117,7 +107,7 @@ class Queue:
         if self.backfill.head is not None:
             self.backfill.forget_pass(group)
         self.backlog.leave(group)
-        answer = self._planner(request)
+        answer = self._planner.plan(request)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, request, answer)
         else:
@@ -180,7 +170,7 @@ class Queue:
         return answer
 
     def _plan_beside(self, group: GroupKey, request: PlanRequest) -> Plan | Verdict:
-        answer = self._planner(request)
+        answer = self._planner.plan(request)
         if isinstance(answer, Plan):
             return answer
         self._contenders.pop(group, None)

@@ -8,12 +8,13 @@ this process gets it (`serried.cluster.earlier_slots`); a restart finds the slot
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
-from extender.scheduling.backlog import ALL_PERCENT, Backlog, find_most
+from extender.scheduling.backlog import Backlog, find_most
 from extender.scheduling.effects import Context, Evict
 from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
+from extender.scheduling.options import ALL_PERCENT, Broken
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.request import find_home, find_repairable
 from extender.status.timeline import Milestone
@@ -85,13 +86,6 @@ def _is_beyond(parent: Parent, replica: str | None) -> bool:
     )
 
 
-class Broken(StrEnum):
-    """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
-
-    REPORT = "report"
-    EVICT = "evict"
-
-
 class RepairOutcome(StrEnum):
     """What became of a slot that was kept."""
 
@@ -100,44 +94,24 @@ class RepairOutcome(StrEnum):
     LOST = "Lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """For how many ``seconds`` a slot is kept (0: not at all), and what follows ``grace`` seconds of being broken."""
-
-    seconds: float = 120.0
-    grace: float = 300.0
-    broken: Broken = Broken.REPORT
-
-
-USUAL = Rules()
-
-
 class Repairs:
     """Tends vacancies and broken gangs. Every method is synchronous.
 
     It asks for the eviction of a gang that stays broken, if the rules say so. While a group of another namespace waits
-    for room, slots are kept on ``share_percent`` of all nodes for one namespace at most.
+    for room, slots are kept on ``options.share_percent`` of all nodes for one namespace at most.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        kept_slots: KeptSlots,
-        backlog: Backlog,
-        *,
-        rules: Rules = USUAL,
-        share_percent: int = ALL_PERCENT,
-    ) -> None:
+    def __init__(self, context: Context, backlog: Backlog) -> None:
         self._store = context.store
-        self._kept_slots = kept_slots
+        self._kept_slots = KeptSlots(context.store)
         self._backlog = backlog
-        self._share_percent = share_percent
+        self._share_percent = context.options.share_percent
         self._outbox = context.outbox
         self._clock = context.clock
         self._status = context.status
         self._timelines = context.timelines
         self._metrics = context.metrics
-        self._rules = rules
+        self._rules = context.options.rules
 
     # --- one group ---------------------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from extender.scheduling.backlog import ALL_PERCENT, find_most
+from extender.scheduling.backlog import find_most
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
 from extender.scheduling.group import NO_REPAIR, Repair
+from extender.scheduling.options import ALL_PERCENT
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
@@ -531,12 +532,12 @@ class SpentShare:
 
 
 class ExclusiveShares:
-    """Counts the domains that the exclusive gangs of each namespace have, and stops them at ``share_percent``."""
+    """Counts the domains that the exclusive gangs of each namespace have, and stops them at their share."""
 
-    def __init__(self, context: Context, share_percent: int = ALL_PERCENT) -> None:
+    def __init__(self, context: Context) -> None:
         self._store = context.store
         self._ledger = context.ledger
-        self._share_percent = share_percent
+        self._share_percent = context.options.share_percent
 
     def find_spent(
         self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()

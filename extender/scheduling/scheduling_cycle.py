@@ -8,7 +8,6 @@ leader's.
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 
 from extender.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.scheduling.effects import Context, Release, StartCycle
@@ -17,6 +16,7 @@ from extender.scheduling.group import (
     GroupState,
     Repair,
 )
+from extender.scheduling.options import NominationPolicy
 from extender.scheduling.planning import KeptSlots, Planning
 from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
@@ -226,20 +226,6 @@ def _list_nominated(cycle: BindingCycle) -> set[str]:
     return {uid for uid, member in cycle.list_members() if member.nominated}
 
 
-class NominationPolicy(StrEnum):
-    """Who is nominated: every member; those that are put aside, or that have no room to spare; nobody."""
-
-    ALWAYS = "always"
-    AUTO = "auto"
-    NEVER = "never"
-
-    def allows_any_node(self, plan: Plan) -> bool:
-        """Whether the members of a plan may go without: as much room again is left if others take theirs."""
-        if self is NominationPolicy.AUTO:
-            return plan.spare >= len(plan.nodes)
-        return self is NominationPolicy.NEVER
-
-
 _ROUND = Backoff(first=30.0, cap=120.0)
 """The pauses before a group is tried again everywhere that was refused on all nodes with room, or kept from them."""
 
@@ -255,26 +241,22 @@ class SchedulingCycle:
         context: Context,
         queue: Queue,
         planning: Planning,
-        *,
-        exclusive_shares: ExclusiveShares,
-        kept_slots: KeptSlots,
         preemptions: Preemptions,
         endings: CycleEndings,
-        nomination: NominationPolicy = NominationPolicy.AUTO,
     ) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._queue = queue
         self._planning = planning
-        self._exclusive_shares = exclusive_shares
-        self._kept_slots = kept_slots
+        self._exclusive_shares = ExclusiveShares(context)
+        self._kept_slots = KeptSlots(context.store)
         self._preemptions = preemptions
         self._groups = context.groups
-        self._endings = endings
+        self.endings = endings
         self._held = context.groups.held
         self._outbox = context.outbox
         self._clock = context.clock
-        self._nomination = nomination
+        self._nomination = context.options.nomination
 
     def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:
         """Try to place a group that has its quorum, unless nothing has changed since the last try.
@@ -403,7 +385,7 @@ class SchedulingCycle:
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
             detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
-            self._endings.abort(gang.cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+            self.endings.abort(gang.cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def _begin(
         self,
@@ -422,7 +404,7 @@ class SchedulingCycle:
             self._kept_slots.move_out(plan)
         # Every member of a tree has a domain of its own, which an offered node may not be in.
         plain = group.preference == NO_PREFERENCE and isinstance(group.tree, Leaf)
-        any_node = plain and not victims and self._nomination.allows_any_node(plan)
+        any_node = plain and not victims and self._may_go_anywhere(plan)
         cycle = BindingCycle(
             group,
             reservation,
@@ -441,6 +423,12 @@ class SchedulingCycle:
         cycle.note_planned(late, describe_standing(reservation, group, members))
         self.start(state, cycle)
         return reservation
+
+    def _may_go_anywhere(self, plan: Plan) -> bool:
+        """Whether the members of a plan may go without: as much room again is left if others take theirs."""
+        if self._nomination is NominationPolicy.AUTO:
+            return plan.spare >= len(plan.nodes)
+        return self._nomination is NominationPolicy.NEVER
 
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
         """Begin a cycle whose reservation is held."""

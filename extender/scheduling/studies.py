@@ -17,13 +17,11 @@ from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from extender.scheduling.effects import Outbox, WorkOnStudies
-from extender.scheduling.group import Groups
+from extender.scheduling.effects import Context, WorkOnStudies
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.members import Members
-from serried.cluster.usage import Snapshots, Vacancy
+from serried.cluster.usage import Vacancy
 from serried.ops.log import name_group
 from serried.plan.capacity import Capacity
 from serried.plan.fit import still_holds, weigh
@@ -277,28 +275,22 @@ class Toll(NamedTuple):
 class Studies:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
-    ``groups`` are told of an answer that is there; ``outbox`` asks for ``work`` when it has something to do.
+    Groups are told of an answer that is there; the outbox asks for ``work`` when it has something to do.
     ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many seconds.
     """
 
     def __init__(
         self,
-        nodes: Mapping[str, Node],
-        members: Members,
-        snapshots: Snapshots,
-        capacity: Capacity,
-        *,
-        groups: Groups,
-        outbox: Outbox,
+        context: Context,
         stopwatch: Callable[[], float] = time.perf_counter,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._nodes = nodes
-        self._members = members
-        self._snapshots = snapshots
-        self._capacity = capacity
-        self._groups = groups
-        self._outbox = outbox
+        self._nodes = context.store.nodes
+        self._members = context.store.members
+        self._snapshots = context.store.snapshots
+        self._capacity = context.store.capacity
+        self._groups = context.groups
+        self._outbox = context.outbox
         self._stopwatch = stopwatch
         self._rest = rest
         self._studies: dict[GroupKey, list[Study]] = {}

@@ -16,10 +16,12 @@ from typing import TypeVar, cast
 from pydantic import TypeAdapter
 
 from extender.binding.records import Records
-from extender.core import Core, Options
+from extender.core import Core
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.effects import Context
 from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Rejection, Term
+from extender.scheduling.options import Options
 from extender.simulation.snapshot import (
     Capture,
     GroupMemory,
@@ -71,16 +73,18 @@ def restore(capture: Capture) -> Core:
     term = Term(lambda: True)
     core = Core(
         client,
-        store,
-        term,
+        Context(
+            store,
+            term,
+            cast("StatusSink", Silence()),
+            ExtenderMetrics(),
+            _OPTIONS.validate_python(capture.settings),
+            clock=lambda: capture.clock,
+            wall=lambda: capture.wall,
+        ),
         Records(client, capture.level.api_version, "replay", lambda: False),
-        status=cast("StatusSink", Silence()),
-        metrics=ExtenderMetrics(),
-        clock=lambda: capture.clock,
-        wall=lambda: capture.wall,
         stopwatch=lambda: 0.0,  # no plan is given up for the time that it takes
         rest=_go_on,
-        options=_OPTIONS.validate_python(capture.settings),
     )
     _fill(store, capture)
     for vacant in capture.vacancies:
@@ -284,9 +288,9 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
             level=level,
             schedulers=store.schedulers,
             profiles=store.profiles,
-            wall=core.wall(),
+            wall=core.context.wall(),
             clock=core.clock(),
-            settings=_OPTIONS.dump_python(core.options, mode="json", exclude_defaults=True),
+            settings=_OPTIONS.dump_python(core.context.options, mode="json", exclude_defaults=True),
             nodes=tuple(store.nodes.values()),
             pods=(),
             used=dict(store.occupancy.used),

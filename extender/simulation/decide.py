@@ -16,8 +16,8 @@ from typing import Any
 from extender.core import Core
 from extender.scheduling.effects import WorkOnStudies
 from extender.scheduling.group import GroupState, Search
-from extender.scheduling.preemption import Mode
-from extender.scheduling.request import build_request, close_taken, find_shortage
+from extender.scheduling.options import PreemptionMode
+from extender.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
 from extender.simulation.cluster import restore
 from extender.simulation.owners import Newcomer
 from extender.simulation.snapshot import Capture
@@ -360,7 +360,7 @@ class Hypothesis:
             return request
         gone = self._gone.keys()
         promised = self._core.queue.backfill.list_promised(waiting, group.topology_key)
-        spent = self._core.exclusive_shares.find_spent(group, gone, promised)
+        spent = ExclusiveShares(self._core.context).find_spent(group, gone, promised)
         request = close_taken(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
             placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
@@ -411,7 +411,7 @@ class Hypothesis:
         request = request.avoiding(self._core.queue.closed_to(waiting, request))
         search = Search(request, waiting, refusal, math.inf, haste=self._haste)
         preemptions = self._core.preemptions
-        if self._core.options.preemption is Mode.OFF or preemptions.find_objection(search):
+        if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_objection(search):
             return None
         if not self._store.priorities.may_preempt_with(newcomer.group, newcomer.members):
             return None

@@ -15,7 +15,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from extender.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
-from extender.scheduling.plain_pods import PlainRule
+from extender.scheduling.options import PlainRule
 from extender.simulation.cluster import take_capture
 from extender.simulation.snapshot import Capture
 from serried.api.level import NATIVE

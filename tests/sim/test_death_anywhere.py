@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from extender.protocol import Steer
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import NominationPolicy
 from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import Builder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from controller import process
-from extender.scheduling.backfill import Mode
-from extender.scheduling.disruption import Disrupted
-from extender.scheduling.plain_pods import PlainRule
-from extender.scheduling.preemption import Method
+from extender.scheduling.options import BackfillMode, Disrupted, Method, PlainRule
 from extender.status import timeline
 from serried.cluster import priorities
 from serried.kube.events import EventWriter
@@ -77,7 +74,9 @@ async def test_storm_after_storm_the_extender_holds_no_more(seed: int) -> None:
         pytest.param({"plain": PlainRule.WAIT, "share_percent": 34}, id="plain pods that wait and small shares"),
         pytest.param({"preempt_by": Method.DELETION, "spare_seconds": 30.0}, id="deletion, and newcomers spared"),
         pytest.param({"stopwatch": partial(next, count(step=0.004))}, id="looks that take long"),
-        pytest.param({"disrupted": Disrupted.ANY, "backfill": Mode.OFF}, id="gangs that go whole, and no backfill"),
+        pytest.param(
+            {"disrupted": Disrupted.ANY, "backfill": BackfillMode.OFF}, id="gangs that go whole, and no backfill"
+        ),
     ],
 )
 async def test_eviction_after_eviction_the_extender_holds_no_more(seed: int, options: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
     assert not any(call.waiting for call in storm.calls.values())
     left = read_memory(storm.world.nominator)
     assert (left["open"], left["sent"]) == ({}, {})
-    assert not storm.world.core.held
+    assert not storm.world.core.groups.held
 
 
 def describe(cycle: BindingCycle) -> tuple[object, ...]:

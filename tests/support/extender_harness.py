@@ -6,17 +6,22 @@ from copy import deepcopy
 from typing import Any
 
 from extender.binding.records import Records
-from extender.core import Core, Options
+from extender.core import Core
 from extender.protocol import Answer, BindRequest
-from extender.scheduling.backfill import Mode
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.disruption import Disrupted
+from extender.scheduling.effects import Context
 from extender.scheduling.group import Term
-from extender.scheduling.plain_pods import PlainRule
-from extender.scheduling.preemption import Method
-from extender.scheduling.preemption import Mode as Preemption
-from extender.scheduling.repair import USUAL, Rules
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import (
+    USUAL,
+    BackfillMode,
+    Disrupted,
+    Method,
+    NominationPolicy,
+    Options,
+    PlainRule,
+    PreemptionMode,
+    Rules,
+)
 from extender.service import ExtenderService
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import GroupKey, Key
@@ -139,13 +144,13 @@ class Harness:
         self,
         window: int = 100,
         nomination: NominationPolicy = NominationPolicy.AUTO,
-        backfill: Mode = Mode.FORECAST,
+        backfill: BackfillMode = BackfillMode.FORECAST,
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
         api: FakeApi | None = None,
         disrupted: Disrupted = Disrupted.PREEMPTED,
         level: ApiLevel = NATIVE,
-        preemption: Preemption = Preemption.ON,
+        preemption: PreemptionMode = PreemptionMode.ON,
         preempt_by: Method = Method.EVICTION,
         spare_seconds: float = 0.0,
         plain: PlainRule = PlainRule.PASS,
@@ -158,30 +163,25 @@ class Harness:
         self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level, other_profiles=other_profiles)
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
+        options = Options(
+            nomination,
+            window,
+            backfill,
+            ageing_seconds=DAY,
+            rules=rules,
+            disrupted=disrupted,
+            preemption=preemption,
+            preempt_by=preempt_by,
+            preemption_spare_seconds=spare_seconds,
+            plain=plain,
+            share_percent=share_percent,
+        )
         self.core = Core(
             client,
-            self.store,
-            self.term,
+            Context(self.store, self.term, self.heard, self.heard, options, self.clock, self.wall),
             self.records,
-            status=self.heard,
-            metrics=self.heard,
-            clock=self.clock,
-            wall=self.wall,
             stopwatch=stopwatch or self.clock,
             rest=_turn,
-            options=Options(
-                nomination,
-                window,
-                backfill,
-                ageing_seconds=DAY,
-                rules=rules,
-                disrupted=disrupted,
-                preemption=preemption,
-                preempt_by=preempt_by,
-                preemption_spare_seconds=spare_seconds,
-                plain=plain,
-                share_percent=share_percent,
-            ),
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.backfill import Mode
+from extender.scheduling.options import BackfillMode
 from tests.support.extender_harness import Harness
 
 
@@ -15,6 +15,6 @@ async def world() -> AsyncIterator[Harness]:
 
 @pytest.fixture
 async def world_without_backfill() -> AsyncIterator[Harness]:
-    made = Harness(backfill=Mode.OFF)
+    made = Harness(backfill=BackfillMode.OFF)
     yield made
     await made.close()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.protocol import Candidate, Hold, Pass, Steer
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import NominationPolicy
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
@@ -334,7 +334,7 @@ class TestWaking:
         world.service.synced = True
         await world.go()
         assert [call.name for call in world.api.said("activate")] == ["p"]
-        assert list(world.core.held) == []
+        assert list(world.core.groups.held) == []
 
     async def test_a_pod_held_before_its_job_was_seen_is_woken_if_the_job_is_plain(self, world: Harness) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
@@ -376,7 +376,7 @@ class TestWaking:
         world.filter("m0", "n1")
         await world.go()
         assert world.api.calls == []
-        assert set(world.core.held) == {"pod-m0"}
+        assert set(world.core.groups.held) == {"pod-m0"}
 
 
 class TestPrioritizeAndPreempt:

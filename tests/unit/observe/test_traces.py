@@ -66,7 +66,7 @@ async def test_a_gang_that_has_started_is_one_trace_of_what_it_waited_for(collec
     world = Harness()
     with collector.serve() as address:
         traces = make_traces(address)
-        world.core.timelines.on_bound = trace_with(traces)
+        world.core.context.timelines.on_bound = trace_with(traces)
         await world.add(gang(2), *members(1)).go()
         await world.pass_time(30.0)
         await world.add(*members(2)).go()
@@ -89,7 +89,7 @@ async def test_a_gang_for_which_others_ended_is_one_trace_too(collector: Collect
     world = Harness()
     with collector.serve() as address:
         traces = make_traces(address)
-        world.core.timelines.on_bound = trace_with(traces)
+        world.core.context.timelines.on_bound = trace_with(traces)
         world.api.graceful.add(Key("default", "low"))
         world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
         await world.add(gang(1).priority(9), *(each.priority(9) for each in members(1))).go()
@@ -111,7 +111,7 @@ async def test_a_gang_that_was_up_before_makes_no_trace(collector: Collector) ->
     world = Harness()
     with collector.serve() as address:
         traces = make_traces(address)
-        world.core.timelines.on_bound = trace_with(traces)
+        world.core.context.timelines.on_bound = trace_with(traces)
         running = [member.on(f"n{place}") for place, member in enumerate(members(2))]
         await world.add(*small_nodes(2), gang(2), *running).go()
         traces.flush()

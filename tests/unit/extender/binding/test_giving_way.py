@@ -4,7 +4,7 @@ import pytest
 
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.preemption import Mode
+from extender.scheduling.options import PreemptionMode
 from serried.api.names import GroupKey, Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group
@@ -148,7 +148,7 @@ async def test_members_that_come_to_a_gang_that_runs_keep_their_slots(world: Har
 
 
 async def test_where_preemption_is_off_it_stays() -> None:
-    world = Harness(preemption=Mode.OFF)
+    world = Harness(preemption=PreemptionMode.OFF)
     await plan_lesser(world)
     held = await hold_at_bind(world, "h0")
     await world.add(gang(2).priority(HIGH), *greater(2)).go()

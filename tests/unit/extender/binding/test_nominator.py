@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from extender.binding import nominator
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import NominationPolicy
 from serried.api.names import Key
 from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, node, pod
@@ -305,7 +305,7 @@ class TestActivations:
     async def test_a_busy_scheduler_is_not_disturbed(self, world: Harness) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.core.activity.note_call()
+            world.core.groups.activity.note_call()
             await world.pass_time(1.0)
         assert names(world, "activate") == []
 
@@ -352,7 +352,7 @@ class TestSignsOfWork:
     async def test_it_is_busy_if(self, world: Harness, before: PodBuilder, after: PodBuilder, *, busy: bool) -> None:
         await plan(world, 1)
         for _ in range(10):
-            world.core.activity.note_pod(before.value(), after.value())
+            world.core.groups.activity.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
         assert (world.cycle().idle_seconds < 5.0) is busy
 

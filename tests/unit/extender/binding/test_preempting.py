@@ -4,7 +4,7 @@ import pytest
 
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.preemption import Method, Mode
+from extender.scheduling.options import Method, PreemptionMode
 from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
 from serried.api.verdict import Reason
 from serried.plan.eviction import Preemption
@@ -321,15 +321,15 @@ async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: Harn
     assert not world.api.said("rehearse")
 
 
-@pytest.mark.parametrize("mode", [Mode.ADVICE, Mode.OFF])
-async def test_advice_is_given_and_nobody_goes(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [PreemptionMode.ADVICE, PreemptionMode.OFF])
+async def test_advice_is_given_and_nobody_goes(mode: PreemptionMode) -> None:
     world = Harness(preemption=mode)
     full(world).add(gang(2).priority(HIGH), *urgent(2))
     await world.go()
     assert not world.api.said("rehearse")
     said = world.heard.verdicts[-1][1]
     assert said.reason is Reason.NO_CAPACITY
-    assert ("default/low1" in said.detail) is (mode is Mode.ADVICE)
+    assert ("default/low1" in said.detail) is (mode is PreemptionMode.ADVICE)
     await world.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.protocol import Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.preemption import Method
+from extender.scheduling.options import Method
 from serried.api.names import Disruption, GroupKey, Key
 from serried.api.verdict import Reason
 from serried.plan.eviction import Blocker, NoVictims

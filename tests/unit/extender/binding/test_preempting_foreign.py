@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.preempting import TIMEOUT_SECONDS
 from extender.protocol import Pass, Steer
+from extender.scheduling.options import PREEMPTION_TIMEOUT_SECONDS
 from serried.api.names import Disruption, Key
 from serried.api.verdict import Reason
 from serried.plan.eviction import NoVictims
@@ -281,6 +281,6 @@ async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harne
     world.add(*small_nodes(2, cpus=4), *(running(f"low{i}", f"n{i}") for i in (1, 2)))
     world.add(*(running(f"foreign{i}", f"n{i}").scheduler(OTHER) for i in (1, 2)))
     await want_two_nodes(world)
-    await world.pass_time(TIMEOUT_SECONDS + 31)
+    await world.pass_time(PREEMPTION_TIMEOUT_SECONDS + 31)
     assert Reason.VICTIMS_REMAIN in world.reasons()
     assert not world.groups.states[GANG].find_taken(world.store.pods, world.store.nodes)

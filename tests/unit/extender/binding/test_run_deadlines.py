@@ -6,7 +6,7 @@ import pytest
 
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import NominationPolicy
 from serried.api.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from extender.debug.explain import Inquiries
 from extender.debug.routes import debug_routes
-from extender.scheduling.preemption import Mode
+from extender.scheduling.options import PreemptionMode
 from serried.api.level import NATIVE
 from serried.api.names import Disruption, write_time
 from serried.plan.steps import Haste, Work
@@ -54,7 +54,7 @@ def full(world: Harness, priority: int = 0) -> Harness:
     return world
 
 
-@pytest.fixture(params=[Mode.OFF, Mode.ADVICE], ids=["off", "advice"])
+@pytest.fixture(params=[PreemptionMode.OFF, PreemptionMode.ADVICE], ids=["off", "advice"])
 async def idle(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """Where nobody is evicted for anybody."""
     made = Harness(preemption=request.param)

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from extender.protocol import Candidate
-from extender.scheduling.disruption import Disrupted
+from extender.scheduling.options import Disrupted, Method
 from extender.scheduling.plain_pods import Loss, choose
-from extender.scheduling.preemption import Method
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption
 from serried.api.pod import FOR_A_GANG, Pod

@@ -2,8 +2,7 @@
 
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.preemption import Mode
-from extender.scheduling.scheduling_cycle import NominationPolicy
+from extender.scheduling.options import NominationPolicy, PreemptionMode
 from serried.api.names import GroupKey, GroupKind
 from serried.api.resources import MARKERS
 from serried.api.verdict import Reason, Verdict, render
@@ -113,7 +112,7 @@ class TestAResourceThatNoNodeHas:
         )
 
     async def test_nobody_is_evicted_for_it(self) -> None:
-        world = Harness(preemption=Mode.ON)
+        world = Harness(preemption=PreemptionMode.ON)
         low = [pod(f"low{at}").cpu(2).on(f"n{at}") for at in (1, 2)]
         high = [each.priority(100) for each in asking(2)]
         await world.add(*small_nodes(2), *low, gang(2).priority(100), *high).go()

@@ -9,7 +9,7 @@ import pytest
 
 from extender.binding.nominator import ACTIVATION_ANNOTATION
 from extender.protocol import Answer, Candidate, Narrow, Pass
-from extender.scheduling.plain_pods import PlainRule
+from extender.scheduling.options import PlainRule
 from serried.api.names import GroupKey
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members

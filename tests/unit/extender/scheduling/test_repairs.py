@@ -7,8 +7,7 @@ import pytest
 
 from extender.protocol import Hold
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.preemption import Mode
-from extender.scheduling.repair import Broken, Rules
+from extender.scheduling.options import Broken, PreemptionMode, Rules
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
@@ -635,7 +634,7 @@ class TestABrokenGang:
         assert (slot(world, "m2"), slot(world, "h0")) == ("n3", "")
 
     async def test_but_not_before_gangs_of_higher_priority(self) -> None:
-        world = Harness(preemption=Mode.OFF)
+        world = Harness(preemption=PreemptionMode.OFF)
         await run_gang(world)
         urgent = pod("h0").cpu(1).scheduler(SCHEDULER).in_group("h").priority(5)
         await world.add(pod_group("h").gang(1).priority(5), urgent).go()

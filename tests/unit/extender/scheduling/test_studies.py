@@ -12,10 +12,8 @@ from itertools import count
 import pytest
 
 from extender.protocol import Pass
-from extender.scheduling import preemption
-from extender.scheduling.backfill import Mode
-from extender.scheduling.effects import Outbox
 from extender.scheduling.group import GroupState
+from extender.scheduling.options import BackfillMode, PreemptionMode
 from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
@@ -306,7 +304,7 @@ async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forecast, "_ENDINGS_PER_STEP", 1)
-    world = racks(Harness(stopwatch=ticking(), preemption=preemption.Mode.ADVICE), cpus=2, size=8)
+    world = racks(Harness(stopwatch=ticking(), preemption=PreemptionMode.ADVICE), cpus=2, size=8)
     world.add(*[pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)])
     world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).look()
     parts = {"are kept for it", "it would fit without 3 pods"}
@@ -336,7 +334,7 @@ async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_othe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("serried.plan.capacity._NODES_PER_STEP", 1)
-    world = racks(Harness(stopwatch=ticking(), backfill=Mode.OFF), cpus=1, size=8)
+    world = racks(Harness(stopwatch=ticking(), backfill=BackfillMode.OFF), cpus=1, size=8)
     world.add(*[pod(f"x{name}").cpu(1).on(name) for name in sorted(world.store.nodes)])
     world.add(pod_group("h").gang(3), *[each.in_group("h") for each in members(3, first=100)])
     await until(world, lambda: Reason.NO_CAPACITY in world.reasons(SMALL))
@@ -366,15 +364,7 @@ async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(
 
 async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
     world = racks(Harness())
-    studies = Studies(
-        world.store.nodes,
-        world.store.members,
-        world.store.snapshots,
-        world.store.capacity,
-        groups=world.groups,
-        outbox=Outbox(),
-        stopwatch=ticking(),
-    )
+    studies = Studies(world.core.context, ticking())
     pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
     with pytest.raises(Unfinished):
         studies.plan(PlanRequest(pods, 20))
@@ -450,18 +440,7 @@ def seek(studies: Studies, search: Victims, members_: int = 20) -> Preemption | 
 
 def studies_at(step: float) -> Studies:
     """Studies in which a step takes so many seconds, and each slice is one."""
-    store = Harness().store
-    groups = Harness().groups
-    return Studies(
-        store.nodes,
-        store.members,
-        store.snapshots,
-        store.capacity,
-        groups=groups,
-        outbox=Outbox(),
-        stopwatch=ticking(step=step),
-        rest=lambda _: asyncio.sleep(0),
-    )
+    return Studies(Harness().core.context, ticking(step=step), lambda _: asyncio.sleep(0))
 
 
 async def test_a_search_for_victims_is_told_to_end_with_what_it_has_when_half_of_its_time_is_over() -> None:

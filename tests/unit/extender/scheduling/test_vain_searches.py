@@ -5,7 +5,7 @@ import math
 import pytest
 
 from extender.scheduling.group import GroupState
-from extender.scheduling.preemption import Mode
+from extender.scheduling.options import PreemptionMode
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.plan.request import PlanRequest, Waiting
@@ -84,19 +84,19 @@ async def test_after_a_minute_it_is_planned_again_though_nothing_was_freed(refus
     assert len(refused.heard.plans) == planned + 1
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.ADVICE])
-async def test_nobody_goes_where_preemption_is_not_on(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [PreemptionMode.OFF, PreemptionMode.ADVICE])
+async def test_nobody_goes_where_preemption_is_not_on(mode: PreemptionMode) -> None:
     world = await refuse(Harness(preemption=mode))
     world.delete("higher")
     await world.go()
     await world.pass_time(70)
     assert list_evicted(world) == []
-    assert ("default/low" in world.heard.verdicts[-1][1].detail) is (mode is Mode.ADVICE)
+    assert ("default/low" in world.heard.verdicts[-1][1].detail) is (mode is PreemptionMode.ADVICE)
     await world.close()
 
 
 async def test_who_would_have_to_go_is_told_also_when_it_is_planned_again_in_the_pause() -> None:
-    world = await refuse(Harness(preemption=Mode.ADVICE))
+    world = await refuse(Harness(preemption=PreemptionMode.ADVICE))
     world.delete("higher")
     await world.go()
     await world.pass_time(2)
