@@ -111,7 +111,7 @@ def _name_type(field: Schema) -> str:
 
 
 def _describe(field: Schema) -> str:
-    """What a field means, and what is asked of its value."""
+    """What a field means, and what is asked of its value: not what a field in it says itself."""
     said = [" ".join(str(field.get("description", "")).split())]
     bounds = [
         f"{word} {field[key]:,}"
@@ -120,8 +120,13 @@ def _describe(field: Schema) -> str:
     ]
     items = {0: "", 1: " item"}.get(field.get("maxItems", 0), " items")
     said.append(_end(", ".join(bounds) + items))
-    said += [_end(rule["message"]) for rule in field.get("x-kubernetes-validations", ()) if "message" in rule]
+    below = {message for each in field.get("properties", {}).values() for message in _list_rules(each)}
+    said += [_end(message) for message in _list_rules(field) if message not in below]
     return " ".join(text for text in said if text).replace("|", "\\|")
+
+
+def _list_rules(field: Schema) -> list[str]:
+    return [rule["message"] for rule in field.get("x-kubernetes-validations", ()) if "message" in rule]
 
 
 def _end(text: str) -> str:
