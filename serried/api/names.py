@@ -196,11 +196,6 @@ def read_lifetime(spec: Raw, status: Raw) -> Lifetime:
     return read_time(status, "startTime"), read_int(spec, "activeDeadlineSeconds") or None
 
 
-def read_grace(spec: Raw) -> int:
-    """``terminationGracePeriodSeconds`` of a pod; the API server writes it, and 30 where nobody has said anything."""
-    return max(0, read_int(spec, "terminationGracePeriodSeconds", 30))
-
-
 def read_end(metadata: Raw, status: Raw) -> int | None:
     """When a pod ended or will end: its deletion timestamp, else the end of its last container; None if unknown."""
     deleted = read_time(metadata, "deletionTimestamp")

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
+from typing import Any
 
 from serried.api.level import ResizeRule
 from serried.api.names import (
@@ -31,14 +32,12 @@ from serried.api.names import (
     read_compatible_label,
     read_controller,
     read_end,
-    read_grace,
     read_group_field,
     read_group_label,
     read_index,
     read_int,
     read_key,
     read_labels,
-    read_lifetime,
     read_map,
     read_name,
     read_objects,
@@ -399,22 +398,25 @@ _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy ex
 """What is counted of a pod whose anti-affinity by host name is an amount (`Shape.requests`)."""
 
 
-def list_refusals(status: Raw) -> Iterator[Raw]:
-    """The conditions that say that the pod has no node yet: PodScheduled is False. There is at most one."""
+def _read_trial(status: Raw, shape: Shape) -> dict[str, Any]:
+    """What kube-scheduler says of a pod that has no node yet: the condition PodScheduled is False.
+
+    The objection is the scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last
+    tried. There is none if it did not say so, if a node was offered to us, and for reasons that every plan checks
+    itself. A gated pod has the condition, too, and was never tried.
+    """
     for condition in read_objects(status, "conditions"):
         if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
-            yield condition
-
-
-def read_objection(status: Raw) -> str:
-    """kube-scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last tried.
-
-    "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
-    """
-    for condition in list_refusals(status):
-        unschedulable = read_text(condition, "reason") == "Unschedulable"
-        return _find_objection(read_text(condition, "message")) if unschedulable else ""
-    return ""
+            reason = read_text(condition, "reason")
+            message = read_text(condition, "message")
+            objection = _find_objection(message) if reason == "Unschedulable" else ""
+            return {
+                "unschedulable": reason != "SchedulingGated",
+                "offered": HELD in message,
+                "objection": objection,
+                "wants_room": bool(objection) and is_for_room(objection, shape),
+            }
+    return {}
 
 
 def is_for_room(objection: str, shape: Shape) -> bool:
@@ -436,11 +438,6 @@ def lacks_neighbours(objection: str) -> bool:
 def is_by_node(objection: str) -> bool:
     """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
     return _COUNT.match(objection) is not None
-
-
-def was_offered(status: Raw) -> bool:
-    """Whether kube-scheduler had a node for the pod when it tried it last, which we did not let it have."""
-    return any(HELD in read_text(condition, "message") for condition in list_refusals(status))
 
 
 def is_partly_checked(objection: str) -> bool:
@@ -541,71 +538,74 @@ def decode_pod(
 
 
 def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
-    spec = read_map(obj, "spec")
-    status = read_map(obj, "status")
+    metadata, spec, status = read_map(obj, "metadata"), read_map(obj, "spec"), read_map(obj, "status")
     namespace, name = read_key(obj)
     if not namespace:
         raise ValueError("namespace is missing")
-    group, link = _read_group(obj, spec, namespace)
-    place = read_place(read_map(read_map(obj, "metadata"), "labels"))
-    said = read_text(status, "phase")
-    phase = _PHASES.get(said, Phase.ACTIVE)
-    node = read_name(spec, "nodeName")
-    deleting = is_deleting(obj)
-    started, lifetime = read_lifetime(spec, status)
-    annotations = read_map(read_map(obj, "metadata"), "annotations")
+    labels = read_map(metadata, "labels")
+    annotations = read_map(metadata, "annotations")
+    group, link = _read_group(metadata, spec, namespace)
+    place = read_place(labels)
     gang = read_text(annotations, GANG)
-    disruption, disrupted, message = _read_disruption(status)
-    shape, objection = decode_shape(obj, rule), read_objection(status)
+    shape = decode_shape(obj, rule)
     return Pod(
         namespace=namespace,
         name=name,
         uid=read_uid(obj),
-        labels=read_labels(read_map(obj, "metadata"), "labels"),
         shape=shape,
-        scheduler=read_name(spec, "schedulerName", "default-scheduler"),
-        node=node,
-        nominated=read_name(status, "nominatedNodeName"),
-        priority=read_int(spec, "priority"),
-        preemption=read_preemption(spec),
-        phase=phase,
         group=group,
         link=link,
         owner=_read_owner(obj),
         place=place,
         claims=read_claims(name, spec),
-        gates=tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
-        index=_read_index(obj, place),
-        deleting=deleting,
-        unschedulable=_was_tried_in_vain(status),
-        created=read_time(read_map(obj, "metadata"), "creationTimestamp"),
-        started=started,
-        unstarted=said == "Pending",
-        ready=bool(node) and _is_ready(status),
-        lifetime=lifetime,
-        grace=read_grace(spec),
-        ends=read_end(read_map(obj, "metadata"), status) if deleting or phase is not Phase.ACTIVE else None,
-        disruption=disruption,
-        disrupted=disrupted,
-        disruption_message=message,
-        refusal=_read_refusal(status),
+        labels=read_labels(metadata, "labels"),
+        index=_read_index(labels, annotations, place),
+        deleting=is_deleting(obj),
+        created=read_time(metadata, "creationTimestamp"),
         domain=read_name(annotations, DOMAIN),
         told=bool(gang),
         stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
-        marked=is_marked(spec),
-        device_claims=read_device_claims(spec),
         unclaimed=read_unclaimed(spec, status),
-        objection=objection,
-        affinity=read_affinity(spec),
-        wants_room=bool(objection) and is_for_room(objection, shape),
-        offered=was_offered(status),
         version=read_version(obj),
+        **_read_spec(spec),
+        **_read_status(obj, status),
+        **_read_trial(status, shape),
     )
 
 
-def _read_group(obj: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
+def _read_spec(spec: Raw) -> dict[str, Any]:
+    return {
+        "scheduler": read_name(spec, "schedulerName", "default-scheduler"),
+        "node": read_name(spec, "nodeName"),
+        "priority": read_int(spec, "priority"),
+        "preemption": read_preemption(spec),
+        "gates": tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
+        "lifetime": read_int(spec, "activeDeadlineSeconds") or None,
+        "grace": max(0, read_int(spec, "terminationGracePeriodSeconds", 30)),
+        "marked": is_marked(spec),
+        "device_claims": read_device_claims(spec),
+        "affinity": read_affinity(spec),
+    }
+
+
+def _read_status(obj: Raw, status: Raw) -> dict[str, Any]:
+    said = read_text(status, "phase")
+    phase = _PHASES.get(said, Phase.ACTIVE)
+    ends = phase is not Phase.ACTIVE or is_deleting(obj)
+    return {
+        "nominated": read_name(status, "nominatedNodeName"),
+        "phase": phase,
+        "started": read_time(status, "startTime"),
+        "unstarted": said == "Pending",
+        "ready": bool(read_text(read_map(obj, "spec"), "nodeName")) and _is_ready(status),
+        "ends": read_end(read_map(obj, "metadata"), status) if ends else None,
+        "refusal": _read_refusal(status),
+        **_read_disruption(status),
+    }
+
+
+def _read_group(metadata: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
     """The group that the pod names, and by what: its field counts first, then our label, then the compatible label."""
-    metadata = read_map(obj, "metadata")
     if group := read_group_field(spec, namespace):
         return group, Link.FIELD
     if group := read_group_label(metadata, namespace):
@@ -625,11 +625,6 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
     return ControllerRef(kind, name, uid)
 
 
-def _was_tried_in_vain(status: Raw) -> bool:
-    """Whether the condition PodScheduled is False. Gated pods, which have it too, were never tried."""
-    return any(read_text(condition, "reason") != "SchedulingGated" for condition in list_refusals(status))
-
-
 def _is_ready(status: Raw) -> bool:
     return any(
         read_text(condition, "type") == "Ready" and read_text(condition, "status") == "True"
@@ -637,13 +632,16 @@ def _is_ready(status: Raw) -> bool:
     )
 
 
-def _read_disruption(status: Raw) -> tuple[str, int | None, str]:
-    """The reason, the time and the message of condition DisruptionTarget; "", None and "" unless it is True."""
+def _read_disruption(status: Raw) -> dict[str, Any]:
+    """What the condition DisruptionTarget says, if it is True."""
     for condition in read_objects(status, "conditions"):
         if read_text(condition, "type") == DISRUPTION_TARGET and read_text(condition, "status") == "True":
-            reason = read_name(condition, "reason") or "Disrupted"
-            return reason, read_time(condition, "lastTransitionTime"), read_text(condition, "message")
-    return "", None, ""
+            return {
+                "disruption": read_name(condition, "reason") or "Disrupted",
+                "disrupted": read_time(condition, "lastTransitionTime"),
+                "disruption_message": read_text(condition, "message"),
+            }
+    return {}
 
 
 def _read_refusal(status: Raw) -> str:
@@ -655,10 +653,7 @@ def _read_refusal(status: Raw) -> str:
     return (reason or "Rejected") if refused else ""
 
 
-def _read_index(obj: Raw, place: Place | None) -> int | None:
-    metadata = read_map(obj, "metadata")
-    labels = read_map(metadata, "labels")
+def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | None:
     if place is not None and place.kind is ParentKind.LEADER_WORKER_SET:
         return read_index(labels, WORKER_INDEX)
-    annotations = read_map(metadata, "annotations")
     return read_index(annotations if annotations.get(COMPLETION_INDEX) else labels, COMPLETION_INDEX)
