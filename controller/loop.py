@@ -13,7 +13,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -38,43 +38,50 @@ _BACKOFF = Backoff(first=0.1, cap=60.0)
 """The delays of a key that fails again and again."""
 
 
+@dataclass(eq=False)
 class WorkQueue(Generic[K]):
     """The queue."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        random: Callable[[], float],
-        namespace_of: Callable[[K], str],
-        backoff: Backoff = _BACKOFF,
-    ) -> None:
-        self._clock = clock
-        """The monotonic time in seconds."""
-        self._random = random
-        """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
-        self._namespace_of = namespace_of
-        """Whose turn a key comes in."""
-        self._backoff = backoff
-        self._ready: Turns[K] = Turns()
-        """The keys that wait for a worker."""
-        self._waiting: set[K] = set()
-        """The same as a set."""
-        self._working: set[K] = set()
-        """The keys that workers have taken."""
-        self._again: set[K] = set()
-        """The keys that were added while they were worked on."""
-        self._later: list[tuple[float, int, K]] = []
-        """A heap of delayed keys: when they are due, a running number, the key. May have outdated entries."""
-        self._due: dict[K, float] = {}
-        """When each delayed key is due; it tells which entry of the heap counts."""
-        self._delayed = 0
-        """The running number of the heap's last entry."""
-        self._failures: dict[K, int] = {}
-        """How often each key has failed in a row."""
-        self._idle: deque[asyncio.Future[None]] = deque()
-        """The workers that wait for a key."""
-        self._alarm: asyncio.TimerHandle | None = None
-        """Rings when the next delayed key is due, while a worker waits."""
+    clock: Callable[[], float]
+    """The monotonic time in seconds."""
+
+    random: Callable[[], float]
+    """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
+
+    namespace_of: Callable[[K], str]
+    """Whose turn a key comes in."""
+
+    backoff: Backoff = _BACKOFF
+
+    _ready: Turns[K] = field(default_factory=Turns, init=False)
+    """The keys that wait for a worker."""
+
+    _waiting: set[K] = field(default_factory=set, init=False)
+    """The same as a set."""
+
+    _working: set[K] = field(default_factory=set, init=False)
+    """The keys that workers have taken."""
+
+    _again: set[K] = field(default_factory=set, init=False)
+    """The keys that were added while they were worked on."""
+
+    _later: list[tuple[float, int, K]] = field(default_factory=list, init=False)
+    """A heap of delayed keys: when they are due, a running number, the key. May have outdated entries."""
+
+    _due: dict[K, float] = field(default_factory=dict, init=False)
+    """When each delayed key is due; it tells which entry of the heap counts."""
+
+    _delayed: int = field(default=0, init=False)
+    """The running number of the heap's last entry."""
+
+    _failures: dict[K, int] = field(default_factory=dict, init=False)
+    """How often each key has failed in a row."""
+
+    _idle: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
+    """The workers that wait for a key."""
+
+    _alarm: asyncio.TimerHandle | None = field(default=None, init=False)
+    """Rings when the next delayed key is due, while a worker waits."""
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._again)
@@ -90,12 +97,12 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._ready.add(self._namespace_of(key), key)
+            self._ready.add(self.namespace_of(key), key)
             self._call_worker()
 
     def add_after(self, key: K, delay: float) -> None:
         """The key needs work after ``delay`` seconds; of several delays the one that ends first counts."""
-        due = self._clock() + delay
+        due = self.clock() + delay
         if self._due.get(key, math.inf) <= due:
             return
         self._due[key] = due
@@ -108,7 +115,7 @@ class WorkQueue(Generic[K]):
         """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        self.add_after(key, self._backoff.delay(failures) * (1 - self._random() / 2))
+        self.add_after(key, self.backoff.delay(failures) * (1 - self.random() / 2))
         return failures
 
     def failures(self, key: K) -> int:
@@ -138,7 +145,7 @@ class WorkQueue(Generic[K]):
 
     def next_delay(self) -> float | None:
         """Seconds until a delayed key is due, None without one."""
-        return max(0.0, self._later[0][0] - self._clock()) if self._later else None
+        return max(0.0, self._later[0][0] - self.clock()) if self._later else None
 
     async def get(self) -> K:
         """The next key to work on, when there is one."""
@@ -176,7 +183,7 @@ class WorkQueue(Generic[K]):
             self._set_alarm()
 
     def _wake_due(self) -> None:
-        now = self._clock()
+        now = self.clock()
         while self._later and self._later[0][0] <= now:
             due, _, key = heapq.heappop(self._later)
             if self._due.get(key) == due:  # else an earlier entry has done for this one

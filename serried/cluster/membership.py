@@ -8,6 +8,7 @@ template's policy (WorkloadReference). Pods whose PodGroup does not exist yet wa
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from serried.api.group import PodGroup, Template, Workload
@@ -229,6 +230,7 @@ _STAYS, _GOES = False, True
 """Whether a PodGroup is being deleted, as a part of its place in an index."""
 
 
+@dataclass(eq=False)
 class Membership:
     """Resolves pods to groups over the Store's maps, and keeps the indexes that this needs.
 
@@ -236,43 +238,38 @@ class Membership:
     ``index_group``.
     """
 
-    def __init__(
-        self,
-        workloads: Mapping[Key, Workload],
-        forest: Forest,
-        owners: Owners,
-        obstacles: Obstacles,
-        schedulers: Collection[str],
-        gang_jobs: GangJobs,
-    ) -> None:
-        self.followed: set[ParentKind] = set()
-        """The kinds of parents that are watched."""
+    workloads: Mapping[Key, Workload]
+    forest: Forest
+    owners: Owners
+    obstacles: Obstacles
+    schedulers: Collection[str]
+    gang_jobs: GangJobs
 
-        self._jobs = owners.jobs
-        self._parents = owners.parents
-        self._groups = forest.groups
-        self._workloads = workloads
-        self._forest = forest
-        self._owners = owners
-        self._obstacles = obstacles
-        self._schedulers = schedulers
-        self._gang_jobs = gang_jobs
+    followed: set[ParentKind] = field(default_factory=set, init=False)
+    """The kinds of parents that are watched."""
 
-        self._workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = {}
-        """By ``controllerRef``."""
+    _workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = field(default_factory=dict, init=False)
+    """By ``controllerRef``."""
 
-        self._delegates: dict[OwnerKey, dict[OwnerKey, None]] = {}
-        """The Jobs that have their template in the Workload of what controls them, by that."""
+    _delegates: dict[OwnerKey, dict[OwnerKey, None]] = field(default_factory=dict, init=False)
+    """The Jobs that have their template in the Workload of what controls them, by that."""
 
-        # Each has the PodGroups that are being deleted apart: thousands of such are not looked through for each pod.
+    # Each has the PodGroups that are being deleted apart: thousands of such are not looked through for each pod.
 
-        self._groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = {}
+    _groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
 
-        self._groups_by_replica: dict[tuple[Key, str, bool], tuple[GroupKey, ...]] = {}
-        """By Workload and replica: a parent may have thousands of replicas."""
+    _groups_by_replica: dict[tuple[Key, str, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
+    """By Workload and replica: a parent may have thousands of replicas."""
 
-        self._groups_by_controller: dict[tuple[OwnerKey, str, bool], tuple[GroupKey, ...]] = {}
-        """By controlling owner and replica."""
+    _groups_by_controller: dict[tuple[OwnerKey, str, bool], tuple[GroupKey, ...]] = field(
+        default_factory=dict, init=False
+    )
+    """By controlling owner and replica."""
+
+    def __post_init__(self) -> None:
+        self._jobs = self.owners.jobs
+        self._parents = self.owners.parents
+        self._groups = self.forest.groups
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -303,7 +300,7 @@ class Membership:
         reindex(self._groups_by_workload, _place_in_workload(old), _place_in_workload(new), key)
         replicas = reindex(self._groups_by_replica, _place_in_replica(old), _place_in_replica(new), key)
         controllers = reindex(self._groups_by_controller, _place_below(old), _place_below(new), key)
-        named = ((self.referents_of(self._workloads.get(workload)), replica) for workload, replica, _ in replicas)
+        named = ((self.referents_of(self.workloads.get(workload)), replica) for workload, replica, _ in replicas)
         turned = {(owner_key, replica) for owner_keys, replica in named for owner_key in owner_keys}
         turned |= {(owner_key, replica) for owner_key, replica, _ in controllers}
         return {(owner_key, "" if owner_key.kind == JOB else replica) for owner_key, replica in turned}
@@ -324,7 +321,7 @@ class Membership:
         A Workload whose controlling owner is another one of the same name is a left-over of that, on its way to garbage
         collection, and no match: controllerRef has no UID.
         """
-        found = (self._workloads[key] for key in self._workloads_by_owner.get(_referent(owner), ()))
+        found = (self.workloads[key] for key in self._workloads_by_owner.get(_referent(owner), ()))
         return [each for each in found if not each.deleting and not _is_left_over(each, owner)]
 
     def groups_of(self, workload: Workload, owner: Owner) -> list[PodGroup]:
@@ -384,7 +381,7 @@ class Membership:
         controller = _controlling_job(group)
         key = controller
         if key is None and (workload := _workload_key(group)) is not None:
-            owner_key = owner_key_in(self._workloads.get(workload))
+            owner_key = owner_key_in(self.workloads.get(workload))
             key = owner_key.key if owner_key is not None and owner_key.kind == JOB else None
         job = self._jobs.get(key) if key is not None else None
         return job if job is not None and (is_controlled_by(group, job) or controller is None) else None
@@ -400,26 +397,26 @@ class Membership:
 
         A running gang whose objects cannot be seen looks like an owner that began without any.
         """
-        begins = bool(self._obstacles.native) or not self._has_started(owner)
+        begins = bool(self.obstacles.native) or not self._has_started(owner)
         return begins and (self._is_gang(owner) or self._is_delegate(owner))
 
     def _is_delegate(self, owner: Owner) -> bool:
         """Whether a Job waits for the Workload of what controls it."""
         if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
             return False
-        return self._makes_gangs and owner.scheduler in self._schedulers
+        return self._makes_gangs and owner.scheduler in self.schedulers
 
     def _has_started(self, owner: Owner) -> bool:
-        return self._owners.has_started(owner_key_of(owner), owner.uid)
+        return self.owners.has_started(owner_key_of(owner), owner.uid)
 
     def _is_gang(self, owner: Owner) -> bool:
         if isinstance(owner, Job):
-            return is_gang_job(owner, self._schedulers, self._gang_jobs)
-        return self._makes_gangs and is_gang_parent(owner, self._schedulers)
+            return is_gang_job(owner, self.schedulers, self.gang_jobs)
+        return self._makes_gangs and is_gang_parent(owner, self.schedulers)
 
     @property
     def _makes_gangs(self) -> bool:
-        return self._gang_jobs is not GangJobs.NONE
+        return self.gang_jobs is not GangJobs.NONE
 
     def governs(self, parent: Parent, replica: str = "") -> bool:
         """Whether the parent's pods, in this replica, are gangs of its own, so that its Jobs have no say."""
@@ -451,7 +448,7 @@ class Membership:
         The Store need not know the pod: the scheduler's cache may be ahead of ours.
         """
         group = self.resolve(pod)
-        return self._forest.lift(group) if group is not None else None
+        return self.forest.lift(group) if group is not None else None
 
     def resolve(self, pod: Pod) -> GroupKey | None:
         """The group of a pod, maybe provisional; None for a pod of no group."""

@@ -7,6 +7,7 @@ as arguments.
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
@@ -124,37 +125,26 @@ _PODS_A_STEP = 500
 """How many pods are looked at in one step of the work."""
 
 
+@dataclass(eq=False)
 class PodEnds:
     """Reads the maps and facets of the Store. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
 
-    def __init__(
-        self,
-        pods: Mapping[str, Pod],
-        groups: Mapping[GroupKey, PodGroup],
-        members: Members,
-        occupancy: Occupancy,
-        vacancies: Vacancies,
-        *,
-        endings: Endings,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-    ) -> None:
-        self._pods = pods
-        self._groups = groups
-        self._members = members
-        self._occupancy = occupancy
-        self._vacancies = vacancies
-        self._endings = endings
-        self._clock = clock
-        self._wall = wall
+    pods: Mapping[str, Pod]
+    groups: Mapping[GroupKey, PodGroup]
+    members: Members
+    occupancy: Occupancy
+    vacancies: Vacancies
+    endings: Endings
+    clock: Callable[[], float]
+    wall: Callable[[], float]
 
     def find_last(self, members: Iterable[Pod], trust: Trust) -> float | None:
         """When the last of these will have ended if all begin now; None if that is not known of each."""
-        wall = self._wall()
-        ends = [self._endings.expect(member, wall, trust) for member in members]
+        wall = self.wall()
+        ends = [self.endings.expect(member, wall, trust) for member in members]
         # What begins now has not ended before: where a deadline is over, our clock may be ahead of the one it goes by.
         known = [end for end in ends if end is not None and end > wall]
-        return self._clock() + max(known) - wall if len(known) == len(ends) else None
+        return self.clock() + max(known) - wall if len(known) == len(ends) else None
 
     def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int]) -> Work[list[Ending]]:
         """The endings of all pods of other groups that count somewhere: bound, assumed or reserved.
@@ -163,12 +153,12 @@ class PodEnds:
         ``vain`` is how often nodes were kept in vain: what runs there is doubted the more.
         """
         # As they are now: who comes or goes between two steps is not in the snapshot either.
-        pods = list(self._pods.values())
+        pods = list(self.pods.values())
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)
         for place, pod in enumerate(pods):
-            node = pod.node if pod.bound else self._occupancy.node_of(pod.uid)
-            if node and (other := self._members.group_of(pod.uid)) != group:
+            node = pod.node if pod.bound else self.occupancy.node_of(pod.uid)
+            if node and (other := self.members.group_of(pod.uid)) != group:
                 endings.append(self._foresee(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
             if place % _PODS_A_STEP == 0:
                 yield
@@ -176,18 +166,18 @@ class PodEnds:
 
     def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:
         endings = []
-        for vacancy in self._vacancies:
-            node = self._occupancy.node_of(vacancy.claimant)
+        for vacancy in self.vacancies:
+            node = self.occupancy.node_of(vacancy.claimant)
             own = vacancy.group == group
             if node and (own or not vacancy.replacement):
-                at = self._clock() if own else self._expect(vacancy.pod)
+                at = self.clock() if own else self._expect(vacancy.pod)
                 held = not own and self._holds(vacancy.group, key)
                 endings.append(Ending(node, vacancy.pod.shape.requests, at, holds_domain=held))
         return endings
 
     def _holds(self, group: GroupKey | None, key: str | None) -> bool:
         """Whether a group has a domain of this key for itself."""
-        return key is not None and group is not None and find_exclusive_key(self._groups.get(group)) == key
+        return key is not None and group is not None and find_exclusive_key(self.groups.get(group)) == key
 
     def _foresee(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
         at = self._expect(pod)
@@ -196,12 +186,12 @@ class PodEnds:
 
     def _count_doublings(self, pod: Pod) -> int:
         """How old a pod is of whose end nothing is known: it may be expected to run as long again as it has."""
-        now = self._wall()
-        age = max(0.0, now - self._endings.find_begin(pod, now))
+        now = self.wall()
+        age = max(0.0, now - self.endings.find_begin(pod, now))
         return max(0, math.frexp(age / _YOUNG_SECONDS)[1])
 
     def _expect(self, pod: Pod) -> float | None:
-        now = self._clock()
-        wall = self._wall()
-        end = self._endings.expect(pod, wall)
+        now = self.clock()
+        wall = self.wall()
+        end = self.endings.expect(pod, wall)
         return None if end is None else max(now + _OVERDUE_SECONDS, now + end - wall)

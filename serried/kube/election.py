@@ -11,7 +11,7 @@ import random
 import socket
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -79,6 +79,7 @@ class LeaseLostError(Exception):
     """Somebody else may hold the Lease by now."""
 
 
+@dataclass(eq=False)
 class Election:
     """Takes part for one Lease. ``clock`` is monotonic, ``wall`` gives seconds since 1970.
 
@@ -86,52 +87,46 @@ class Election:
     which is gone, and is taken at once. Without a name ("") every Lease is another's.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        lease: Key,
-        holder: str,
-        *,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        timing: Timing = TIMING,
-    ) -> None:
-        self.identity = f"{holder or socket.gethostname()}_{uuid.uuid4()}"
-        self._client = client
-        self._lease = lease
-        self._holder = holder
-        self._clock = clock
-        self._wall = wall
-        self._timing = timing
+    client: ApiClient
+    lease: Key
+    holder: str
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    timing: Timing = TIMING
 
-        self._renewed: float | None = None
-        """When the last renewal was asked for that was granted; None if the Lease is not ours."""
+    identity: str = field(init=False)
 
-        self._seen = ("", 0.0)
-        """The resourceVersion of the Lease as others keep it, and when it was seen first."""
+    _renewed: float | None = field(default=None, init=False)
+    """When the last renewal was asked for that was granted; None if the Lease is not ours."""
 
-        self._complaint = ""
-        """The last warning, which is not repeated until an answer has come."""
+    _seen: tuple[str, float] = field(default=("", 0.0), init=False)
+    """The resourceVersion of the Lease as others keep it, and when it was seen first."""
+
+    _complaint: str = field(default="", init=False)
+    """The last warning, which is not repeated until an answer has come."""
+
+    def __post_init__(self) -> None:
+        self.identity = f"{self.holder or socket.gethostname()}_{uuid.uuid4()}"
 
     def leads(self) -> bool:
         """Whether nobody else can hold the Lease at this moment."""
-        return self._renewed is not None and self._clock() < self._renewed + self._timing.renew
+        return self._renewed is not None and self.clock() < self._renewed + self.timing.renew
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
         while True:
             if await self._try():
                 break
-            await asyncio.sleep(self._timing.retry * (1.0 + random.uniform(0.0, _JITTER)))  # noqa: S311
-        log.info("holds the Lease", extra={"lease": str(self._lease), "holder": self.identity})
+            await asyncio.sleep(self.timing.retry * (1.0 + random.uniform(0.0, _JITTER)))  # noqa: S311
+        log.info("holds the Lease", extra={"lease": str(self.lease), "holder": self.identity})
 
     async def keep(self) -> NoReturn:
         """Renew the Lease until cancelled. Raises LeaseLostError."""
         while True:
-            await asyncio.sleep(self._timing.retry)
+            await asyncio.sleep(self.timing.retry)
             if not await self._try() and not self.leads():
                 self._renewed = None
-                raise LeaseLostError(f"the Lease {self._lease} could not be renewed")
+                raise LeaseLostError(f"the Lease {self.lease} could not be renewed")
 
     async def release(self) -> None:
         """Give the Lease up, if it is ours: others need not wait until it has run out."""
@@ -139,10 +134,10 @@ class Election:
             return
         self._renewed = None
         try:
-            async with asyncio.timeout(self._timing.release):
+            async with asyncio.timeout(self.timing.release):
                 await self._give_up()
         except (ApiError, TimeoutError) as error:
-            log.warning("the Lease could not be given up", extra={"lease": str(self._lease), "err": str(error)})
+            log.warning("the Lease could not be given up", extra={"lease": str(self.lease), "err": str(error)})
 
     async def _give_up(self) -> None:
         try:
@@ -157,9 +152,9 @@ class Election:
 
     async def _try(self) -> bool:
         """Whether the Lease is ours from now on."""
-        asked = self._clock()
+        asked = self.clock()
         try:
-            async with asyncio.timeout(self._timing.renew / 2):
+            async with asyncio.timeout(self.timing.renew / 2):
                 taken = await self._take()
         except (ApiError, TimeoutError) as error:
             self._complain(error)
@@ -174,7 +169,7 @@ class Election:
         warns = isinstance(error, Forbidden) and str(error) != self._complaint
         self._complaint = str(error)
         level = logging.WARNING if warns else logging.INFO
-        log.log(level, "cannot ask for the Lease", extra={"lease": str(self._lease), "err": str(error)})
+        log.log(level, "cannot ask for the Lease", extra={"lease": str(self.lease), "err": str(error)})
 
     async def _take(self) -> bool:
         found = await self._read()
@@ -182,7 +177,7 @@ class Election:
             self._renewed = None
             return False
         try:
-            await self._write(found, self.identity, seconds=int(self._timing.lease))
+            await self._write(found, self.identity, seconds=int(self.timing.lease))
         except (AlreadyExists, Conflict):
             return False  # another was faster, or our own last write was late
         return True
@@ -193,9 +188,9 @@ class Election:
             return True
         if self._renewed is not None:
             return False  # it was ours, and somebody has taken it
-        if self._holder and lease.holder.rpartition("_")[0] == self._holder:
+        if self.holder and lease.holder.rpartition("_")[0] == self.holder:
             return True
-        now = self._clock()
+        now = self.clock()
         if version != self._seen[0]:
             # Counted from here, by one clock: the holder's may be another.
             self._seen = (version, now)
@@ -203,12 +198,12 @@ class Election:
 
     async def _read(self) -> JSON | None:
         try:
-            return await self._ask("GET", self._path(self._lease.name))
+            return await self._ask("GET", self._path(self.lease.name))
         except NotFound:
             return None
 
     async def _write(self, found: JSON | None, holder: str, seconds: int) -> None:
-        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = datetime.fromtimestamp(self.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = (found or {}).get("spec") or {}
         turns = old.get("holderIdentity") != holder
         spec = {
@@ -219,22 +214,22 @@ class Election:
             "leaseTransitions": int(old.get("leaseTransitions") or 0) + bool(turns and holder and found),
         }
         if found is None:
-            metadata = {"name": self._lease.name, "namespace": self._lease.namespace}
+            metadata = {"name": self.lease.name, "namespace": self.lease.namespace}
             body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
             await self._ask("POST", self._path(), body=orjson.dumps(body))
         else:
             body = {**found, "spec": {**old, **spec}}
-            await self._ask("PUT", self._path(self._lease.name), body=orjson.dumps(body))
+            await self._ask("PUT", self._path(self.lease.name), body=orjson.dumps(body))
 
     async def _ask(self, method: str, path: str, **how: Any) -> JSON:
         """The Lease in the answer; raises Unavailable for any other one, which is no renewal."""
-        found = await self._client.ask_object(method, path, retry=ONCE, **how)
+        found = await self.client.ask_object(method, path, retry=ONCE, **how)
         if found.get("kind") != "Lease":
             raise misread(f"{method} {path}", 200, f"no Lease: {str(found)[:80]}")
         return found
 
     def _path(self, name: str = "") -> str:
-        return LEASES.path(self._lease.namespace, name)
+        return LEASES.path(self.lease.namespace, name)
 
 
 def _decode_found(found: JSON) -> Lease:

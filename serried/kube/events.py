@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import orjson
@@ -71,6 +71,7 @@ class _Series:
         return self.regarding.get("namespace") or "default"
 
 
+@dataclass(eq=False)
 class EventWriter:
     """Writes Events. `emit` may be called at any time, `run` writes until cancelled.
 
@@ -79,43 +80,45 @@ class EventWriter:
     its newest.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        component: str,
-        *,
-        pause: float = 60.0,
-        limit: int = 2000,
-        writers: int = 8,
-        ration: Ration | None = None,
-        gives_way: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.dropped = 0
-        """How many occurrences were not written."""
-        self._client = client
-        self._component = component
-        """What the Events name as their source."""
-        self._pause_seconds = pause
-        """The shortest time between two writes of one series."""
-        self._limit = limit
-        """How many series each queue for new ones may hold; more are dropped. Twice as many are remembered."""
-        self._writers = writers
-        """How many writes may be in flight."""
-        self._ration = ration
-        """How many writes may be begun; None for any number."""
-        self._gives_way = gives_way
-        """Whether the API server has more important work now, for which Events of type Normal wait; warnings do not."""
-        self._clock = clock
-        """The monotonic time in seconds."""
-        self._series: FIFOCache[_SeriesKey, _Series] = FIFOCache(2 * limit)
-        self._warnings: Turns[_SeriesKey] = Turns()
-        self._normal: Turns[_SeriesKey] = Turns()
-        self._repeated: Turns[_SeriesKey] = Turns()
-        """Series that are due."""
-        self._later: list[tuple[float, _SeriesKey]] = []
-        """A heap of repeated series, with when each is due."""
-        self._wake = asyncio.Event()
+    client: ApiClient
+
+    component: str
+    """What the Events name as their source."""
+
+    pause: float = 60.0
+    """The shortest time in seconds between two writes of one series."""
+
+    limit: int = 2000
+    """How many series each queue for new ones may hold; more are dropped. Twice as many are remembered."""
+
+    writers: int = 8
+    """How many writes may be in flight."""
+
+    ration: Ration | None = None
+    """How many writes may be begun; None for any number."""
+
+    gives_way: Callable[[], bool] = lambda: False
+    """Whether the API server has more important work now, for which Events of type Normal wait; warnings do not."""
+
+    clock: Callable[[], float] = time.monotonic
+    """The monotonic time in seconds."""
+
+    dropped: int = field(default=0, init=False)
+    """How many occurrences were not written."""
+
+    _warnings: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
+    _normal: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
+
+    _repeated: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
+    """Series that are due."""
+
+    _later: list[tuple[float, _SeriesKey]] = field(default_factory=list, init=False)
+    """A heap of repeated series, with when each is due."""
+
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._series: FIFOCache[_SeriesKey, _Series] = FIFOCache(2 * self.limit)
 
     def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
         """Queue an Event with this message about an object; never blocks or raises.
@@ -141,7 +144,7 @@ class EventWriter:
         self._wake.set()
 
     def _queue_fresh(self, fresh: Turns[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
-        if len(fresh) >= self._limit:
+        if len(fresh) >= self.limit:
             self._drop()
             given_up = fresh.make_room(series.namespace)
             if given_up is None:
@@ -157,7 +160,7 @@ class EventWriter:
     async def run(self) -> None:
         """Write what was emitted until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._writers):
+            for _ in range(self.writers):
                 group.create_task(self._write_all())
 
     async def _write_all(self) -> NoReturn:
@@ -172,18 +175,18 @@ class EventWriter:
                 continue
 
     def _next(self) -> _SeriesKey | None:
-        if self._ration is not None and self._ration.delay(self._clock()):
+        if self.ration is not None and self.ration.delay(self.clock()):
             return None
         key = self._pop_fresh() or self._pop_repeated()
-        if key is not None and self._ration is not None:
-            self._ration.take()
+        if key is not None and self.ration is not None:
+            self.ration.take()
         return key
 
     def _pop_fresh(self) -> _SeriesKey | None:
-        return self._pop(self._warnings) or (None if self._gives_way() else self._pop(self._normal))
+        return self._pop(self._warnings) or (None if self.gives_way() else self._pop(self._normal))
 
     def _pop_repeated(self) -> _SeriesKey | None:
-        now = self._clock()
+        now = self.clock()
         while self._later and self._later[0][0] <= now:
             key = heapq.heappop(self._later)[1]
             # An entry may be of a series that was forgotten and has begun anew.
@@ -203,15 +206,15 @@ class EventWriter:
         return series is not None and series.queued
 
     def _next_due(self) -> float | None:
-        now = self._clock()
+        now = self.clock()
         due = self._later[0][0] if self._later else math.inf
         if self._repeated:
             due = now
         if self._warnings or self._normal:
-            due = now + (_SECONDS_BETWEEN_LOOKS if self._gives_way() else 0.0)
+            due = now + (_SECONDS_BETWEEN_LOOKS if self.gives_way() else 0.0)
         if due == math.inf:
             return None
-        return max(0.0, due - now, self._ration.delay(now) if self._ration is not None else 0.0)
+        return max(0.0, due - now, self.ration.delay(now) if self.ration is not None else 0.0)
 
     async def _write(self, key: _SeriesKey) -> None:
         series = self._series[key]
@@ -231,7 +234,7 @@ class EventWriter:
             self._drop()
             log.exception("event not written", extra={"reason": series.reason})
         finally:
-            series.due = self._clock() + self._pause_seconds
+            series.due = self.clock() + self.pause
             if series.queued and self._series.get(key) is series:
                 self._put_off(key, series)
             self._wake.set()
@@ -245,16 +248,16 @@ class EventWriter:
             "involvedObject": dict(series.regarding),
             "type": series.type,
             "reason": series.reason,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
             "firstTimestamp": series.first,
         }
-        self._client.metrics.wrote("create", EVENTS.plural)
+        self.client.metrics.wrote("create", EVENTS.plural)
         await self._send("POST", EVENTS.path(series.namespace), body | _count_fields(series), JSON_TYPE)
         series.name = name
 
     async def _count_up(self, series: _Series) -> None:
-        self._client.metrics.wrote("patch", EVENTS.plural)
+        self.client.metrics.wrote("patch", EVENTS.plural)
         try:
             await self._send("PATCH", EVENTS.path(series.namespace, series.name), _count_fields(series), MERGE_PATCH)
         except NotFound:
@@ -263,13 +266,13 @@ class EventWriter:
 
     async def _send(self, method: str, path: str, body: JSON, content_type: str) -> None:
         # No retries: the next Event is worth more than a late one.
-        await self._client.ask(
+        await self.client.ask(
             method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT_SECONDS, retry=ONCE
         )
 
     def _drop(self) -> None:
         self.dropped += 1
-        self._client.metrics.event_dropped()
+        self.client.metrics.event_dropped()
 
 
 def _count_fields(series: _Series) -> JSON:
