@@ -7,6 +7,7 @@ it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from serried.api.group import PodGroup
@@ -30,46 +31,37 @@ _RETRY_SECONDS = 60.0
 """The pause before a switch is tried again that is not there, or not ours to set."""
 
 
+@dataclass(slots=True, eq=False)
 class HoldSwitch:
     """Sets the switch. ``clock`` gives loop seconds."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        switch: Key,
-        mode: str,
-        limit: int,
-        *,
-        schedules_gangs: Callable[[], bool],
-        clock: Callable[[], float],
-    ) -> None:
-        self.mode = mode
-        """What was asked for: filter, gate or auto."""
+    _client: ApiClient
 
-        self.way = ""
-        """How new members are held, filter or gate; "" before that is known."""
+    _switch: Key
+    """The ConfigMap."""
 
-        self.obstacle = ""
-        """Why the switch could not be set; "" for no reason."""
+    mode: str
+    """What was asked for: filter, gate or auto."""
 
-        self._client = client
+    _limit: int
+    """With more pods held by filter, auto turns to gates; with less than half as many, back."""
 
-        self._switch = switch
-        """The ConfigMap."""
+    _schedules_gangs: Callable[[], bool]
+    """Whether kube-scheduler's own gang scheduling is on: auto then has no gates."""
 
-        self._limit = limit
-        """With more pods held by filter, auto turns to gates; with less than half as many, back."""
+    _clock: Callable[[], float]
 
-        self._schedules_gangs = schedules_gangs
-        """Whether kube-scheduler's own gang scheduling is on: auto then has no gates."""
+    way: str = ""
+    """How new members are held, filter or gate; "" before that is known."""
 
-        self._clock = clock
+    obstacle: str = ""
+    """Why the switch could not be set; "" for no reason."""
 
-        self._retry_at = 0.0
-        """When the switch may be tried again, in loop seconds."""
+    _retry_at: float = 0.0
+    """When the switch may be tried again, in loop seconds."""
 
-        self._turns = 0
-        """How often leadership has turned."""
+    _turns: int = 0
+    """How often leadership has turned."""
 
     def forget(self) -> None:
         """Leadership has turned: another instance may set the switch, or has done so."""

@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from extender.binding.committed import UnjudgedError
 from extender.binding.recovery import Recovery
@@ -122,43 +123,41 @@ UNCONTESTED = Lease("", renewed=2**62, duration=2**62)
 """By what one instance without a Lease leads, as holder "": it never runs out."""
 
 
+@dataclass(slots=True, eq=False)
 class Leadership:
-    """Follows one Lease. ``changed`` is called with the new state whenever it turns; it must not block.
+    """Follows one Lease."""
 
-    ``wall`` gives seconds since 1970: the holder's clock and ours must agree to within seconds. ``clock`` is monotonic,
-    and not the loop's: that one stands still within a turn, during which the process may have been stopped.
-    """
+    _prefix: str
+    """What our holder's name begins with."""
 
-    def __init__(
-        self,
-        holder_prefix: str,
-        changed: Callable[[bool], None],
-        wall: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.active = False
-        self._prefix = holder_prefix
-        self._changed = changed
-        self._wall = wall
-        self._clock = clock
+    _changed: Callable[[bool], None]
+    """Called with the new state whenever it turns; it must not block."""
 
-        self._lease = NOBODY
-        """The Lease as it was seen last."""
+    _wall: Callable[[], float]
+    """Seconds since 1970: the holder's clock and ours must agree to within seconds."""
 
-        self._seen = 0.0
-        """The monotonic time at which its last renewal was seen first."""
+    _clock: Callable[[], float] = time.monotonic
+    """Not the loop's: that one stands still within a turn, during which the process may have been stopped."""
 
-        self._looked: float | None = None
-        """The monotonic time of the last look at the Lease; None while nobody looks all the time."""
+    active: bool = field(default=False, init=False)
 
-        self._believed_from = -math.inf
-        """The monotonic time from which on a renewal that is seen is believed."""
+    _lease: Lease = field(default=NOBODY, init=False)
+    """The Lease as it was seen last."""
 
-        self._lapsed = False
-        """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
+    _seen: float = field(default=0.0, init=False)
+    """The monotonic time at which its last renewal was seen first."""
 
-        self._willing = True
-        """Whether we lead if the Lease says so."""
+    _looked: float | None = field(default=None, init=False)
+    """The monotonic time of the last look at the Lease; None while nobody looks all the time."""
+
+    _believed_from: float = field(default=-math.inf, init=False)
+    """The monotonic time from which on a renewal that is seen is believed."""
+
+    _lapsed: bool = field(default=False, init=False)
+    """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
+
+    _willing: bool = field(default=True, init=False)
+    """Whether we lead if the Lease says so."""
 
     @property
     def holder(self) -> str:

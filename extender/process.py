@@ -103,7 +103,7 @@ class Extender:
             level.api_version,
             instance,
             self.leadership.leads,
-            composite_version=level.composite_api_version,
+            level.composite_api_version,
         )
         self._contested = records.contested
         self.core = Core(
@@ -116,8 +116,8 @@ class Extender:
             settings.hold_switch,
             settings.hold,
             settings.hold_limit,
-            schedules_gangs=lambda: self.store.schedules_gangs,
-            clock=clock,
+            lambda: self.store.schedules_gangs,
+            clock,
         )
         self.isolation = Isolation(
             self.store.members,
@@ -359,16 +359,7 @@ def make_reports(
 ) -> Reports:
     """The reports over one Store."""
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members)
-    return Reports(
-        conditions,
-        events,
-        level,
-        clock,
-        groups=store.groups,
-        members=store.members,
-        owners=store.owners,
-        priorities=store.priorities,
-    )
+    return Reports(conditions, events, level, clock, store)
 
 
 def _read_options(settings: ExtenderSettings) -> Options:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -45,46 +45,43 @@ class _Seen:
     """Its resourceVersion."""
 
 
+@dataclass(slots=True, eq=False)
 class Records:
     """Writes and reads Reservation objects, each by compare-and-swap on the version it has seen last.
 
     Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
-    not have its delete overtake the write. Every record names the term that has written it: ``instance``, and the
-    number of this process's turn. ``leads`` is asked before each write: an instance that has lost its Lease writes and
-    deletes nothing. What slips through meets another version, because the next leader writes its own term first.
+    not have its delete overtake the write. Every record names the term that has written it. An instance that has lost
+    its Lease writes and deletes nothing. What slips through meets another version, because the next leader writes its
+    own term first.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        group_version: str,
-        instance: str,
-        leads: Callable[[], bool] = lambda: True,
-        *,
-        composite_version: str = "",
-    ) -> None:
-        self._client = client
-        self._group_version = group_version
-        self._composite_version = composite_version
-        self._instance = instance
-        self._leads = leads
+    _client: ApiClient
+    _group_version: str
 
-        self.contested = asyncio.Event()
-        """Set when another term was seen to have committed what this one has not taken over: two are active at once."""
+    _instance: str
+    """What the name of the term begins with; the number of this process's turn follows."""
 
-        self._terms = 0
-        """How many terms this process has begun."""
+    _leads: Callable[[], bool] = lambda: True
+    """Asked before each write."""
 
-        self._seen: dict[GroupKey, _Seen] = {}
-        """The objects that there are, as far as is known."""
+    _composite_version: str = ""
 
-        self._unsure: set[GroupKey] = set()
-        """Groups of which a write had no answer: it may have happened or not."""
+    contested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when another term was seen to have committed what this one has not taken over: two are active at once."""
 
-        self._latest: dict[GroupKey, Reservation] = {}
-        """What was to be written last."""
+    _terms: int = field(default=0, init=False)
+    """How many terms this process has begun."""
 
-        self._locks: WeakValueDictionary[GroupKey, asyncio.Lock] = WeakValueDictionary()
+    _seen: dict[GroupKey, _Seen] = field(default_factory=dict, init=False)
+    """The objects that there are, as far as is known."""
+
+    _unsure: set[GroupKey] = field(default_factory=set, init=False)
+    """Groups of which a write had no answer: it may have happened or not."""
+
+    _latest: dict[GroupKey, Reservation] = field(default_factory=dict, init=False)
+    """What was to be written last."""
+
+    _locks: WeakValueDictionary[GroupKey, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
 
     @property
     def term(self) -> str:

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,35 +48,37 @@ Reader = asyncio.Queue[bytes | None]
 """What a reader has yet to get; None is the end."""
 
 
+@dataclass(slots=True, eq=False)
 class Broadcast:
-    """Who reads, and what they get. ``make`` begins a sketch, ``about`` are fields for the whole state."""
+    """Who reads, and what they get."""
 
-    def __init__(
-        self,
-        make: Callable[[], Sketch],
-        about: Mapping[str, Any],
-        wall: Callable[[], float] = time.time,
-        *,
-        stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._make = make
-        self._about = about
-        self._wall = wall
-        self._stopwatch = stopwatch
-        self._rest = rest
-        self._readers: dict[Reader, float] = {}
-        """Until when each may read, by the stopwatch."""
-        self._ended: set[Reader] = set()
-        """Those who get no more news; they count as readers until they are gone, for they still hold a connection."""
-        self._work: asyncio.Task[None] | None = None
-        self._sketch: Sketch | None = None
-        self._whole: list[bytes] | None = None
-        """The whole state as it was after the last look, once somebody has asked for it."""
-        self._looks = 0
-        """How many looks there were."""
-        self._looked = asyncio.Event()
-        """Set when there is something to show."""
+    _make: Callable[[], Sketch]
+    """Begins a sketch."""
+
+    _about: Mapping[str, Any]
+    """Fields for the whole state."""
+
+    _wall: Callable[[], float] = time.time
+    _stopwatch: Callable[[], float] = time.perf_counter
+    _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    _readers: dict[Reader, float] = field(default_factory=dict, init=False)
+    """Until when each may read, by the stopwatch."""
+
+    _ended: set[Reader] = field(default_factory=set, init=False)
+    """Those who get no more news; they count as readers until they are gone, for they still hold a connection."""
+
+    _work: asyncio.Task[None] | None = field(default=None, init=False)
+    _sketch: Sketch | None = field(default=None, init=False)
+
+    _whole: list[bytes] | None = field(default=None, init=False)
+    """The whole state as it was after the last look, once somebody has asked for it."""
+
+    _looks: int = field(default=0, init=False)
+    """How many looks there were."""
+
+    _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when there is something to show."""
 
     @property
     def readers(self) -> int:

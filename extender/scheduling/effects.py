@@ -164,12 +164,4 @@ class Context:
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.store.occupancy, self.store.yields)
         self.timelines = Timelines(self.wall)
-        self.groups = Groups(
-            self.store,
-            self.ledger,
-            self.status,
-            self.timelines,
-            self.clock,
-            metrics=self.metrics,
-            job_unknown_seconds=self.options.job_unknown_seconds,
-        )
+        self.groups = Groups(self.store, self.ledger, self.status, self.timelines, self.clock, self.metrics)

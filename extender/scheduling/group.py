@@ -614,42 +614,32 @@ NO_REPAIR = Repair()
 """Nothing is to be repaired."""
 
 
+@dataclass(slots=True, eq=False)
 class Groups:
     """The memory of each group, and whether there is something to look at."""
 
-    def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        status: StatusSink,
-        timelines: Timelines,
-        clock: Callable[[], float],
-        *,
-        metrics: ExtenderMetrics,
-        job_unknown_seconds: float = 30.0,
-    ) -> None:
-        self.states: dict[GroupKey, GroupState] = {}
-        """What is remembered of each group that was looked at."""
+    _store: Store
+    _ledger: Ledger
+    _status: StatusSink
+    _timelines: Timelines
+    _clock: Callable[[], float]
+    _metrics: ExtenderMetrics
 
-        self.changed = asyncio.Event()
-        """Set when there is something to look at."""
+    states: dict[GroupKey, GroupState] = field(default_factory=dict, init=False)
+    """What is remembered of each group that was looked at."""
 
-        self.job_unknown_seconds = job_unknown_seconds
-        """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when there is something to look at."""
 
-        self.held = HeldPods(store.pods)
-        """The pods that filter has turned away."""
+    held: "HeldPods" = field(init=False)
+    """The pods that filter has turned away."""
 
-        self.activity = SchedulerActivity(store, clock)
-        """When kube-scheduler was seen at work last."""
+    activity: SchedulerActivity = field(init=False)
+    """When kube-scheduler was seen at work last."""
 
-        self._touched = store.touched
-        self._members = store.members
-        self._ledger = ledger
-        self._status = status
-        self._timelines = timelines
-        self._clock = clock
-        self._metrics = metrics
+    def __post_init__(self) -> None:
+        self.held = HeldPods(self._store.pods)
+        self.activity = SchedulerActivity(self._store, self._clock)
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -657,7 +647,7 @@ class Groups:
 
     def note_news(self) -> None:
         """Cycles hear of the changes of their groups, and of their members, since the last call."""
-        for key, uid in self._touched.take_members():
+        for key, uid in self._store.touched.take_members():
             state = self.states.get(key)
             cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its group
             for cycle in cycles:
@@ -666,7 +656,7 @@ class Groups:
 
     def look_again(self, key: GroupKey) -> None:
         """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
-        self._touched.groups.add(key)
+        self._store.touched.groups.add(key)
         self.wake()
 
     def is_due(self, state: GroupState) -> bool:
@@ -696,7 +686,7 @@ class Groups:
         state = self.states.get(key)
         if state is None:
             return
-        has_members = key in self._members
+        has_members = key in self._store.members
         if state.verdict != verdict or (has_members and not state.had_members):
             self._measure(state, verdict.reason)
             state.verdict = verdict

@@ -68,6 +68,7 @@ class GroupScheduler:
         self._endings = tending.endings
         self._outbox = context.outbox
         self._clock = context.clock
+        self._unknown_seconds = context.options.job_unknown_seconds
         self._begun = context.wall() - context.clock()
         """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
 
@@ -335,7 +336,7 @@ class GroupScheduler:
 
     def _await_owner(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict:
         if state.awaited is None:
-            state.awaited = AwaitedOwner(self._groups.job_unknown_seconds)
+            state.awaited = AwaitedOwner(self._unknown_seconds)
         asking = state.awaited.ask(key, members, self._clock())
         if asking:
             self._outbox.put(LookUpOwner(key, asking))

@@ -6,8 +6,8 @@ import logging
 import math
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from extender.status.conditions import Conditions, tell_time
 from serried.api.group import Composite, PodGroup, list_leaves
@@ -16,9 +16,8 @@ from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
 from serried.api.reservation import Victim
 from serried.api.verdict import Reason, Verdict, describe_mismatch, render
-from serried.cluster.members import Members
-from serried.cluster.membership import Owners, owner_of_provisional
-from serried.cluster.priorities import GroupPriorities
+from serried.cluster.cache import Store
+from serried.cluster.membership import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
 from serried.kube.events import EventWriter
 from serried.kube.retry import Backoff, Turns
@@ -115,6 +114,7 @@ class _Refusal:
     """When it may be tried again, in loop seconds."""
 
 
+@dataclass(slots=True, eq=False)
 class Reports:
     """Writes conditions and events after the decisions, once a reason has settled.
 
@@ -123,65 +123,50 @@ class Reports:
     pauses, which no verdict cuts short; events go on.
     """
 
-    def __init__(
-        self,
-        conditions: Conditions,
-        events: EventWriter,
-        level: ApiLevel,
-        clock: Callable[[], float],
-        *,
-        groups: Mapping[GroupKey, PodGroup],
-        members: Members,
-        owners: Owners,
-        priorities: GroupPriorities,
-    ) -> None:
-        self.decisions: deque[Said] = deque(maxlen=1000)
-        """The last decisions, the oldest first."""
+    _conditions: Conditions
+    _events: EventWriter
+    _level: ApiLevel
+    _clock: Callable[[], float]
+    _store: Store
 
-        self._conditions = conditions
-        self._events = events
-        self._level = level
-        self._clock = clock
-        self._groups = groups
-        self._members = members
-        self._owners = owners
-        self._priorities = priorities
+    decisions: deque[Said] = field(default_factory=lambda: deque(maxlen=1000), init=False)
+    """The last decisions, the oldest first."""
 
-        self._pending: dict[GroupKey, _Pending] = {}
-        """What is to be told."""
+    _pending: dict[GroupKey, _Pending] = field(default_factory=dict, init=False)
+    """What is to be told."""
 
-        self._agenda: list[tuple[float, GroupKey]] = []
-        """A heap of the times at which something may be due."""
+    _agenda: list[tuple[float, GroupKey]] = field(default_factory=list, init=False)
+    """A heap of the times at which something may be due."""
 
-        self._in_turn: Turns[tuple[float, GroupKey]] = Turns()
-        """The entries of the agenda whose time has come."""
+    _in_turn: Turns[tuple[float, GroupKey]] = field(default_factory=Turns, init=False)
+    """The entries of the agenda whose time has come."""
 
-        self._writing: set[GroupKey] = set()
-        """Groups that are being told of."""
+    _writing: set[GroupKey] = field(default_factory=set, init=False)
+    """Groups that are being told of."""
 
-        self._refused: dict[GroupKey, _Refusal] = {}
-        """Groups whose condition could not be written."""
+    _refused: dict[GroupKey, _Refusal] = field(default_factory=dict, init=False)
+    """Groups whose condition could not be written."""
 
-        self._told: dict[GroupKey, tuple[str, Verdict]] = {}
-        """The last event of each group: the UID of its object, and the verdict."""
+    _told: dict[GroupKey, tuple[str, Verdict]] = field(default_factory=dict, init=False)
+    """The last event of each group: the UID of its object, and the verdict."""
 
-        self._pods_told: dict[GroupKey, tuple[str, Reason]] = {}
-        """The last event about a member of each group: the UID of the pod, and the reason."""
+    _pods_told: dict[GroupKey, tuple[str, Reason]] = field(default_factory=dict, init=False)
+    """The last event about a member of each group: the UID of the pod, and the reason."""
 
-        self._mismatched: dict[GroupKey, str] = {}
-        """Groups of which it was said that they have two priorities, with the UID of their object."""
+    _mismatched: dict[GroupKey, str] = field(default_factory=dict, init=False)
+    """Groups of which it was said that they have two priorities, with the UID of their object."""
 
-        self._token = uuid.uuid4().hex[:6]
-        """What the ids of this process's decisions begin with."""
+    _token: str = field(default_factory=lambda: uuid.uuid4().hex[:6], init=False)
+    """What the ids of this process's decisions begin with."""
 
-        self._count = 0
-        """How many decisions there were."""
+    _count: int = field(default=0, init=False)
+    """How many decisions there were."""
 
-        self._terms = 0
-        """How many terms have ended."""
+    _terms: int = field(default=0, init=False)
+    """How many terms have ended."""
 
-        self._wake = asyncio.Event()
-        """Set when something may be due."""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when something may be due."""
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """Note a verdict; it is written once it has settled."""
@@ -245,7 +230,7 @@ class Reports:
     def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
         """An event for whoever looks at the PodGroup, and at its owner."""
         self._record(group, reason, text)
-        found = self._groups.get(group)
+        found = self._store.groups.get(group)
         subject = self._subject(group, found)
         for about in (*([subject] if subject is not None else ()), *self._list_owners(found)):
             self._events.emit(about, kind, reason, text)
@@ -264,7 +249,7 @@ class Reports:
         now = self._clock()
         before = self._pending.get(group)
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
-        if through or not self._members.of_group(group):
+        if through or not self._store.members.of_group(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
         passing = verdict.reason in _PASSING
         due = now + (_PASSING_SECONDS if passing else _SETTLE_SECONDS)
@@ -328,7 +313,7 @@ class Reports:
             self.wake()
 
     async def _tell(self, key: GroupKey, verdict: Verdict) -> None:
-        group = self._groups.get(key)
+        group = self._store.groups.get(key)
         term = self._terms
         self._emit(key, group, verdict)
         if group is not None:
@@ -369,7 +354,7 @@ class Reports:
         if about is None or self._is_old(key, about["uid"], group, verdict):
             return
         self._told[key] = (about["uid"], verdict)
-        if len(self._told) > 2 * len(self._groups) + _MAX_GONE:
+        if len(self._told) > 2 * len(self._store.groups) + _MAX_GONE:
             self._forget_gone()
         kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
@@ -385,7 +370,7 @@ class Reports:
 
         ``told_uid`` is the object that has heard it already.
         """
-        found = self._members.classify(key)
+        found = self._store.members.classify(key)
         pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
         if pod is None or pod.uid == told_uid or self._pods_told.get(key) == (pod.uid, verdict.reason):
             return
@@ -397,7 +382,7 @@ class Reports:
         """Say once of a group that it, or a member of it, has another priority than the one that counts."""
         if self._mismatched.get(key) == group.uid:
             return
-        found = self._priorities.find_mismatch(key)
+        found = self._store.priorities.find_mismatch(key)
         about = self._subject(key, group)
         if found is not None and about is not None:
             self._mismatched[key] = group.uid
@@ -416,11 +401,11 @@ class Reports:
         if group is None:
             return []
         below = [group.key.leaf(leaf.name) for leaf in list_leaves(group.tree)]
-        owners = (_owner_of(each) for each in (group, *map(self._groups.get, below)))
+        owners = (_owner_of(each) for each in (group, *map(self._store.groups.get, below)))
         return list({owner["uid"]: owner for owner in owners if owner is not None}.values())
 
     def _forget_gone(self) -> None:
-        known = self._groups.keys() | set(self._members.groups())
+        known = self._store.groups.keys() | set(self._store.members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
         self._pods_told = {key: told for key, told in self._pods_told.items() if key in known}
         self._mismatched = {key: uid for key, uid in self._mismatched.items() if key in known}
@@ -428,11 +413,11 @@ class Reports:
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:
             return self._refer(group)
-        member = next(iter(self._members.of_group(key)), None)
+        member = next(iter(self._store.members.of_group(key)), None)
         if member is None:
             return None  # its pods are gone, or have found their PodGroup
         owner_key = owner_of_provisional(key)
-        owner = self._owners.find(owner_key) if owner_key is not None else None
+        owner = self._store.owners.find(owner_key) if owner_key is not None else None
         if owner is not None:
             return _reference(api_version_of(owner), kind_of(owner), owner.key, owner.uid)
         return _reference("v1", "Pod", Key(member.namespace, member.name), member.uid)

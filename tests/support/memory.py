@@ -5,4 +5,5 @@ from typing import Any
 
 def read_memory(part: object) -> dict[str, Any]:
     """The fields of a part by name, without the underscore of those that are its own affair."""
-    return {name.removeprefix("_"): value for name, value in vars(part).items()}
+    slots = {name: getattr(part, name) for name in getattr(part, "__slots__", ())}
+    return {name.removeprefix("_"): value for name, value in (slots or vars(part)).items()}

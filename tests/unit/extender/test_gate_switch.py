@@ -45,9 +45,7 @@ def clock() -> Clock:
 
 def switch(board: Switchboard, mode: str = "auto", clock: Clock | None = None, native: str = "") -> HoldSwitch:
     """``native`` is who schedules gangs beside us, nobody for ""."""
-    return HoldSwitch(
-        board, Key("serried", "hold"), mode, limit=100, schedules_gangs=lambda: bool(native), clock=clock or Clock()
-    )
+    return HoldSwitch(board, Key("serried", "hold"), mode, 100, lambda: bool(native), clock or Clock())
 
 
 async def test_auto_turns_to_gates_above_the_limit_and_back_below_half_of_it(board: Switchboard) -> None:

@@ -24,9 +24,7 @@ class Town:
         self.rests: list[float] = []
         self.now = 0.0
         self._go = asyncio.Event()
-        self.broadcast = Broadcast(
-            self._make, {"version": "1"}, lambda: 7.0, stopwatch=lambda: self.now, rest=self._rest
-        )
+        self.broadcast = Broadcast(self._make, {"version": "1"}, lambda: 7.0, lambda: self.now, self._rest)
 
     def _make(self) -> Sketch:
         assert isinstance(self.world.heard, Listener)
