@@ -366,7 +366,7 @@ class Reports:
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
     def _emit_pod(self, key: GroupKey, told_uid: str, verdict: Verdict) -> None:
-        """Say it once of a reason at the waiting member that is first in rank: people describe pods (decision 28).
+        """Say it once of a reason at the waiting member that is first in rank: people describe pods (decision 4).
 
         ``told_uid`` is the object that has heard it already.
         """
