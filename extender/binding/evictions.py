@@ -5,7 +5,7 @@ A broken gang is evicted where that is asked for (``--broken-gangs evict``); whi
 
 What is done to pods that are ended for others, whoever decides on it: the condition says so, a few at a time.
 
-Whether the API server would let all victims of a preemption go, found out before the first one does (decision 36).
+Whether the API server would let all victims of a preemption go, found out before the first one does (decision 27).
 
 A victim that a PodDisruptionBudget selects is evicted, and its eviction is rehearsed. One that none selects is deleted,
 as kube-scheduler does: an eviction would end it in the same way, at several times the price. What else may refuse an
