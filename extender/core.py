@@ -80,11 +80,11 @@ class Core:
             context,
             self.group_scheduler,
             self.tending,
-            effects=effects,
-            preempting=self.preempting,
-            records=records,
-            binder=binder,
-            earlier=earlier,
+            effects,
+            self.preempting,
+            records,
+            binder,
+            earlier,
         )
         self.recovery = Recovery(
             context,

@@ -26,6 +26,14 @@ KEPT_SECONDS = 0.5
 _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
+def _make_unverified() -> ssl.SSLContext:
+    # Nothing is told to it, and on loopback nobody else can be there: the scheduler signs its certificate itself.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 class Pair:
     """The scheduler and the extender of one Pod."""
 
@@ -48,11 +56,7 @@ class Pair:
         self._scheduler = urlsplit(scheduler_livez)
         """Where the scheduler says whether it is alive; empty if it is not asked."""
 
-        self._unverified = ssl.create_default_context()
-        # Nothing is told to it, and on loopback nobody else can be there: the scheduler signs its certificate itself.
-        self._unverified.check_hostname = False
-        self._unverified.verify_mode = ssl.CERT_NONE
-
+        self._unverified = _make_unverified()
         self._filters = _Shared(self.check_filter, clock)
         self._schedules = _Shared(self.check_scheduler, clock)
 

@@ -59,6 +59,9 @@ _LAG_SECONDS = 5.0
 class ExtenderService:
     """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
 
+    synced = False
+    """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
+
     def __init__(
         self,
         context: Context,
@@ -68,9 +71,6 @@ class ExtenderService:
         runner: CycleRunner,
         binder: Binder,
     ) -> None:
-        self.synced = False
-        """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
-
         self.pods: Mapping[str, Pod] = context.store.pods
         """Those that the watch has shown, by UID."""
 

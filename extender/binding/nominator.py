@@ -45,11 +45,12 @@ class Nominator:
     seconds, so that no nomination is older than that when its turn comes.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        context: Context,
-    ) -> None:
+    _terms = 0
+
+    _resting = 0
+    """How many of those in the background wait before they try again."""
+
+    def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
         self._store = context.store
         self._activity = context.groups.activity
@@ -62,15 +63,11 @@ class Nominator:
         self._early: set[str] = set()
         """The UIDs of members that are nominated to nodes which are not free yet."""
 
-        self._terms = 0
         self._few = asyncio.Semaphore(_WRITERS)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._waking: dict[asyncio.Task[None], str] = {}
         """Those of them that activate a pod, with its UID."""
-
-        self._resting = 0
-        """How many of these wait before they try again."""
 
         self._writing: list[asyncio.Task[None]] = []
         """The writers of nominations."""

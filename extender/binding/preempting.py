@@ -81,18 +81,16 @@ class Preempting:
         self._permit = Permit(context)
         self._moves = moves
         self._preemptions = preemptions
-        self._companies = context.store.companies
         self._status = context.status
         self._timelines = context.timelines
         self._metrics = context.metrics
         self._clock = context.clock
-        self._method = preemptions.method
         self._timeout_seconds = context.options.preemption_timeout_seconds
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
         reservation = cycle.reservation
-        rehearsal = Rehearsal(self._client, self._store, self._method)
+        rehearsal = Rehearsal(self._client, self._store, self._preemptions.method)
         course = _Course(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
         try:
             with self.rush:
@@ -111,7 +109,7 @@ class Preempting:
         """Nobody is evicted (any more) for a reservation of an earlier term: take back what that one has said."""
         self._store.yields.remove(reservation.victims)
         marked = self._list_marked(reservation.victims.values())
-        await self._take_back(marked, self._companies.list_whole({victim.uid for victim in marked}))
+        await self._take_back(marked, self._store.companies.list_whole({victim.uid for victim in marked}))
 
     async def let_off_forgotten(self) -> None:
         """Take back what earlier terms have said of pods that are in no record: that went with the gang it was for.
@@ -121,7 +119,7 @@ class Preempting:
         """
         pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
         left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.yields]
-        await self._take_back(left, self._companies.list_whole({victim.uid for victim in left}))
+        await self._take_back(left, self._store.companies.list_whole({victim.uid for victim in left}))
 
     async def _prepare(self, course: "_Course") -> Verdict | None:
         """All that comes before the first eviction; why there is none."""
@@ -300,8 +298,8 @@ class Preempting:
     def _have_joined(self, victims: Iterable[Victim]) -> bool:
         """Whether members run that would have to go whole with victims, and are none."""
         uids = {victim.uid for victim in victims if victim.group}
-        companies = {company for uid in uids if (company := self._companies.of_pod(uid)) is not None}
-        return any(pod.uid not in uids for company in companies for pod in self._companies.list_running(company))
+        companies = {company for uid in uids if (company := self._store.companies.of_pod(uid)) is not None}
+        return any(pod.uid not in uids for company in companies for pod in self._store.companies.list_running(company))
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -318,7 +316,7 @@ class Preempting:
     def _tell(self, course: "_Course", victims: Sequence[Victim]) -> None:
         """Of these it is said, or will be, that they are evicted."""
         course.told[:] = victims
-        course.whole[:] = self._companies.list_whole({victim.uid for victim in victims})
+        course.whole[:] = self._store.companies.list_whole({victim.uid for victim in victims})
 
     async def _record(self, course: "_Course") -> None:
         """Write the slots of those that have come since, so that a restart goes on with them; then look at all anew."""
@@ -379,7 +377,7 @@ class Preempting:
         return _End.REFUSED
 
     async def _end_pod(self, course: "_Course", pod: Pod) -> "_End":
-        if self._method is Method.DELETION:
+        if self._preemptions.method is Method.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             return _End.DELETED
         if not course.rehearsal.is_guarded(pod):
@@ -416,8 +414,8 @@ class Preempting:
             return
         running = [victim for victim in victims if victim.uid not in going]
         left = [victim for victim in running if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
-        staying = set(self._companies.list_whole({victim.uid for victim in left} | going))
-        staying.difference_update(self._companies.list_whole(going))
+        staying = set(self._store.companies.list_whole({victim.uid for victim in left} | going))
+        staying.difference_update(self._store.companies.list_whole(going))
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
         await do_each(left, lambda victim: unmark(self._client, victim))
 

@@ -167,17 +167,15 @@ class Recovery:
     ) -> None:
         self._store = context.store
         self._ledger = context.ledger
-        self._groups = context.groups
+        self._context = context
         self._term = context.term
         self._records = records
         self._earlier = earlier
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
-        self._endings = scheduling_cycle.endings
         self._runner = runner
         self._preempting = preempting
         self._repairs = repairs
-        self._clock = context.clock
 
     async def recover(self) -> bool:
         """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
@@ -185,7 +183,7 @@ class Recovery:
         If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read,
         and UnjudgedError if one cannot be judged yet: nobody may be planned before, as its room is not held.
         """
-        self._endings.leave_all()  # of an attempt that failed: the records are read anew
+        self._scheduling_cycle.endings.leave_all()  # of an attempt that failed: the records are read anew
         self._runner.carry_out()
         self._term.recovering = True  # its cycles are driven on before anybody may plan
         try:
@@ -254,7 +252,7 @@ class Recovery:
         if lacks or misfit is not None:
             self._ledger.unreserve(reservation.group)
             return False
-        now = self._clock()
+        now = self._context.clock()
         stage = CycleStage.BINDING if committed else CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
         cycle = BindingCycle(
             group,
@@ -271,7 +269,7 @@ class Recovery:
         if committed:
             self._earlier.note(cycle, [pod for pod in known if pod.bound])
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
-        state = self._groups.states.setdefault(reservation.group, GroupState(now))
+        state = self._context.groups.states.setdefault(reservation.group, GroupState(now))
         self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()
         return True

@@ -15,6 +15,7 @@ Each await is a place where the world can change, or where this process can die.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.committed import EarlierBindings
@@ -69,6 +70,7 @@ class _First:
         return self._refusal
 
 
+@dataclass(slots=True, eq=False)
 class CycleRunner:
     """Drives cycles, and carries out what decisions ask for.
 
@@ -76,41 +78,22 @@ class CycleRunner:
     first member, the one without progress leaves out what it spends on others (decision 20).
     """
 
-    def __init__(
-        self,
-        context: Context,
-        group_scheduler: GroupScheduler,
-        tending: CycleTending,
-        *,
-        effects: Effects,
-        preempting: Preempting,
-        records: Records,
-        binder: Binder,
-        earlier: EarlierBindings,
-    ) -> None:
-        self._store = context.store
-        self._ledger = context.ledger
-        self._term = context.term
-        self._group_scheduler = group_scheduler
-        self._tending = tending
-        self._permit = Permit(context)
-        self._moves = tending.moves
-        self._endings = tending.endings
-        self._activity = context.groups.activity
-        self._outbox = context.outbox
-        self._effects = effects
-        self._preempting = preempting
-        self._records = records
-        self._binder = binder
-        self._earlier = earlier
-        self._metrics = context.metrics
-        self._clock = context.clock
-        self._total = context.options.barrier_seconds
-        self._idle = context.options.barrier_idle_seconds
+    _context: Context
+    _group_scheduler: GroupScheduler
+    _tending: CycleTending
+    _effects: Effects
+    _preempting: Preempting
+    _records: Records
+    _binder: Binder
+    _earlier: EarlierBindings
+    _permit: Permit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._permit = Permit(self._context)
 
     def carry_out(self) -> None:
         """Carry out what decisions have asked for since the last call: to be called right after each of them."""
-        for effect in self._outbox.take():
+        for effect in self._context.outbox.take():
             try:
                 self._carry_out(effect)
             except Exception:
@@ -144,7 +127,7 @@ class CycleRunner:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
-            if cycle.over and self._term.leads():
+            if cycle.over and self._context.term.leads():
                 await self._remove_record(cycle.reservation)
 
     async def _run_safely(self, cycle: BindingCycle) -> None:
@@ -190,11 +173,11 @@ class CycleRunner:
         verdict = await self._preempting.run(cycle)
         if cycle.over:
             return
-        if verdict is not None or not self._term.leads():
+        if verdict is not None or not self._context.term.leads():
             self._give_up(cycle, verdict or Verdict(Reason.PLAN_OUTDATED))
             return
-        self._ledger.forget_victims(cycle.reservation)
-        cycle.note_victims_gone(self._clock())
+        self._context.ledger.forget_victims(cycle.reservation)
+        cycle.note_victims_gone(self._context.clock())
         self._mend_plan(cycle)
         if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
@@ -203,37 +186,37 @@ class CycleRunner:
     def _mend_plan(self, cycle: BindingCycle) -> None:
         """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""
         for uid in list(cycle.reservation.slots):
-            pod = self._store.pods.get(uid)
+            pod = self._context.store.pods.get(uid)
             misfit = self._permit.find_misfit(cycle, uid)
             if misfit is not None:
                 cycle.close_call(uid, f"serried: {misfit}")
-            if misfit is None or (pod is not None and pod.pending and self._moves.replace(cycle, pod)):
+            if misfit is None or (pod is not None and pod.pending and self._tending.moves.replace(cycle, pod)):
                 continue
-            self._moves.drop(cycle, uid, misfit)
+            self._tending.moves.drop(cycle, uid, misfit)
         self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""
         if cycle.over:
             return
-        if self._term.leads():
-            self._endings.withdraw(cycle, verdict)
+        if self._context.term.leads():
+            self._tending.endings.withdraw(cycle, verdict)
         else:
-            self._endings.leave(cycle)
+            self._tending.endings.leave(cycle)
         self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
         while not cycle.over:
             verdict = self._judge(cycle)
-            if not self._term.leads():
-                self._endings.leave(cycle)
+            if not self._context.term.leads():
+                self._tending.endings.leave(cycle)
             elif verdict is not None:
-                self._endings.abort(cycle, verdict)
+                self._tending.endings.abort(cycle, verdict)
             self.carry_out()
             if cycle.over:
                 return
             if not cycle.quorum_at_bind():
-                await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, self._deadline(cycle)))
+                await self._wait(cycle, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle)))
             elif self._still_ready(cycle):
                 cycle.enter(CycleStage.COMMITTING)
                 return
@@ -246,13 +229,13 @@ class CycleRunner:
 
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
-        if cycle.out_of_reach() and not self._moves.leave_out(cycle, reservation.slots):
+        if cycle.out_of_reach() and not self._tending.moves.leave_out(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
-        if cycle.quorum_at_bind() or self._clock() <= self._deadline(cycle):
+        if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
-        self._activity.count_idle(cycle)  # which puts the deadline off, by a look at every member
-        late = self._clock() > self._deadline(cycle)
-        if late and not self._moves.leave_out(cycle, cycle.at_bind):
+        self._context.groups.activity.count_idle(cycle)  # which puts the deadline off, by a look at every member
+        late = self._context.clock() > self._deadline(cycle)
+        if late and not self._tending.moves.leave_out(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
@@ -262,14 +245,17 @@ class CycleRunner:
         Before the scheduler has come to it, a gang has its room in the ledger alone. From the first member on the
         scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes).
         """
-        total, idle = min(self._total, cycle.group.timeout), min(self._idle, cycle.group.timeout)
+        total, idle = (
+            min(self._context.options.barrier_seconds, cycle.group.timeout),
+            min(self._context.options.barrier_idle_seconds, cycle.group.timeout),
+        )
         latest = cycle.started + _LONGEST_QUEUE if cycle.reached is None else cycle.reached + total
         return min(latest, cycle.idle_counted + idle - cycle.idle_seconds)
 
     async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
         cycle.changed.clear()
         try:
-            async with asyncio.timeout(max(0.01, deadline - self._clock())):
+            async with asyncio.timeout(max(0.01, deadline - self._context.clock())):
                 await cycle.changed.wait()
         except TimeoutError:
             pass
@@ -285,7 +271,7 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
             return
         # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
-        self._ledger.commit(reservation, chosen)
+        self._context.ledger.commit(reservation, chosen)
         try:
             await self._records.write(cycle.group, reservation)
         except ApiError as error:
@@ -302,7 +288,7 @@ class CycleRunner:
         """
         log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
         async for _ in Attempts(_ROLL_FORWARD):
-            if not self._term.leads():
+            if not self._context.term.leads():
                 break
             try:
                 return await self._records.is_committed(cycle.reservation)
@@ -311,7 +297,7 @@ class CycleRunner:
         return False
 
     async def _bind_committed(self, cycle: BindingCycle) -> None:
-        start = self._clock()
+        start = self._context.clock()
         committed = cycle.reservation.committed
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
@@ -321,7 +307,7 @@ class CycleRunner:
             if not cycle.binding_sent:
                 await self._look_again(cycle)
         if committed and not cycle.over:
-            self._metrics.burst(self._clock() - start, len(committed))
+            self._context.metrics.burst(self._context.clock() - start, len(committed))
 
     def _list_left(self, cycle: BindingCycle) -> list[str]:
         """The members of the commit that are still to be bound, but those in whose place others are."""
@@ -364,7 +350,7 @@ class CycleRunner:
             sent = await self.send(cycle, uid, first.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
-            if not self._term.leads():
+            if not self._context.term.leads():
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=sent.error))
                 return
             if sent.refusal is not None and not cycle.binding_sent:
@@ -392,15 +378,15 @@ class CycleRunner:
 
     def _mend(self, cycle: BindingCycle, uid: str) -> None:
         # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
-        pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+        pod, slot = self._context.store.pods.get(uid), cycle.reservation.slots.get(uid)
         if cycle.over or pod is None or slot is None or not pod.pending:
             return  # its slot may be that of the next cycle by now
         if not cycle.binding_sent:
             return  # nobody is half of a gang yet: the whole commit is asked for again, and given up if it has to be
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
-            if not self._moves.replace(cycle, pod):
-                self._moves.displace(cycle, pod)
+            if not self._tending.moves.replace(cycle, pod):
+                self._tending.moves.displace(cycle, pod)
             self.carry_out()
 
     async def send(
@@ -412,9 +398,9 @@ class CycleRunner:
         """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
-        gang = describe_gang(cycle.group, self._store.level)
-        told = describe_slot(self._store.members.rank_of(uid), cycle.reservation.domain, gang)
-        labels = describe_label(self._store.pods.get(uid), cycle.group.key.leaf(slot.part))
+        gang = describe_gang(cycle.group, self._context.store.level)
+        told = describe_slot(self._context.store.members.rank_of(uid), cycle.reservation.domain, gang)
+        labels = describe_label(self._context.store.pods.get(uid), cycle.group.key.leaf(slot.part))
         if labels:
             told[LABELLED] = "true"
 
@@ -425,35 +411,40 @@ class CycleRunner:
             return refusal
 
         sent = await self._binder.bind(pod, uid, node, told, ask, labels)
-        self._metrics.bound(sent.outcome.value)
+        self._context.metrics.bound(sent.outcome.value)
         if sent.outcome is BindOutcome.BOUND:
-            cycle.mark_bound(uid, self._clock())
+            cycle.mark_bound(uid, self._context.clock())
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
             if sent.outcome is BindOutcome.ELSEWHERE:
                 cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
-            self._moves.drop(cycle, uid, sent.error)
+            self._tending.moves.drop(cycle, uid, sent.error)
             self.carry_out()
         return sent
 
     async def _drain(self, cycle: BindingCycle) -> None:
         """Wait for the members beyond the quorum: each binds as it comes, none has to."""
         while not cycle.over:
-            if not self._term.leads():
-                self._endings.leave(cycle)
+            if not self._context.term.leads():
+                self._tending.endings.leave(cycle)
                 self.carry_out()
                 return
-            idle = self._clock() - cycle.progressed > self._idle
+            idle = self._context.clock() - cycle.progressed > self._context.options.barrier_idle_seconds
             if (idle or cycle.is_done()) and not cycle.has_unseen(self._is_pending):
-                self._endings.finish(cycle)
+                self._tending.endings.finish(cycle)
                 self.carry_out()
                 return
             self._send_alone(cycle, cycle.calling & cycle.reservation.slots.keys())
-            await self._wait(cycle, max(self._clock() + _LOOK_SECONDS, cycle.progressed + self._idle))
+            await self._wait(
+                cycle,
+                max(
+                    self._context.clock() + _LOOK_SECONDS, cycle.progressed + self._context.options.barrier_idle_seconds
+                ),
+            )
 
     def _is_pending(self, uid: str) -> bool:
         # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it
         # would be planned a second time.
-        pod = self._store.pods.get(uid)
+        pod = self._context.store.pods.get(uid)
         return pod is not None and pod.pending
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
@@ -478,21 +469,21 @@ class CycleRunner:
     def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""
         if refusal.obstacle is Obstacle.TERM:
-            self._endings.leave(cycle)
+            self._tending.endings.leave(cycle)
             self.carry_out()
             return
-        pod = self._store.pods.get(uid)
+        pod = self._context.store.pods.get(uid)
         if uid not in cycle.reservation.slots or cycle.over:
             return
         movable = refusal.obstacle is Obstacle.SLOT and pod is not None and pod.pending
-        if pod is None or not movable or not self._moves.replace(cycle, pod):
-            self._moves.drop(cycle, uid, refusal.text)
+        if pod is None or not movable or not self._tending.moves.replace(cycle, pod):
+            self._tending.moves.drop(cycle, uid, refusal.text)
         self.carry_out()
 
     async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:
         """As ``send``; the room counts until the answer, or else the watch, says more."""
         # No commit keeps the cycle until then: it may end, and give the slot back, while the Binding is on its way.
-        store, stands = self._store, False
+        store, stands = self._context.store, False
         if (pod := store.pods.get(uid)) is not None:
             store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
         try:

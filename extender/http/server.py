@@ -294,17 +294,34 @@ class _Connection(asyncio.Protocol):
     sends more is cut off.
     """
 
-    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
-        self.call: asyncio.Task[None] | None = None
-        """The open call of a patient handler."""
+    call: asyncio.Task[None] | None = None
+    """The open call of a patient handler."""
 
+    _handshake: _Handshake | None = None
+    """None for plain HTTP."""
+
+    _queued_bytes = 0
+    """What the queue holds of bodies."""
+
+    _late: asyncio.TimerHandle | None = None
+    """Runs while a request has arrived in part."""
+
+    _other_bytes = 0
+    """How much of the present request has arrived that is not its body."""
+
+    _body_bytes = 0
+    """How much of what is being parsed now is a body."""
+
+    _ignoring = False
+    """Whether what still arrives is dropped: only the connection's end is of interest."""
+
+    _retired = False
+    """Whether the connection closes when no call is open."""
+
+    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
         self._routes = routes
         self._peers = peers
         self._security = security
-
-        self._handshake: _Handshake | None = None
-        """None for plain HTTP."""
-
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
 
@@ -314,29 +331,11 @@ class _Connection(asyncio.Protocol):
         self._queue: deque[_Request] = deque()
         """Requests behind the open call."""
 
-        self._queued_bytes = 0
-        """What the queue holds of bodies."""
-
         self._gone = asyncio.Event()
         """Set when the connection has ended."""
 
         self._since = self._loop.time()
         """When the connection was of use last, in loop seconds."""
-
-        self._late: asyncio.TimerHandle | None = None
-        """Runs while a request has arrived in part."""
-
-        self._other_bytes = 0
-        """How much of the present request has arrived that is not its body."""
-
-        self._body_bytes = 0
-        """How much of what is being parsed now is a body."""
-
-        self._ignoring = False
-        """Whether what still arrives is dropped: only the connection's end is of interest."""
-
-        self._retired = False
-        """Whether the connection closes when no call is open."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

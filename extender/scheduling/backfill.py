@@ -101,43 +101,46 @@ class _Rest:
     """How often each node was kept in vain: next time others are, if nobody can tell where there will be room."""
 
 
+@dataclass(slots=True, eq=False)
 class Backfill:
     """The reservation of the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
 
-    def __init__(
-        self,
-        context: Context,
-        order: QueueOrder,
-        studies: Studies,
-    ) -> None:
-        self.head: Head | None = None
-        self._nodes = context.store.nodes
-        self._order = order
-        self._pod_ends = _read_pod_ends(context)
-        self._studies = studies
-        self._metrics = context.metrics
-        self._clock = context.clock
-        self._wall = context.wall
-        self._mode = context.options.backfill
-        self._patience_seconds = context.options.patience_seconds
-        self._share_percent = context.options.share_percent
+    _context: Context
+    _order: QueueOrder
+    _studies: Studies
+    _pod_ends: PodEnds = field(init=False)
 
-        self._beyond_share: dict[GroupKey, str] = {}
-        """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
+    head: Head | None = field(default=None, init=False)
 
-        self.contenders: dict[GroupKey, None] = {}
-        """The gangs that wait for room, and for which it might be kept."""
+    _beyond_share: dict[GroupKey, str] = field(default_factory=dict, init=False)
+    """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
 
-        self._namespaces: Counter[str] = Counter()
-        """How many of these there are in each namespace."""
+    contenders: dict[GroupKey, None] = field(default_factory=dict, init=False)
+    """The gangs that wait for room, and for which it might be kept."""
 
-        self._promises: dict[GroupKey, float | None] = {}
-        """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
+    _namespaces: Counter[str] = field(default_factory=Counter, init=False)
+    """How many of these there are in each namespace."""
 
-        self._rests: dict[GroupKey, _Rest] = {}
+    _promises: dict[GroupKey, float | None] = field(default_factory=dict, init=False)
+    """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
 
-        self._displaced: list[GroupKey] = []
-        """The gangs that were the head and are to be told that they are it no more."""
+    _rests: dict[GroupKey, _Rest] = field(default_factory=dict, init=False)
+
+    _displaced: list[GroupKey] = field(default_factory=list, init=False)
+    """The gangs that were the head and are to be told that they are it no more."""
+
+    def __post_init__(self) -> None:
+        store = self._context.store
+        self._pod_ends = PodEnds(
+            store.pods,
+            store.groups,
+            store.members,
+            store.occupancy,
+            store.vacancies,
+            endings=store.endings,
+            clock=self._context.clock,
+            wall=self._context.wall,
+        )
 
     def __contains__(self, group: GroupKey) -> bool:
         return self.head is not None and self.head.group == group
@@ -150,9 +153,9 @@ class Backfill:
         None is kept for one whose namespace may have no more domains: what it waits for is not room alone.
         """
         rest = self._rests.get(group)
-        resting = rest is not None and self._clock() < rest.until
+        resting = rest is not None and self._context.clock() < rest.until
         return (
-            self._mode is BackfillMode.FORECAST
+            self._context.options.backfill is BackfillMode.FORECAST
             and _is_foreseeable(request, refusal)
             and not resting
             and self.count_vain(group.namespace) < _MAX_VAIN
@@ -160,7 +163,7 @@ class Backfill:
 
     def count_vain(self, namespace: str) -> int:
         """For how many gangs of a namespace a forecast was made in vain of late."""
-        now = self._clock()
+        now = self._context.clock()
         return sum(
             rest.vain > 0 and now < rest.until for group, rest in self._rests.items() if group.namespace == namespace
         )
@@ -179,7 +182,7 @@ class Backfill:
 
         Raises Unfinished as long as its forecast is being made.
         """
-        now = self._clock()
+        now = self._context.clock()
         self._note_contender(waiting.group, now)
         head = self.head
         if head is not None and head.group != waiting.group and not self._order.precedes(waiting, head.waiting):
@@ -190,7 +193,7 @@ class Backfill:
         if forecast is not None:
             turns = self._rest_of(waiting.group).turns
             at = now if forecast.at is None else forecast.at
-            until = at + self._patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
+            until = at + self._context.options.patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
             text = self._describe(forecast)
             beyond = self._is_beyond_share(forecast)
             own = request.topology_key if request.exclusive else None
@@ -247,7 +250,7 @@ class Backfill:
 
         These are the head if its forecast has been missed or cannot hold, and those that have rested.
         """
-        now = self._clock()
+        now = self._context.clock()
         due = [*self._take_rested(now), *self._displaced]
         self._displaced.clear()
         if self.head is not None and now >= self.head.until:
@@ -258,7 +261,7 @@ class Backfill:
 
     def _is_outdated(self, head: Head, now: float) -> bool:
         missed = head.forecast.at is not None and now > head.forecast.at
-        return missed or not head.forecast.nodes <= self._nodes.keys()
+        return missed or not head.forecast.nodes <= self._context.store.nodes.keys()
 
     def _take_rested(self, now: float) -> Iterator[GroupKey]:
         for group, rest in self._rests.items():
@@ -270,7 +273,7 @@ class Backfill:
         # Others have their turn for as long as it had them wait in vain, and then it has a longer one: so nobody
         # waits for ever, neither it nor those that it keeps away.
         rest = self._rests.setdefault(head.group, _Rest())
-        rest.until = now + self._patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
+        rest.until = now + self._context.options.patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
         rest.turns += 1
         rest.nodes.update(head.forecast.nodes)
         self.head = None
@@ -278,14 +281,14 @@ class Backfill:
     def placed(self, group: GroupKey) -> None:
         """A gang got its room."""
         if group in self._promises:
-            self._metrics.settled(*_judge(self._promises.pop(group), self._clock()))
+            self._context.metrics.settled(*_judge(self._promises.pop(group), self._context.clock()))
         self._release(group)
 
     def withdraw(self, group: GroupKey) -> None:
         """A gang does not wait for room any more, though it got none."""
         if group in self._promises:
             del self._promises[group]
-            self._metrics.settled("withdrawn", None)
+            self._context.metrics.settled("withdrawn", None)
         self._release(group)
 
     def _release(self, group: GroupKey) -> None:
@@ -300,7 +303,7 @@ class Backfill:
         if self._promises.get(group) is None:
             self._promises[group] = forecast.at
             if forecast.at is not None:
-                self._metrics.promised(forecast.at - self._clock())
+                self._context.metrics.promised(forecast.at - self._context.clock())
 
     def has_missed(self) -> bool:
         """Whether a forecast for the head was missed by so much that later ones are no better.
@@ -308,12 +311,12 @@ class Backfill:
         Pods take some time to end.
         """
         missed = self.head.missed if self.head is not None else None
-        return missed is not None and self._clock() > missed + _KEPT_SECONDS
+        return missed is not None and self._context.clock() > missed + _KEPT_SECONDS
 
     def seconds_ahead(self) -> float:
         """How far ahead the head's forecast lies; not a number if there is none."""
         at = self.head.forecast.at if self.head is not None else None
-        return math.nan if at is None else at - self._clock()
+        return math.nan if at is None else at - self._context.clock()
 
     # --- who may pass ------------------------------------------------------------------------------------------
 
@@ -337,7 +340,7 @@ class Backfill:
         key, domain = head.exclusive_in, head.forecast.domain
         if key is None or key != request.topology_key:
             return frozenset()
-        return frozenset(name for name, node in self._nodes.items() if node.labels.get(key) == domain)
+        return frozenset(name for name, node in self._context.store.nodes.items() if node.labels.get(key) == domain)
 
     def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
         """The domain of this key that the head is to have for itself; none for gangs before it or of other namespaces.
@@ -408,12 +411,15 @@ class Backfill:
         return None
 
     def _is_beyond_share(self, forecast: Forecast) -> bool:
-        return len(forecast.nodes) > find_most(self._share_percent, len(self._nodes))
+        return len(forecast.nodes) > self._find_most()
+
+    def _find_most(self) -> int:
+        return find_most(self._context.options.share_percent, len(self._context.store.nodes))
 
     def _say_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
         self._beyond_share[group] = (
-            f"{len(forecast.nodes)} of {len(self._nodes)} nodes would have to be kept for it, and"
-            f" {find_most(self._share_percent, len(self._nodes))} may be for one namespace, so none are"
+            f"{len(forecast.nodes)} of {len(self._context.store.nodes)} nodes would have to be kept for it, and"
+            f" {self._find_most()} may be for one namespace, so none are"
         )
 
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
@@ -431,21 +437,7 @@ class Backfill:
 
     def tell_time(self, at: float) -> str:
         """A loop time as people read it, RFC 3339 to the second."""
-        return write_time(self._wall() + at - self._clock())
-
-
-def _read_pod_ends(context: Context) -> PodEnds:
-    store = context.store
-    return PodEnds(
-        store.pods,
-        store.groups,
-        store.members,
-        store.occupancy,
-        store.vacancies,
-        endings=store.endings,
-        clock=context.clock,
-        wall=context.wall,
-    )
+        return write_time(self._context.wall() + at - self._context.clock())
 
 
 def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:

@@ -80,6 +80,11 @@ class KeptOffPods:
     ``pods`` is the Store's own map, ``schedulers`` are those whose pods are ours to keep off.
     """
 
+    _united_for: frozenset[str] = _NONE
+    """The nodes of the head with which ``_united`` was made."""
+
+    _tidied = 0.0
+
     def __init__(self, context: Context, backfill: Backfill) -> None:
         self._pods = context.store.pods
         self._schedulers = context.store.schedulers
@@ -94,9 +99,6 @@ class KeptOffPods:
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         """Nodes of the head and of some of ``_placed``, and all of them: hundreds of pods may be asked about them."""
 
-        self._united_for: frozenset[str] = _NONE
-        """The nodes of the head with which ``_united`` was made."""
-
         self._turned_away: dict[str, _TurnedAway] = {}
 
         self._due: dict[str, None] = {}
@@ -104,8 +106,6 @@ class KeptOffPods:
 
         self._seen: tuple[frozenset[str], ...] = ()
         """The nodes that were kept from anybody at the last review, or since."""
-
-        self._tidied = 0.0
 
     # --- filter and preempt ------------------------------------------------------------------------------------
 

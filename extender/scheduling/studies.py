@@ -272,6 +272,7 @@ class Toll(NamedTuple):
     """Whether room was freed while the plans were made."""
 
 
+@dataclass(slots=True, eq=False)
 class Studies:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
@@ -279,41 +280,34 @@ class Studies:
     ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many seconds.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._nodes = context.store.nodes
-        self._members = context.store.members
-        self._snapshots = context.store.snapshots
-        self._capacity = context.store.capacity
-        self._groups = context.groups
-        self._outbox = context.outbox
-        self._stopwatch = stopwatch
-        self._rest = rest
-        self._studies: dict[GroupKey, list[Study]] = {}
+    _context: Context
+    _stopwatch: Callable[[], float] = time.perf_counter
+    _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    _studies: dict[GroupKey, list[Study]] = field(default_factory=dict, init=False)
+
+    _turns: StudyTurns = field(init=False)
+
+    _slow: dict[GroupKey, float] = field(default_factory=dict, init=False)
+    """Groups whose last answer took long, and how many seconds of work their next plan may take."""
+
+    _patience: dict[GroupKey, float] = field(default_factory=dict, init=False)
+    """Groups whose last search for victims was given up, and how many seconds of work their next one may take."""
+
+    _tolls: dict[GroupKey, Toll] = field(default_factory=dict, init=False)
+    """What is due for answers that were given."""
+
+    _turn: int = field(default=0, init=False)
+    """How many studies there were."""
+
+    _working: bool = field(default=False, init=False)
+    """Whether somebody works, or was asked to."""
+
+    _shift: int = field(default=0, init=False)
+    """A number that changes when all work ends: who began before then stops."""
+
+    def __post_init__(self) -> None:
         self._turns = StudyTurns(self._studies)
-
-        self._slow: dict[GroupKey, float] = {}
-        """Groups whose last answer took long, and how many seconds of work their next plan may take."""
-
-        self._patience: dict[GroupKey, float] = {}
-        """Groups whose last search for victims was given up, and how many seconds of work their next one may take."""
-
-        self._tolls: dict[GroupKey, Toll] = {}
-        """What is due for answers that were given."""
-
-        self._turn = 0
-        """How many studies there were."""
-
-        self._working = False
-        """Whether somebody works, or was asked to."""
-
-        self._shift = 0
-        """A number that changes when all work ends: who began before then stops."""
 
     def __len__(self) -> int:
         return sum(not study.done for studies in self._studies.values() for study in studies)
@@ -327,7 +321,7 @@ class Studies:
 
         It may run straight through for ``straight_seconds``.
         """
-        group = self._members.group_of(request.members[0].uid) if request.members else None
+        group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
         make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
         key = group or GroupKey("", "")
         return self._answer(key, StudyKind.PLAN, request, tuple(leaving), make=make, straight_seconds=straight_seconds)
@@ -404,7 +398,10 @@ class Studies:
         self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
     ) -> Answer | None:
         begun = self._stopwatch()
-        work = make(self._snapshots.take(request.yielding_priority, request.members, leaving), self._capacity)
+        work = make(
+            self._context.store.snapshots.take(request.yielding_priority, request.members, leaving),
+            self._context.store.capacity,
+        )
         try:
             while self._stopwatch() - begun < limit:
                 next(work)
@@ -420,8 +417,8 @@ class Studies:
         shapes = {id(member.shape): member.shape for member in request.members}.values()
         if any(weight > _MAX_WEIGHT_READ_AT_ONCE for weight in accumulate(map(weigh, shapes))):
             return True
-        missing = self._capacity.count_missing(set(shapes))
-        return missing * len(self._nodes) > _MAX_NODES_COUNTED_AT_ONCE
+        missing = self._context.store.capacity.count_missing(set(shapes))
+        return missing * len(self._context.store.nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
     def _find_limit(self, group: GroupKey, kind: StudyKind) -> float:
         if kind is StudyKind.PREEMPTION:
@@ -431,7 +428,7 @@ class Studies:
     def _holds(self, study: Study, request: PlanRequest) -> bool:
         if not isinstance(study.found, Plan):
             return True
-        now = self._snapshots.take(request.yielding_priority, request.members, study.leaving)
+        now = self._context.store.snapshots.take(request.yielding_priority, request.members, study.leaving)
         return still_holds(study.found, request, study.nodes, now)
 
     def _renew(self, study: Study, request: PlanRequest) -> Answer:
@@ -467,13 +464,15 @@ class Studies:
         if seconds is not None:
             before = self._tolls.get(study.group, Toll(0.0, stale=False))
             pause = before.pause + (study.spent * _PAUSE_FACTOR if study.spent > GO_SECONDS else 0.0)
-            self._tolls[study.group] = Toll(pause, before.stale or study.room != self._snapshots.count_freed())
+            self._tolls[study.group] = Toll(
+                pause, before.stale or study.room != self._context.store.snapshots.count_freed()
+            )
         study.told = True
         return Answer(study.found, seconds)
 
     def collect(self, request: PlanRequest) -> Toll:
         """As ``settle``, but what is still being made goes on."""
-        group = self._members.group_of(request.members[0].uid) or GroupKey("", "")
+        group = self._context.store.members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._studies:
             kept = [each for each in self._studies[group] if each.kind is not StudyKind.PLAN or not each.told]
             self._studies[group] = kept
@@ -531,7 +530,7 @@ class Studies:
     def _set_to_work(self) -> None:
         if not self._working:
             self._working = True
-            self._outbox.put(WorkOnStudies())
+            self._context.outbox.put(WorkOnStudies())
 
     def work(self) -> Coroutine[Any, Any, None]:
         """Make all answers that are asked for, the loop's turn after each slice."""
@@ -551,7 +550,7 @@ class Studies:
         if study.work is None and not study.tried and not self._is_long(study.group, study.request):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
             self._studies[study.group].remove(study)
-            self._groups.note_study(study.group)
+            self._context.groups.note_study(study.group)
             return
         try:
             work = study.work or self._begin(study)
@@ -573,14 +572,16 @@ class Studies:
         if study.done:
             study.work = None
             self._note_cost(study)
-            self._groups.note_study(study.group)
+            self._context.groups.note_study(study.group)
 
     def _begin(self, study: Study) -> Work[Any]:
-        snapshot = self._snapshots.take(study.request.yielding_priority, study.request.members, study.leaving)
-        frozen = self._capacity.freeze()
+        snapshot = self._context.store.snapshots.take(
+            study.request.yielding_priority, study.request.members, study.leaving
+        )
+        frozen = self._context.store.capacity.freeze()
         shown = frozen.show(snapshot)
         study.nodes = shown.nodes
-        study.room = self._snapshots.count_freed()
+        study.room = self._context.store.snapshots.count_freed()
         study.work = study.make(shown, frozen)
         return study.work
 

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.effects import Context
@@ -308,39 +308,37 @@ class _Step:
         return over
 
 
+@dataclass(slots=True, eq=False)
 class _Listing:
     """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
 
     ``away`` are the UIDs of those that end anyway, ``rivals`` the shapes of those that other schedulers place.
     """
 
-    def __init__(
-        self,
-        units: list[Unit],
-        alone_in: str | None,
-        budgets: Collection[DisruptionBudget],
-        away: AbstractSet[str],
-        rivals: Collection[Shape],
-    ) -> None:
-        self.units = units
-        self.alone_in = alone_in
-        self.away = away
-        self.rivals = rivals
-        self.contested: dict[str, bool] = {}
-        """By node: whether one of the rivals could go there, as far as was asked."""
+    units: list[Unit]
+    alone_in: str | None
+    budgets: InitVar[Collection[DisruptionBudget]]
+    away: AbstractSet[str]
+    rivals: Collection[Shape]
 
-        self.step = _Step()
-        self.gangs: dict[GroupKey, Spare] = {}
+    contested: dict[str, bool] = field(default_factory=dict, init=False)
+    """By node: whether one of the rivals could go there, as far as was asked."""
 
-        self.priorities: dict[GroupKey, int | None] = {}
-        """Of each group that has been met; None where its pods' own count."""
+    step: _Step = field(default_factory=_Step, init=False)
+    gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
 
-        self.companies: set[Company] = set()
-        """Those whose unit is there."""
+    priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
+    """Of each group that has been met; None where its pods' own count."""
 
-        self.allowed: dict[Budget, int] = {budget.key: budget.allowed for budget in budgets}
-        self._budgets: dict[str, list[DisruptionBudget]] = {}
+    companies: set[Company] = field(default_factory=set, init=False)
+    """Those whose unit is there."""
+
+    allowed: dict[Budget, int] = field(default_factory=dict, init=False)
+    _budgets: dict[str, list[DisruptionBudget]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self, budgets: Collection[DisruptionBudget]) -> None:
         for budget in budgets:
+            self.allowed[budget.key] = budget.allowed
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
     def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[tuple[Key, ...], bool]]:
