@@ -8,10 +8,9 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.api.budget import DisruptionBudget, decode_budget
@@ -120,6 +119,8 @@ _PARENTS = {
     Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
 }
 
+_PODS = (Kind.PODS, Kind.LEADERS)
+
 _KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
 
 OPTIONAL_KINDS = frozenset(
@@ -147,6 +148,7 @@ _MAX_PROBLEMS = 1000
 """How many problems are remembered, so that each is reported once."""
 
 
+@dataclass(eq=False)
 class Feed:
     """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
 
@@ -156,49 +158,48 @@ class Feed:
     optional, the Store's ``obstacles`` say why.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        level: ApiLevel,
-        store: Store,
-        kinds: Iterable[Kind] = ALL_KINDS,
-        *,
-        on_change: OnChange = lambda _old, _new: None,
-        selections: Mapping[Kind, Selection] = MappingProxyType({}),
-        optional: Collection[Kind] = OPTIONAL_KINDS,
-        on_malformed: OnMalformed = lambda _problem, _about: None,
-    ) -> None:
-        self.synced = asyncio.Event()
-        """Set after the first lists of all kinds, cleared while one that is not optional is not served."""
-        self.unserved: set[Kind] = set()
-        """The kinds that the API server does not serve."""
-        self.malformed: Counter[Kind] = Counter()
-        """How many objects could not be used, each sighting counted. The Store keeps the last usable state of them."""
-        self._cached: Counter[Kind] = Counter()
-        """How many objects of each kind are in the Store: two kinds may be in one map of it."""
-        self._store = store
-        self._obstacles: dict[Kind, str] = {}
-        """Why GROUP_KINDS are not shown to us, "" for one that is."""
-        self._metrics = client.metrics
-        self._on_change = on_change
-        self._on_malformed = on_malformed
-        self._followed_parents = store.membership.followed
-        """The kinds of parents that are listed; the Store's own set."""
-        self._optional = frozenset(optional)
-        self._problems: set[Malformed] = set()
-        """The problems that have been reported."""
-        followed = [kind for kind in kinds if kind not in _list_absent(level)]
+    client: ApiClient
+    level: ApiLevel
+    store: Store
+    kinds: InitVar[Iterable[Kind]] = ALL_KINDS
+    on_change: OnChange = field(default=lambda _old, _new: None, kw_only=True)
+    selections: Mapping[Kind, Selection] = field(default_factory=dict, kw_only=True)
+    optional: Collection[Kind] = field(default=OPTIONAL_KINDS, kw_only=True)
+    on_malformed: OnMalformed = field(default=lambda _problem, _about: None, kw_only=True)
+
+    channels: "Mapping[Kind, Channel[Any, Any]]" = field(init=False)
+    """How objects of each kind get into the Store."""
+
+    reflectors: Mapping[Kind, Reflector] = field(init=False)
+
+    synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set after the first lists of all kinds, cleared while one that is not optional is not served."""
+
+    unserved: set[Kind] = field(default_factory=set, init=False)
+    """The kinds that the API server does not serve."""
+
+    malformed: Counter[Kind] = field(default_factory=Counter, init=False)
+    """How many objects could not be used, each sighting counted. The Store keeps the last usable state of them."""
+
+    _cached: Counter[Kind] = field(default_factory=Counter, init=False)
+    """How many objects of each kind are in the Store: two kinds may be in one map of it."""
+
+    _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
+    """Why GROUP_KINDS are not shown to us, "" for one that is."""
+
+    _problems: set[Malformed] = field(default_factory=set, init=False)
+    """The problems that have been reported."""
+
+    def __post_init__(self, kinds: Iterable[Kind]) -> None:
+        self.channels = _channels(self.store, self.level)
+        followed = [kind for kind in kinds if kind not in _list_absent(self.level)]
         self._unlisted = set(followed)
-        """The kinds that ``synced`` waits for."""
-        self.channels: Mapping[Kind, Channel[Any, Any]] = _channels(store, level)
-        """How objects of each kind get into the Store."""
-        resources = _resources(level)
-        self.reflectors: Mapping[Kind, Reflector] = {
+        self.reflectors = {
             kind: Reflector(
-                client,
-                resources[kind],
+                self.client,
+                self.channels[kind].resource,
                 self._sink(kind, self.channels[kind]),
-                selection=selections.get(kind, EVERYTHING),
+                selection=self.selections.get(kind, EVERYTHING),
                 timing=_OPTIONAL_WATCH_TIMING if kind in OPTIONAL_KINDS else _WATCH_TIMING,
             )
             for kind in followed
@@ -215,15 +216,15 @@ class Feed:
 
         GROUP_KINDS that are not shown to us do not count: the Store's obstacles say so.
         """
-        needed = self.reflectors.keys() - self._optional - {kind for kind, what in self._obstacles.items() if what}
+        needed = self.reflectors.keys() - self.optional - {kind for kind, what in self._obstacles.items() if what}
         return min((self.reflectors[kind].blind_since_monotonic for kind in needed), default=math.inf)
 
     def show(self, now: float) -> None:
         """Set the gauges of caches and watches; ``now`` is of the monotonic clock, as the reflectors'."""
         for kind, reflector in self.reflectors.items():
-            self._metrics.cached(kind.value, self._cached[kind])
+            self.client.metrics.cached(kind.value, self._cached[kind])
             if reflector.listed.is_set():
-                self._metrics.silent(kind.value, now - reflector.last_event_monotonic)
+                self.client.metrics.silent(kind.value, now - reflector.last_event_monotonic)
 
     async def run(self) -> None:
         """Follow everything until cancelled."""
@@ -257,7 +258,7 @@ class Feed:
             return  # a new list repeats what is known
         channel.put(new)
         self._cached[kind] += old is None
-        self._on_change(old, new)
+        self.on_change(old, new)
 
     def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
@@ -266,45 +267,45 @@ class Feed:
         if old is not None:
             channel.drop(key)
             self._cached[kind] -= 1
-            self._on_change(old, None)
+            self.on_change(old, None)
 
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
         self._note_classes(kind, "")
         if kind in _PARENTS:
-            self._followed_parents.add(_PARENTS[kind])
+            self.store.membership.followed.add(_PARENTS[kind])
         self._settle(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
         what = f"the API server does not let us see {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, what)
-        if kind in self._optional:
+        if kind in self.optional:
             self._note_absent(kind)
 
     def _note_obstacle(self, kind: Kind, what: str) -> None:
-        if kind is Kind.COMPATIBLE_POD_GROUPS and self._store.obstacles.compatible != what:
-            self._store.meet_compatible_obstacle(what)
+        if kind is Kind.COMPATIBLE_POD_GROUPS and self.store.obstacles.compatible != what:
+            self.store.meet_compatible_obstacle(what)
         if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
             self._obstacles[kind] = what
-            self._store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
+            self.store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
 
     def _note_classes(self, kind: Kind, what: str) -> None:
         # Where their API is not served there are none, and kube-scheduler has none either.
         if kind is Kind.DEVICE_CLASSES:
-            self._store.meet_class_obstacle(what)
+            self.store.meet_class_obstacle(what)
 
     def _note_absent(self, kind: Kind) -> None:
         if kind in _PARENTS:
-            self._followed_parents.discard(_PARENTS[kind])
+            self.store.membership.followed.discard(_PARENTS[kind])
         self._settle(kind)
 
     def _settle(self, kind: Kind) -> None:
         self._unlisted.discard(kind)
         if not self._unlisted:
             self.synced.set()
-            self._store.meet_gap("")
+            self.store.meet_gap("")
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
         if kind in self.unserved:
@@ -313,18 +314,18 @@ class Feed:
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, "")
-        if kind in self._optional:
+        if kind in self.optional:
             self._note_absent(kind)
             return
         self._unlisted.add(kind)
         self.synced.clear()
         if kind not in GROUP_KINDS:  # these have an obstacle of their own, which says what it keeps from whom
-            self._store.meet_gap(what)
+            self.store.meet_gap(what)
         log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
 
     def _note_malformed(self, kind: Kind, problem: Malformed, obj: JSON) -> None:
         self.malformed[kind] += 1
-        self._metrics.malformed(kind.value)
+        self.client.metrics.malformed(kind.value)
         if problem in self._problems:
             return
         if len(self._problems) >= _MAX_PROBLEMS:
@@ -338,12 +339,14 @@ class Feed:
             "name": name,
             "uid": uid,
         }
-        self._on_malformed(problem, about | ({"namespace": namespace} if namespace else {}))
+        self.on_malformed(problem, about | ({"namespace": namespace} if namespace else {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Channel(Generic[V, I]):
     """How objects of one kind get into the Store."""
+
+    resource: Resource
 
     decode: Callable[[object], V | Malformed]
 
@@ -375,69 +378,55 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
     read_pod = partial(decode_pod, apis=level.read, rule=level.resize_rule)
     return {
         **_group_channels(store, level),
-        Kind.NODES: Channel(decode_node, _name, store.nodes, store.put_node, drop=store.drop_node),
-        Kind.PODS: Channel(read_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
-        Kind.LEADERS: Channel(read_pod, _uid, store.pods, store.put_pod, drop=store.drop_pod),
-        Kind.JOBS: Channel(decode_job, _key, store.jobs, store.put_job, drop=store.drop_job),
+        **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
+        Kind.NODES: Channel(NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node),
+        **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
+        Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.PRIORITY_CLASSES: Channel(
-            decode_priority_class,
-            _name,
-            store.priority_classes,
-            store.put_priority_class,
-            drop=store.drop_priority_class,
+            *(PRIORITY_CLASSES, decode_priority_class, _name),
+            *(store.priority_classes, store.put_priority_class, store.drop_priority_class),
         ),
-        Kind.COMPATIBLE_POD_GROUPS: Channel(
-            decode_compatible_group,
-            _compatible_key,
-            store.groups,
-            store.put_group,
-            drop=store.drop_group,
-            owns=_is_compatible,
+        Kind.VOLUMES: Channel(
+            VOLUMES, decode_volume, _name, store.volumes.volumes, store.put_volume, store.drop_volume
         ),
-        Kind.VOLUMES: Channel(decode_volume, _name, store.volumes.volumes, store.put_volume, drop=store.drop_volume),
         Kind.VOLUME_CLAIMS: Channel(
-            decode_volume_claim, _key, store.volumes.claims, store.put_volume_claim, drop=store.drop_volume_claim
+            *(VOLUME_CLAIMS, decode_volume_claim, _key),
+            *(store.volumes.claims, store.put_volume_claim, store.drop_volume_claim),
         ),
         Kind.DEVICE_CLASSES: Channel(
-            decode_device_class,
-            _name,
-            store.uncounted.classes,
-            store.put_device_class,
-            drop=store.drop_device_class,
+            *(DEVICE_CLASSES, decode_device_class, _name),
+            *(store.uncounted.classes, store.put_device_class, store.drop_device_class),
         ),
-        Kind.BUDGETS: Channel(decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
-        Kind.JOB_SETS: Channel(
-            decode_job_set,
-            partial(_owner_key, ParentKind.JOB_SET),
-            store.parents,
-            store.put_parent,
-            drop=store.drop_parent,
-            owns=lambda key: key.kind is ParentKind.JOB_SET,
-        ),
-        Kind.LEADER_WORKER_SETS: Channel(
-            decode_leader_worker_set,
-            partial(_owner_key, ParentKind.LEADER_WORKER_SET),
-            store.parents,
-            store.put_parent,
-            drop=store.drop_parent,
-            owns=lambda key: key.kind is ParentKind.LEADER_WORKER_SET,
-        ),
+        Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
     }
+
+
+def _parent_channel(store: Store, kind: ParentKind) -> Channel[Any, Any]:
+    decode = decode_job_set if kind is ParentKind.JOB_SET else decode_leader_worker_set
+    held, put, drop = store.parents, store.put_parent, store.drop_parent
+    identify = partial(_owner_key, kind)
+    return Channel(parents(kind), decode, identify, held, put, drop, owns=lambda key: key.kind is kind)
 
 
 def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
     """What gangs are made of, at the level in use and beside it."""
-    groups = Layers(_keep_key, store.put_group, store.drop_group)
     pod_group, workload, composite = map(_reader_beside(level), (decode_pod_group, decode_workload, decode_composite))
+    used, beside = (level.group, level.version), (FALLBACK.group, FALLBACK.version)
+    groups = Layers(_keep_key, store.put_group, store.drop_group)
     trees = Layers(_keep_key, store.put_composite, store.drop_composite)
     loads = Layers(_keep_key, store.put_workload, store.drop_workload)
     return {
-        Kind.POD_GROUPS: Channel(decode_pod_group, _group_key, groups.upper, groups.put_upper, groups.drop_upper),
-        Kind.POD_GROUPS_BESIDE: Channel(pod_group, _group_key, groups.lower, groups.put_lower, groups.drop_lower),
-        Kind.COMPOSITES: Channel(decode_composite, _key, trees.upper, trees.put_upper, trees.drop_upper),
-        Kind.COMPOSITES_BESIDE: Channel(composite, _key, trees.lower, trees.put_lower, trees.drop_lower),
-        Kind.WORKLOADS: Channel(decode_workload, _key, loads.upper, loads.put_upper, loads.drop_upper),
-        Kind.WORKLOADS_BESIDE: Channel(workload, _key, loads.lower, loads.put_lower, loads.drop_lower),
+        Kind.POD_GROUPS: Channel(pod_groups(*used), decode_pod_group, _group_key, *groups.above),
+        Kind.POD_GROUPS_BESIDE: Channel(pod_groups(*beside), pod_group, _group_key, *groups.below),
+        Kind.COMPOSITES: Channel(composites(level), decode_composite, _key, *trees.above),
+        Kind.COMPOSITES_BESIDE: Channel(composites(FALLBACK), composite, _key, *trees.below),
+        Kind.WORKLOADS: Channel(workloads(*used), decode_workload, _key, *loads.above),
+        Kind.WORKLOADS_BESIDE: Channel(workloads(*beside), workload, _key, *loads.below),
+        Kind.COMPATIBLE_POD_GROUPS: Channel(
+            *(pod_groups(*COMPATIBLE_API.split("/")), decode_compatible_group, _compatible_key),
+            *(store.groups, store.put_group, store.drop_group),
+            owns=lambda key: key.kind is GroupKind.COMPATIBLE,
+        ),
     }
 
 
@@ -459,28 +448,6 @@ def _reader_beside(level: ApiLevel) -> Callable[[Callable[[object], Any]], Calla
     return mark
 
 
-def _resources(level: ApiLevel) -> dict[Kind, Resource]:
-    return {
-        Kind.NODES: NODES,
-        Kind.PODS: PODS,
-        Kind.LEADERS: PODS,
-        Kind.JOBS: JOBS,
-        Kind.POD_GROUPS: pod_groups(level.group, level.version),
-        Kind.COMPOSITES: composites(level),
-        Kind.WORKLOADS: workloads(level.group, level.version),
-        Kind.PRIORITY_CLASSES: PRIORITY_CLASSES,
-        Kind.VOLUMES: VOLUMES,
-        Kind.VOLUME_CLAIMS: VOLUME_CLAIMS,
-        Kind.DEVICE_CLASSES: DEVICE_CLASSES,
-        Kind.BUDGETS: BUDGETS,
-        Kind.POD_GROUPS_BESIDE: pod_groups(FALLBACK.group, FALLBACK.version),
-        Kind.COMPOSITES_BESIDE: composites(FALLBACK),
-        Kind.WORKLOADS_BESIDE: workloads(FALLBACK.group, FALLBACK.version),
-        Kind.COMPATIBLE_POD_GROUPS: pod_groups(*COMPATIBLE_API.split("/")),
-        **{kind: parents(parent) for kind, parent in _PARENTS.items()},
-    }
-
-
 def _name(obj: JSON) -> str:
     return identity(obj)[1]
 
@@ -500,10 +467,6 @@ def _group_key(obj: JSON) -> GroupKey:
 
 def _compatible_key(obj: JSON) -> GroupKey:
     return GroupKey(*_key(obj), GroupKind.COMPATIBLE)
-
-
-def _is_compatible(key: GroupKey) -> bool:
-    return key.kind is GroupKind.COMPATIBLE
 
 
 def _owner_key(kind: ParentKind, obj: JSON) -> OwnerKey:

@@ -7,6 +7,7 @@ exist yet.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from serried.api.group import Claim, Delegation, name_kind, read_claims, read_disruption, read_policy, read_topology_key
 from serried.api.names import (
@@ -29,13 +30,13 @@ from serried.api.names import (
     read_flag,
     read_group,
     read_int,
-    read_lifetime,
     read_map,
     read_name,
     read_objects,
     read_owner_key,
     read_owner_uid,
     read_text,
+    read_time,
     read_version,
 )
 from serried.api.preference import NO_PREFERENCE, Preference, find_preference_problem, parse_preference
@@ -161,7 +162,6 @@ def _decode(obj: Raw) -> Job:
     # With this field a user asks the Job's controller, with the annotation us.
     asked = None if managed_by else said.gang_policy
     indexed = read_text(spec, "completionMode") == "Indexed"
-    started, lifetime = read_lifetime(spec, status)
     return Job(
         key=key,
         uid=read_owner_uid(obj),
@@ -183,17 +183,23 @@ def _decode(obj: Raw) -> Job:
         delegation=_read_delegation(read_map(obj, "metadata"), annotations),
         managed_by=managed_by,
         suspended=read_flag(spec, "suspend"),
-        finished=_has_condition(status, "Complete", "Failed"),
-        ending=_has_condition(status, "SuccessCriteriaMet", "FailureTarget"),
         deleting=is_deleting(obj),
-        completed=_count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
-        given_up=_count_indexes(status, "failedIndexes"),
-        started=started,
-        lifetime=lifetime,
+        lifetime=read_int(spec, "activeDeadlineSeconds") or None,
         work=fingerprint(template),
         version=read_version(obj),
         preference=parse_preference(annotations),
+        **_read_status(status, indexed=indexed),
     )
+
+
+def _read_status(status: Raw, *, indexed: bool) -> dict[str, Any]:
+    return {
+        "finished": _has_condition(status, "Complete", "Failed"),
+        "ending": _has_condition(status, "SuccessCriteriaMet", "FailureTarget"),
+        "completed": _count_indexes(status, "completedIndexes") if indexed else read_int(status, "succeeded"),
+        "given_up": _count_indexes(status, "failedIndexes"),
+        "started": read_time(status, "startTime"),
+    }
 
 
 def _read_delegation(metadata: Raw, annotations: Raw) -> Delegation | None:

@@ -187,14 +187,6 @@ def _date(days: int) -> tuple[int, int, int]:
 _NAMES = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
 """Fields of a pod template that name its owner or its group, so they differ between Jobs of the same work."""
 
-Lifetime = tuple[int | None, int | None]
-"""When a pod or Job began, in seconds since 1970, and after how many seconds it is ended; None where unknown."""
-
-
-def read_lifetime(spec: Raw, status: Raw) -> Lifetime:
-    """``status.startTime`` and ``spec.activeDeadlineSeconds`` of a pod or a Job."""
-    return read_time(status, "startTime"), read_int(spec, "activeDeadlineSeconds") or None
-
 
 def read_end(metadata: Raw, status: Raw) -> int | None:
     """When a pod ended or will end: its deletion timestamp, else the end of its last container; None if unknown."""

@@ -7,7 +7,7 @@ Labels and meanings are those of the modules sigs.k8s.io/jobset 0.12 (``jobset.x
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from serried.api.group import PodGroup, Workload
 from serried.api.job import DISRUPTION_MODES, GangPolicy, Job, find_problem
@@ -252,10 +252,9 @@ def _decode_job_set(obj: Raw) -> Parent:
     jobs = read_objects(spec, "replicatedJobs")
     templates = [read_map(job, "template") for job in jobs]
     annotated = [_annotations(obj), *(_annotations(template) for template in templates)]
-    return _build(
-        obj,
-        ParentKind.JOB_SET,
-        pods=[read_map(read_map(template, "spec"), "template") for template in templates],
+    pods = [read_map(read_map(template, "spec"), "template") for template in templates]
+    return Parent(
+        **_read_common(obj, ParentKind.JOB_SET, pods),
         stages=tuple(_read_stage(job) for job in jobs),
         staged=_read_order(spec, jobs),
         obstacle="exclusive-topology" if any(_is_exclusive(annotations) for annotations in annotated) else "",
@@ -309,10 +308,8 @@ def _decode_leader_worker_set(obj: Raw) -> Parent:
     staged = "startupPolicy" if read_text(spec, "startupPolicy") == "LeaderReady" else ""
     if SET_EXCLUSIVE in _annotations(obj):
         staged = "exclusive-topology"  # the workers are created when the leader is scheduled
-    return _build(
-        obj,
-        ParentKind.LEADER_WORKER_SET,
-        pods=pods,
+    return Parent(
+        **_read_common(obj, ParentKind.LEADER_WORKER_SET, pods),
         stages=(Stage(LEADER, 1), Stage(WORKERS, max(0, read_int(template, "size", 1) - 1))),
         staged=staged,
         replicas=_read_replicas(spec),
@@ -331,44 +328,26 @@ def _read_replicas(spec: Raw) -> int:
     return replicas + min(max(0, more), replicas)
 
 
-def _build(
-    obj: Raw,
-    kind: ParentKind,
-    *,
-    pods: Sequence[Raw],
-    stages: tuple[Stage, ...],
-    staged: str,
-    obstacle: str = "",
-    replicas: int | None = None,
-    jobs_ask: bool = False,
-    spans: tuple[Span, ...] = (),
-    finished: bool = False,
-) -> Parent:
+def _read_common(obj: Raw, kind: ParentKind, pods: Sequence[Raw]) -> dict[str, Any]:
+    """What is read alike of both kinds; ``pods`` are their pod templates."""
     annotations = _annotations(obj)
     key = read_key(obj)
     specs = [read_map(pod, "spec") for pod in pods]
-    return Parent(
-        kind=kind,
-        key=key,
-        uid=read_uid(obj),
-        stages=stages,
-        schedulers=frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
-        gang_policy=read_text(annotations, GANG_POLICY),
-        staged=staged,
-        obstacle=obstacle,
-        replicas=replicas,
-        group=next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
-        jobs_ask=jobs_ask,
-        topology_key=read_name(annotations, REQUIRED_TOPOLOGY) or None,
-        preference=parse_preference(annotations),
-        disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
-        priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
-        problem=find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),
-        spans=spans,
-        finished=finished,
-        deleting=is_deleting(obj),
-        version=read_version(obj),
-    )
+    return {
+        "kind": kind,
+        "key": key,
+        "uid": read_uid(obj),
+        "schedulers": frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
+        "gang_policy": read_text(annotations, GANG_POLICY),
+        "group": next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
+        "topology_key": read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        "preference": parse_preference(annotations),
+        "disruption": DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        "priority_class": _find_common(read_name(spec, "priorityClassName") for spec in specs),
+        "problem": find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),
+        "deleting": is_deleting(obj),
+        "version": read_version(obj),
+    }
 
 
 def _annotations(obj: Raw) -> Raw:

@@ -8,7 +8,7 @@ lists of a gang of thousands are packed into one text, because the API server ta
 import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
@@ -231,18 +231,10 @@ def name_record(group: GroupKey) -> str:
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
     """The object's spec; ``term`` names the extender that writes it."""
-    # A committed record names the committed members alone: a restart binds all that it names, and must not bind a pod
-    # that the scheduler has not passed.
-    kept = reservation.committed or reservation.slots.keys()
-    by_node: dict[str, list[dict[str, str]]] = {}
-    for slot in reservation.slots.values():
-        if slot.uid in kept:
-            part = {"podGroup": slot.part} if slot.part else {}
-            by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     lists = {
-        "slots": [{"node": node, "members": members} for node, members in by_node.items()],
+        "slots": _encode_slots(reservation),
         **({"parts": parts} if parts else {}),
         **({"victims": victims} if victims else {}),
     }
@@ -272,13 +264,7 @@ def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
             return None
         meta = item["metadata"]
         spec = _unpack(item["spec"])
-        slots = {
-            str(member["uid"]): Slot(
-                str(member["uid"]), str(member["name"]), str(slot["node"]), str(member.get("podGroup", ""))
-            )
-            for slot in spec.get("slots") or []
-            for member in slot["members"]
-        }
+        slots = {slot.uid: slot for slot in _decode_slots(spec.get("slots") or [])}
         return Reservation(
             group=decode_group_key(str(meta["namespace"]), str(spec["podGroup"])),
             group_uid=str(spec["podGroupUID"]),
@@ -310,6 +296,24 @@ def _unpack(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     except zlib.error as problem:
         raise ValueError(str(problem)) from None
     return {**spec, **orjson.loads(plain)}
+
+
+def _encode_slots(reservation: Reservation) -> list[dict[str, Any]]:
+    # A committed record names the committed members alone: a restart binds all that it names, and must not bind a pod
+    # that the scheduler has not passed.
+    kept = reservation.committed or reservation.slots.keys()
+    by_node: dict[str, list[dict[str, str]]] = {}
+    for slot in reservation.slots.values():
+        if slot.uid in kept:
+            part = {"podGroup": slot.part} if slot.part else {}
+            by_node.setdefault(slot.node, []).append({"uid": slot.uid, "name": slot.name, **part})
+    return [{"node": node, "members": members} for node, members in by_node.items()]
+
+
+def _decode_slots(raw: Iterable[Mapping[str, Any]]) -> Iterator[Slot]:
+    for each in raw:
+        for one in each["members"]:
+            yield Slot(str(one["uid"]), str(one["name"]), str(each["node"]), str(one.get("podGroup", "")))
 
 
 def _encode_victim(victim: Victim) -> dict[str, str]:

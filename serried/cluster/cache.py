@@ -60,6 +60,16 @@ class Layers(Generic[K, V]):
         self._put = put
         self._drop = drop
 
+    @property
+    def above(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
+        """The objects of the level in use, and how one of them is put and dropped."""
+        return self.upper, self.put_upper, self.drop_upper
+
+    @property
+    def below(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
+        """As `above`, of the level beside it."""
+        return self.lower, self.put_lower, self.drop_lower
+
     def put_upper(self, item: V) -> None:
         """An object of the level in use came or changed."""
         self.upper[self._identify(item)] = item

@@ -111,16 +111,9 @@ class ApiClient:
         Repeated are: 429; 503 with Retry-After; a connection that was never made; and, for requests that have the
         same effect when sent twice (get, replace, delete, every patch but JSON patch), also 503 and lost connections.
         """
-        call = Call(
-            method,
-            path,
-            params=params,
-            body=body,
-            content_type=content_type,
-            timeout_seconds=timeout or self._timeout_seconds,
-            repeatable=method in _REPEATABLE or content_type in {MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH},
-            headers=headers,
-        )
+        seconds = timeout or self._timeout_seconds
+        repeatable = method in _REPEATABLE or content_type in {MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH}
+        call = Call(method, path, params, body, content_type, seconds, repeatable, headers)
         return await self._repeat(call, retry or self._retry)
 
     async def ask(self, method: str, path: str, **how: Any) -> JSON:
@@ -293,28 +286,14 @@ class ApiClient:
         default since 1.35). ``before`` is called whenever it has a connection and is about to be sent; what it raises
         ends the call. Raises Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
         """
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "uid": uid,
-                "annotations": dict(annotations or {}),
-                **({"labels": dict(labels)} if labels else {}),
-            },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+        metadata: JSON = {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations or {})}
+        if labels:
+            metadata["labels"] = dict(labels)
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = orjson.dumps({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
         # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.
         path = PODS.path(namespace, name, "binding")
-        call = Call(
-            "POST",
-            path,
-            body=orjson.dumps(body),
-            content_type=JSON_TYPE,
-            timeout_seconds=self._timeout_seconds,
-            repeatable=True,
-        )
+        call = Call("POST", path, None, body, JSON_TYPE, self._timeout_seconds, repeatable=True)
         self.metrics.wrote("create", "pods/binding")
         try:
             _check_object(call, _decode(call, await self._repeat(call, self._retry, before)))

@@ -23,7 +23,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from typing import NoReturn
 
@@ -297,64 +297,71 @@ _STEADY_SECONDS = 10.0
 """A watch that lasted this long was fine, even if nothing happened in it."""
 
 
+@dataclass(eq=False)
 class Reflector:
     """Follows a resource and calls ``sink`` with every `changes.Event`."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        resource: Resource,
-        sink: Sink,
-        *,
-        selection: Selection = EVERYTHING,
-        timing: WatchTiming = WatchTiming(),
-    ) -> None:
-        self.resource = resource
-        self.listed = asyncio.Event()
-        """Set from the first complete list on, cleared while the resource is not served."""
-        self.known = KnownObjects(resource, sink)
-        """What the sink knows by now."""
-        self.last_event_monotonic = 0.0
-        """When the server last sent anything, bookmarks included; 0.0 for never."""
-        self.blind_since_monotonic = time.monotonic()
-        """Since when changes do not reach us: a list or a watch is still to come. Infinity while they do."""
-        self._client = client
-        self.selection = selection
-        self._timing = timing
-        self._path = resource.path(selection.namespace)
+    client: ApiClient
+    resource: Resource
+    sink: InitVar[Sink]
+    selection: Selection = field(default=EVERYTHING, kw_only=True)
+    timing: WatchTiming = field(default=WatchTiming(), kw_only=True)
+
+    listed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set from the first complete list on, cleared while the resource is not served."""
+
+    known: KnownObjects = field(init=False)
+    """What the sink knows by now."""
+
+    last_event_monotonic: float = field(default=0.0, init=False)
+    """When the server last sent anything, bookmarks included; 0.0 for never."""
+
+    blind_since_monotonic: float = field(default_factory=time.monotonic, init=False)
+    """Since when changes do not reach us: a list or a watch is still to come. Infinity while they do."""
+
+    _version: str = field(default="", init=False)
+    """The resourceVersion to resume from; "" if a list is needed."""
+
+    _listing: bool = field(default=False, init=False)
+    """Whether a list is under way."""
+
+    _followed: int = field(default=0, init=False)
+    """How many changes came after lists."""
+
+    _reached: bool = field(default=True, init=False)
+    """Whether the server was reached since the last end."""
+
+    _forced: bool = field(default=False, init=False)
+    """Whether the last list was made because watches did not last, and none has lasted since."""
+
+    _since: float = field(default=0.0, init=False)
+    """The monotonic time since which the watch lasts."""
+
+    _fruitless: int = field(default=0, init=False)
+    """How many ends in a row there were without progress, since the last 404 or 403."""
+
+    _complaint: str = field(default="", init=False)
+    """The last message in the log, which is not repeated at the same level."""
+
+    def __post_init__(self, sink: Sink) -> None:
+        timing = self.timing
+        self.known = KnownObjects(self.resource, sink)
+        self._path = self.resource.path(self.selection.namespace)
         never = (math.inf, math.inf)
-        self._absence = _Refusal(*((timing.absent_after, timing.unserved_after) if resource.group else never))
+        self._absence = _Refusal(*((timing.absent_after, timing.unserved_after) if self.resource.group else never))
         self._denial = _Refusal(0.0, timing.unserved_after)
-        self._version = ""
-        """The resourceVersion to resume from; "" if a list is needed."""
-        self._listing = False
-        """Whether a list is under way."""
         self._ways = _Ways(timing)
         self._slice = _Slice(timing)
-        self._followed = 0
-        """How many changes came after lists."""
-        self._reached = True
-        """Whether the server was reached since the last end."""
-        self._forced = False
-        """Whether the last list was made because watches did not last, and none has lasted since."""
-        self._since = 0.0
-        """The monotonic time since which the watch lasts."""
-        self._fruitless = 0
-        """How many ends in a row there were without progress, since the last 404 or 403."""
-        self._complaint = ""
-        """The last message in the log, which is not repeated at the same level."""
 
     async def run(self) -> NoReturn:
         """Follow the resource until cancelled."""
         while True:
-            self._since = time.monotonic()
-            self._reached = True
             followed = self._followed
             listed = self.listed.is_set()
             cause, retry_after = await self._end_of_follow()
             self.blind_since_monotonic = min(self.blind_since_monotonic, time.monotonic())
-            lived = time.monotonic() - self._since
-            steady = lived >= _STEADY_SECONDS or (self._followed > followed and cause is not Cause.GONE)
+            lasted = time.monotonic() - self._since >= _STEADY_SECONDS
+            steady = lasted or (self._followed > followed and cause is not Cause.GONE)
             # Half a list is no progress, however long it took: the next one begins with the first object again.
             fine = steady and not self._listing
             # What comes after refusals is the first failure again: an API server that has just got a kind back refuses
@@ -364,7 +371,7 @@ class Reflector:
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
             if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
-                self._client.metrics.watch_restarted(self.resource.plural, cause)
+                self.client.metrics.watch_restarted(self.resource.plural, cause)
             stuck = self._fruitless > 0 and self._fruitless % MAX_SUSPICIOUS_ENDS == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
                 self._version = ""
@@ -373,17 +380,19 @@ class Reflector:
 
     def _delay(self, cause: Cause) -> float:
         if cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted):
-            return self._timing.unserved
+            return self.timing.unserved
         if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
             return 0.0
         if cause not in _KEPT_OUT:
-            longest = self._timing.backoff.delay(self._fruitless + 1)
+            longest = self.timing.backoff.delay(self._fruitless + 1)
         else:
-            longest = min(_REFUSED_SECONDS, self._timing.unserved)  # the next server may serve it, and show it
+            longest = min(_REFUSED_SECONDS, self.timing.unserved)  # the next server may serve it, and show it
         return random.uniform(0.0, longest)  # noqa: S311
 
     async def _end_of_follow(self) -> tuple[Cause, float]:
         """Follow until an end; its cause and the seconds that the server asked to wait."""
+        self._since = time.monotonic()
+        self._reached = True
         try:
             return await self._follow(), 0.0
         except BadLineError as err:
@@ -448,7 +457,7 @@ class Reflector:
         return cause
 
     async def _follow(self) -> Cause:
-        timeout = random.randint(*self._timing.timeout)  # noqa: S311
+        timeout = random.randint(*self.timing.timeout)  # noqa: S311
         if not self._version and self._ways.streams:
             self._begin_list()
             return await self._stream_list(timeout)
@@ -471,7 +480,7 @@ class Reflector:
 
     async def _list_pages(self) -> None:
         self._begin_list()
-        async with aclosing(self._client.pages(self._path, self.selection, self._ways.page)) as pages:
+        async with aclosing(self.client.pages(self._path, self.selection, self._ways.page)) as pages:
             async for page in pages:
                 self._note_answered()
                 self._slice.resume()
@@ -508,8 +517,8 @@ class Reflector:
         try:
             async with (
                 # Around the first answer as well: an idle connection may be as dead as the one that fell silent.
-                asyncio.timeout(self._timing.silence) as limit,
-                self._client.stream(self._path, params) as chunks,
+                asyncio.timeout(self.timing.silence) as limit,
+                self.client.stream(self._path, params) as chunks,
             ):
                 self._note_answered()
                 if not self._listing:
@@ -519,9 +528,9 @@ class Reflector:
                     for line in lines.feed(chunk):
                         await self._take(decode_change(line))
                         await self._slice.pause()
-                    limit.reschedule(loop.time() + self._timing.silence)
+                    limit.reschedule(loop.time() + self.timing.silence)
         except TimeoutError:
-            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self._timing.silence:g} s")
+            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self.timing.silence:g} s")
         return Cause.SCHEDULED if loop.time() - begun >= timeout - 1 else Cause.ENDED
 
     async def _take(self, change: Change) -> None:
@@ -543,7 +552,7 @@ class Reflector:
 
     def _count(self) -> None:
         self.last_event_monotonic = time.monotonic()
-        self._client.metrics.watch_received(self.resource.plural, 1)
+        self.client.metrics.watch_received(self.resource.plural, 1)
 
 
 class _Refusal:

@@ -421,21 +421,8 @@ def make_server(
     Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6. With ``tls`` it
     understands TLS as well as plain HTTP; each handshake waits for its ``turn``.
     """
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=_Connection,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        log_config=None,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=patience,
-        backlog=_BACKLOG,
-    )
-    return Server(config, tls, turn)
+    options: dict[str, Any] = {"ws": "none", "lifespan": "off", "access_log": False, "log_config": None}
+    # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.
+    options |= {"proxy_headers": False, "server_header": False, "date_header": False}
+    options |= {"timeout_keep_alive": KEEP_ALIVE_SECONDS, "timeout_graceful_shutdown": patience}
+    return Server(uvicorn.Config(app, host, port, http=_Connection, backlog=_BACKLOG, **options), tls, turn)

@@ -234,10 +234,9 @@ def _sign_own() -> bytes:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName("localhost")]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return private + certificate.public_bytes(serialization.Encoding.PEM)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return private + certificate.public_bytes(pem)
 
 
 @contextmanager
