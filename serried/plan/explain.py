@@ -6,7 +6,7 @@ they cost: what an administrator does to nodes; what the gang itself asks for; w
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -289,14 +289,7 @@ def solve_advice(
     Whoever stops early has what was found by then. Between steps neither snapshot nor capacity may change.
     """
     search = _Relaxation(snapshot, ask, capacity, keys)
-    ways: Sequence[Callable[[], Work[Advice | None]]] = (
-        search.uncordon,
-        search.shrink,
-        search.widen,
-        search.prefer,
-        search.lower_quorum,
-    )
-    for way in ways:
+    for way in (search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
         advice = yield from way()
         if advice is not None:
             found.append(advice)

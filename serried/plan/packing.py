@@ -217,8 +217,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
     # What the largest hold together, by how many they are.
     most = list(accumulate((domain.room for domain in reversed(ordered[-fewest:])), initial=0))
-    zero = (0,) * (1 + len(cost))
-    tables: list[dict[Cost, int]] = [{zero: 0}]
+    tables: list[dict[Cost, int]] = [{(0,) * (1 + len(cost)): 0}]
     for domain in ordered:
         before = tables[-1]
         # A choice that takes fewer members than this leaves too many for all others.
@@ -227,9 +226,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
             return []
         table = dict(before)
         for spent, held in before.items():
-            if spent[0] == fewest:
-                continue
-            for more, gain in ways:
+            for more, gain in ways if spent[0] < fewest else ():
                 key = (spent[0] + 1, *_add(spent[1:], more))
                 total = min(count, held + gain)
                 if key[1] <= cost[0] and total + most[fewest - key[0]] >= count and total > table.get(key, -1):
@@ -357,8 +354,7 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
                 break
             found = yield from attempt(among)
             if len(found) >= len(nodes):
-                nodes = found
-                used = set(chosen)
+                nodes, used = found, set(chosen)
                 break
         names = [name for name in names if paths[name] in used]
     return nodes

@@ -230,6 +230,22 @@ class Survey:
 
     def remove(self, priority: int, units: Sequence[Unit]) -> Work[list[Domain]]:
         """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
+        harmless, harmful = yield from self._sort_harm(units)
+        changed: dict[Domain, int] = {}
+        freed = yield from self._free(units)
+        yield from self._take(harmless, changed)
+        middle = {domain: self._plots[domain].room for domain in changed}
+        yield from self._take(harmful, changed)
+        for domain, before in changed.items():
+            held = freed.get(domain, 0)
+            if before < self._need or held:
+                after = middle.get(domain, before)
+                short = Shortage(priority, max(0, self._need - after), max(self._need - before, held))
+                self._plots[domain].shortages.append(short)
+        return sorted(changed)
+
+    def _sort_harm(self, units: Sequence[Unit]) -> Work[tuple[list[Unit], list[Unit]]]:
+        """The units whose end does no harm, and those whose end breaks a gang or a budget."""
         harmless: list[Unit] = []
         harmful: list[Unit] = []
         guarded: list[Unit] = []
@@ -244,18 +260,7 @@ class Survey:
             (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
             if place % _UNITS_PER_STEP == 0:
                 yield
-        changed: dict[Domain, int] = {}
-        freed = yield from self._free(units)
-        yield from self._take(harmless, changed)
-        middle = {domain: self._plots[domain].room for domain in changed}
-        yield from self._take(harmful, changed)
-        for domain, before in changed.items():
-            held = freed.get(domain, 0)
-            if before < self._need or held:
-                after = middle.get(domain, before)
-                short = Shortage(priority, max(0, self._need - after), max(self._need - before, held))
-                self._plots[domain].shortages.append(short)
-        return sorted(changed)
+        return harmless, harmful
 
     def _free(self, units: Iterable[Unit]) -> Work[dict[Domain, int]]:
         """Units hold their domains no more; how many pods of theirs were in each."""

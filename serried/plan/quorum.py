@@ -156,6 +156,9 @@ def find_standing(pod: Pod, schedulers: Collection[str]) -> Standing:
     return Standing.REFUSED if pod.refused else Standing.WAITING
 
 
+_COUNTED = (Standing.BOUND, Standing.WAITING, Standing.GATED, Standing.TERMINATING, Standing.REFUSED)
+
+
 def classify(
     members: Iterable[Pod],
     schedulers: Collection[str],
@@ -174,14 +177,9 @@ def classify(
     for pod in members:
         found[find_standing(pod, schedulers)].append(pod)
     found[Standing.WAITING].sort(key=order_by_rank(parents))
-    return GroupMembers(
-        len(found[Standing.BOUND]) + count_done(len(found[Standing.SUCCEEDED]), job, min_count),
-        tuple(found[Standing.BOUND]),
-        tuple(found[Standing.WAITING]),
-        tuple(found[Standing.GATED]),
-        tuple(found[Standing.TERMINATING]),
-        refused=tuple(found[Standing.REFUSED]),
-    )
+    done = count_done(len(found[Standing.SUCCEEDED]), job, min_count)
+    bound, waiting, gated, terminating, refused = (tuple(found[standing]) for standing in _COUNTED)
+    return GroupMembers(len(bound) + done, bound, waiting, gated, terminating, refused=refused)
 
 
 def count_done(succeeded: int, job: Job | None, min_count: int) -> int:
