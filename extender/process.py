@@ -10,7 +10,8 @@ import math
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 from fastapi import APIRouter
 
@@ -79,45 +80,40 @@ class Extender:
         security: Security | None = None,
         kept: Sequence[Vacancy] = (),
     ) -> None:
-        clock = asyncio.get_running_loop().time
         self.settings = settings
         self.level = level
         self._client = client
-        self.store = Store(
-            settings.schedulers,
-            GangJobs(settings.gang_jobs),
-            EndedMembers.KEEP_SLOTS,
-            level,
-            settings.other_profiles,
-        )
+        self._clock = asyncio.get_running_loop().time
+        self._security = security
         self._inherited = kept
-        instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
+        self.store = Store(
+            settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level, settings.other_profiles
+        )
         self.leadership = self._make_leadership()
-        self._election = self._make_election(clock)
+        self._election = self._make_election()
         # Whatever changes something goes this way, and is asked again at each attempt.
         leading = client.fenced(self.leadership.leads)
+        self._wire_core(leading, metrics)
+        self._wire_cluster(leading)
+        self._wire_pages(metrics)
+
+    def _wire_core(self, leading: ApiClient, metrics: ExtenderMetrics) -> None:
+        settings, level, leads = self.settings, self.level, self.leadership.leads
         self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
-        self.reports = make_reports(leading, self.store, self.events, level, clock)
-        records = Records(
-            leading,
-            level.api_version,
-            instance,
-            self.leadership.leads,
-            level.composite_api_version,
-        )
+        self.reports = make_reports(leading, self.store, self.events, level, self._clock)
+        instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
+        records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
         self._contested = records.contested
-        self.core = Core(
-            leading,
-            Context(self.store, Term(self.leadership.leads), self.reports, metrics, _read_options(settings), clock),
-            records,
-        )
+        context = Context(self.store, Term(leads), self.reports, metrics, _read_options(settings), self._clock)
+        self.core = Core(leading, context, records)
+        reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
+        self.verbs = Verbs(self.core.service, leads, metrics, self._clock, reach)
+
+    def _wire_cluster(self, leading: ApiClient) -> None:
+        settings, leads = self.settings, self.leadership.leads
+        native = lambda: self.store.schedules_gangs  # noqa: E731
         self.holding = HoldSwitch(
-            leading,
-            settings.hold_switch,
-            settings.hold,
-            settings.hold_limit,
-            lambda: self.store.schedules_gangs,
-            clock,
+            leading, settings.hold_switch, settings.hold, settings.hold_limit, native, self._clock
         )
         self.isolation = Isolation(
             self.store.members,
@@ -125,32 +121,31 @@ class Extender:
             self.events,
             settings.schedulers,
             isolated=settings.isolated == "on",
-            leads=self.leadership.leads,
+            leads=leads,
         )
         self.endpoint_slice = self._make_endpoint_slice(leading)
-        self._security = security
-        reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
-        self.verbs = Verbs(self.core.service, self.leadership.leads, metrics, clock, reach)
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
-        self.feed = Feed(client, level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
-        self._idleness = self._make_idleness(clock)
+        self.feed = Feed(self._client, self.level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
+        self._idleness = self._make_idleness()
         self.takeover = Takeover(
             self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
         )
+
+    def _wire_pages(self, metrics: ExtenderMetrics) -> None:
+        core, feed, level, leadership, isolation = self.core, self.feed, self.level, self.leadership, self.isolation
         self.selfcheck = SelfCheck(
-            self.core,
-            self.feed,
+            core,
+            feed,
             level,
-            self.leadership,
+            leadership,
             holding=self.holding,
-            isolation=self.isolation,
+            isolation=isolation,
             endpoint_slice=self.endpoint_slice,
         )
-        self.broadcast = Broadcast(
-            lambda: Sketch(self.core, self.reports.decisions), {"version": __version__, "apiLevel": level.name}
-        )
-        self.gauges = Gauges(self.core, self.feed, level, self.isolation, leadership=self.leadership, metrics=metrics)
+        about = {"version": __version__, "apiLevel": level.name}
+        self.broadcast = Broadcast(lambda: Sketch(core, self.reports.decisions), about)
+        self.gauges = Gauges(core, feed, level, isolation, leadership=leadership, metrics=metrics)
         metrics.before_render(self.gauges.sample)
 
     def _note(self, old: Item | None, new: Item | None) -> None:
@@ -167,13 +162,13 @@ class Extender:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
         return Leadership(prefix, self._on_turn, time.time)
 
-    def _make_election(self, clock: Callable[[], float]) -> Election | None:
+    def _make_election(self) -> Election | None:
         if self.settings.lease is None or self.settings.lease_mode != "hold":
             return None
         holder = self.settings.lease_holder_prefix
-        return Election(self._client, self.settings.lease, holder, clock=clock, wall=time.time, timing=TIMING)
+        return Election(self._client, self.settings.lease, holder, clock=self._clock, wall=time.time, timing=TIMING)
 
-    def _make_idleness(self, clock: Callable[[], float]) -> Idleness:
+    def _make_idleness(self) -> Idleness:
         election = self._election
         return Idleness(
             # One that holds the Lease and cannot see it plans as little as one that is stuck. And a scheduler elsewhere
@@ -183,7 +178,7 @@ class Extender:
             planned=lambda: self.core.loop.planned,
             # Without changes it goes on planning, by what was true before.
             synced=lambda: self.feed.synced.is_set() and self.feed.blind_since == math.inf,
-            clock=clock,
+            clock=self._clock,
         )
 
     def _make_endpoint_slice(self, leading: ApiClient) -> EndpointSlice | None:
@@ -222,33 +217,33 @@ class Extender:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            turn = Pace().admit
-            for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
-                listener = Listener(self.verbs.routes(), security=self._security, turn=turn)
-                tasks.create_task(listener.serve(*address), name=name)
-            for name, work in {
-                "feed": self.feed.run,
-                "events": self.events.run,
-                "reports": self.reports.run,
-                "nominations": self.core.nominator.run,
-                "groups": self.core.loop.run,
-                "leadership": self._lead,
-                "isolation": self.isolation.run,
-            }.items():
-                tasks.create_task(work(), name=name)
-            if self.endpoint_slice is not None:
-                tasks.create_task(self.endpoint_slice.run(), name="endpoint slice")
-            holding = self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
-            tasks.create_task(holding, name="hold switch")
-            renewing = self.takeover.renew(self._contested, lambda: self._on_turn(self.leadership.active))
-            tasks.create_task(renewing, name="contested records")
-            tasks.create_task(self.selfcheck.check_group_field(self._client, self._home), name="selfcheck")
+            for name, work in self._list_work():
+                tasks.create_task(work, name=name)
             await self.feed.synced.wait()
             self._inherit()
             self.core.service.synced = True
             settle_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             await self.takeover.run()
+
+    def _list_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What goes on at the same time, by the names of the tasks."""
+        turn = Pace().admit
+        for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
+            yield name, Listener(self.verbs.routes(), security=self._security, turn=turn).serve(*address)
+        yield "feed", self.feed.run()
+        yield "events", self.events.run()
+        yield "reports", self.reports.run()
+        yield "nominations", self.core.nominator.run()
+        yield "groups", self.core.loop.run()
+        yield "leadership", self._lead()
+        yield "isolation", self.isolation.run()
+        if self.endpoint_slice is not None:
+            yield "endpoint slice", self.endpoint_slice.run()
+        yield "hold switch", self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
+        turned = lambda: self._on_turn(self.leadership.active)  # noqa: E731
+        yield "contested records", self.takeover.renew(self._contested, turned)
+        yield "selfcheck", self.selfcheck.check_group_field(self._client, self._home)
 
     def _inherit(self) -> None:
         # Before the first term: what it takes over is judged by what is kept, and what it plans goes around that.
@@ -273,8 +268,7 @@ class Extender:
     async def _hold(self, election: Election) -> None:
         """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
         await self.feed.synced.wait()
-        clock = asyncio.get_running_loop().time
-        await Candidacy(election, self.leadership, self._idleness.may_go_on, self._settle, clock).run()
+        await Candidacy(election, self.leadership, self._idleness.may_go_on, self._settle, self._clock).run()
 
     @property
     def _home(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from extender.scheduling.permit import Refusal
 from serried.api.group import PodGroup
@@ -61,6 +62,12 @@ class _Refused(Exception):
 
 def _let_pass() -> None:
     return None
+
+
+def _check(ask: Callable[[], Refusal | None]) -> None:
+    refusal = ask()
+    if refusal is not None:
+        raise _Refused(refusal)
 
 
 def describe_slot(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
@@ -157,31 +164,26 @@ class Binder:
         """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
 
         The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``ask`` is called
-        right before each attempt, when the wait for a free place and the pause after the last one are over; a Refusal
-        ends it.
+        right before each attempt, after every wait; a Refusal ends it.
         """
-
-        def check() -> None:
-            refusal = ask()
-            if refusal is not None:
-                raise _Refused(refusal)
-
         async with self._window.slot():
             try:
-                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, check, labels)
+                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, partial(_check, ask), labels)
             except _Refused as refused:
                 return Sent(BindOutcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
-            except NotFound:
-                return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
-            except (Conflict, AlreadyExists) as error:
-                return await self._settle_conflict(pod, uid, node, error)
-            except TooMany as error:
-                self._window.narrow()
-                return Sent(BindOutcome.FAILED, str(error))
             except ApiError as error:
-                return Sent(BindOutcome.FAILED, str(error))
+                return await self._settle(pod, uid, node, error)
             self._window.widen()
             return Sent(BindOutcome.BOUND)
+
+    async def _settle(self, pod: Key, uid: str, node: str, error: ApiError) -> Sent:
+        if isinstance(error, NotFound):
+            return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
+        if isinstance(error, Conflict | AlreadyExists):
+            return await self._settle_conflict(pod, uid, node, error)
+        if isinstance(error, TooMany):
+            self._window.narrow()
+        return Sent(BindOutcome.FAILED, str(error))
 
     async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
         # 409 has three meanings: bound already (also by our own Binding whose answer was lost), another pod of that

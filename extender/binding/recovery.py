@@ -17,7 +17,7 @@ Our nominations of pods that hold no slot: left by a process that died before th
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from extender.binding.committed import EarlierBindings
@@ -235,44 +235,53 @@ class Recovery:
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
         pods = {pod.uid: pod for pod in known if pod.pending}
-        committed = bool(reservation.committed)
         if group is None or not pods:
             return False
-        preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
-        preempted = bool(reservation.victims)
-        bound = {pod.uid for pod in known if pod.bound}
-        cleared = {uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in bound}
-        self._ledger.reserve(reservation, pods)
-        if not committed and not preempts:
-            self._ledger.forget_victims(reservation)
-        lacks = not committed and reservation.lacks(pods.keys())
-        misfit = (
-            None if committed or preempts else find_misfit(group, reservation, pods, self._store, beside=self._ledger)
-        )
-        if lacks or misfit is not None:
-            self._ledger.unreserve(reservation.group)
+        bound = [pod for pod in known if pod.bound]
+        cycle = self._make_cycle(group, reservation, bound)
+        if not self._hold(cycle, pods):
             return False
-        now = self._context.clock()
-        stage = CycleStage.BINDING if committed else CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
+        if reservation.committed:
+            self._earlier.note(cycle, bound)
+        log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
+        state = self._context.groups.states.setdefault(reservation.group, GroupState(cycle.started))
+        self._scheduling_cycle.start(state, cycle)
+        self._runner.carry_out()
+        return True
+
+    def _hold(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> bool:
+        """Hold the slots of these members; False for a plan that lacks some by now, or does not fit any more."""
+        reservation = cycle.reservation
+        self._ledger.reserve(reservation, pods)
+        if reservation.committed:
+            return True
+        fits = cycle.stage is CycleStage.PREEMPTING
+        if not fits:
+            self._ledger.forget_victims(reservation)
+            fits = find_misfit(cycle.group, reservation, pods, self._store, beside=self._ledger) is None
+        if fits and not reservation.lacks(pods.keys()):
+            return True
+        self._ledger.unreserve(reservation.group)
+        return False
+
+    def _make_cycle(self, group: PodGroup, reservation: Reservation, bound: Collection[Pod]) -> BindingCycle:
+        now, runs = self._context.clock(), {pod.uid for pod in bound}
+        preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
+        stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
         cycle = BindingCycle(
             group,
             reservation,
             started=now,
             progressed=now,
-            stage=stage,
-            preempted=preempted,
-            cleared=cleared,  # also of those that are gone: nobody is to end for these
+            stage=CycleStage.BINDING if reservation.committed else stage,
+            preempted=bool(reservation.victims),
+            # Also of those that are gone: nobody is to end for these.
+            cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
             taken_up=True,
         )
-        if preempted and not preempts:
+        if reservation.victims and not preempts:
             cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))
-        if committed:
-            self._earlier.note(cycle, [pod for pod in known if pod.bound])
-        log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
-        state = self._context.groups.states.setdefault(reservation.group, GroupState(now))
-        self._scheduling_cycle.start(state, cycle)
-        self._runner.carry_out()
-        return True
+        return cycle
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.

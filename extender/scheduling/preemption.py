@@ -137,16 +137,19 @@ class Preemptions:
             found = None
         search.runs = False
         gang.preemption = found
+        return self._decide(gang, search, found, toll.pause)
+
+    def _decide(
+        self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, rest: float
+    ) -> Decision | Verdict:
+        """What follows from what was found, and has cost ``rest`` seconds of rest."""
+        group = search.waiting.group
         sooner = self._find_sooner_room(group, found)
-        if (
-            isinstance(found, Preemption)
-            and found.victims
-            and sooner is None
-            and self._mode is not PreemptionMode.ADVICE
-        ):
+        acts = sooner is None and self._mode is not PreemptionMode.ADVICE
+        if acts and isinstance(found, Preemption) and found.victims:
             return Decision(search.ask, found)
-        self._rest(gang, found, toll.pause)
-        self._note_vain(group, search, toll.pause)
+        self._rest(gang, found, rest)
+        self._note_vain(group, search, rest)
         if sooner is not None:
             gang.entry.retry_by(sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room

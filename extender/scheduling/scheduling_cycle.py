@@ -6,7 +6,7 @@ leader's.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from extender.scheduling.binding_cycle import BindingCycle, describe_standing
@@ -33,6 +33,7 @@ from extender.scheduling.studies import Unfinished
 from extender.scheduling.units import REFUSAL_SECONDS
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
+from serried.api.pod import Pod
 from serried.api.preference import NO_PREFERENCE
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.resources import Resources, add, count_slots
@@ -263,56 +264,77 @@ class SchedulingCycle:
 
         What is to be said of the group then; None if that is what was said last.
         """
-        now = self._clock()
-        priority = self._store.priorities.find_own(group.key)
-        if state.entry.backs_off(now):
+        if state.entry.backs_off(self._clock()) or not self._asks_anew(state, group, group_members, repair):
             return self._go_on(state, group)
-        question = (
-            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
-            (group_members.placed, len(group_members.terminating)),
-            (group.policy, group.tree, priority),
-            repair,
-        )
-        if not state.entry.take(question, now, waits=group.key in self._queue):
-            return self._go_on(state, group)
-        out = state.find_exclusions(group_members.waiting, now, self._store.nodes)
-        waited = now - (now if state.quorum_since is None else state.quorum_since)
-        request = build_request(group, group_members, out.pairs, self._store.nodes, waited, repair, state.home)
+        request = self._build_request(state, group, group_members, repair)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
-            state.entry.retry_by(
-                now + _CONFLICT_SECONDS
-            )  # a label of a full node is no room: nobody wakes the group for it
+            # A label of a full node is no room: nobody wakes the group for it.
+            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)
             return request
         place = self._queue.describe(group.key, state)
         spent = self._find_spent(place, group) if group.preference.exclusive else None
-        request = close_taken(request, group, self._store, self._ledger, spent)
-        request = replace(request, group_priority=priority)
-        request = self._keep_to_offers(state, request.avoiding(out.nodes))
+        request = self._keep_to_offers(state, close_taken(request, group, self._store, self._ledger, spent))
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
             return self._planning.describe_wait(state, request)  # and again when it is there
         if isinstance(answer, Verdict):
-            forgotten = _ROUND.delay(max(1, state.entry.attempts)) if out.pairs or request.closed else math.inf
-            opens_in = find_next_opening(group, waited)
-            state.entry.retry_by(now + min(opens_in, forgotten))
-            state.end_round(now + forgotten)
-            if state.rejection is not None:
-                state.entry.retry_by(state.rejection.until)  # from then on others may go for it
-                answer = replace(answer, detail=state.rejection.text)
-            self._planning.rest(state, group.key, answer)
-            if spent is not None and not request.pinned:
-                answer = replace(answer, detail=spent.describe())
-            request = request.avoiding(self._queue.closed_to(place, request))
-            request = request.avoiding(state.find_vain(request.members, now, self._store.nodes))
-            taken = state.find_taken(self._store.pods, self._store.nodes)
-            found = self._preemptions.consider(state, place, request.avoiding(taken), answer, opens_in, len(taken))
-            return self._preempt(state, group, found, answer)
+            return self._refuse(state, group, place, request, answer, spent)
         self._planning.settle(group.key)
         self._begin(state, group, request, answer, self._queue.closed_to(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
+
+    def _asks_anew(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
+        """Whether a group asks for something else than last time, or has a reason to ask for the same again."""
+        question = (
+            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
+            (group_members.placed, len(group_members.terminating)),
+            (group.policy, group.tree, self._store.priorities.find_own(group.key)),
+            repair,
+        )
+        return state.entry.take(question, self._clock(), waits=group.key in self._queue)
+
+    def _build_request(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
+    ) -> PlanRequest | Verdict:
+        out = state.find_exclusions(group_members.waiting, self._clock(), self._store.nodes)
+        waited = self._find_wait(state)
+        request = build_request(group, group_members, out.pairs, self._store.nodes, waited, repair, state.home)
+        if isinstance(request, Verdict):
+            return request
+        return replace(request, group_priority=self._store.priorities.find_own(group.key)).avoiding(out.nodes)
+
+    def _find_wait(self, state: GroupState) -> float:
+        """For how many seconds the quorum of a group is there."""
+        return 0.0 if state.quorum_since is None else self._clock() - state.quorum_since
+
+    def _refuse(
+        self,
+        state: GroupState,
+        group: PodGroup,
+        place: Waiting,
+        request: PlanRequest,
+        refusal: Verdict,
+        spent: SpentShare | None,
+    ) -> Verdict | None:
+        """There is no room for a group: others may have to go for it."""
+        now, opens_in = self._clock(), find_next_opening(group, self._find_wait(state))
+        forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
+        state.entry.retry_by(now + min(opens_in, forgotten))
+        state.end_round(now + forgotten)
+        if state.rejection is not None:
+            state.entry.retry_by(state.rejection.until)  # from then on others may go for it
+            refusal = replace(refusal, detail=state.rejection.text)
+        self._planning.rest(state, group.key, refusal)
+        if spent is not None and not request.pinned:
+            refusal = replace(refusal, detail=spent.describe())
+        request = request.avoiding(self._queue.closed_to(place, request))
+        request = request.avoiding(state.find_vain(request.members, now, self._store.nodes))
+        taken = state.find_taken(self._store.pods, self._store.nodes)
+        found = self._preemptions.consider(state, place, request.avoiding(taken), refusal, opens_in, len(taken))
+        return self._preempt(state, group, found, refusal)
 
     def _find_spent(self, place: Waiting, group: PodGroup) -> SpentShare | None:
         promised = self._queue.backfill.list_promised(place, group.topology_key)
@@ -414,15 +436,19 @@ class SchedulingCycle:
             closed=closed,
             preempted=bool(victims),
         )
+        self._note_members(cycle, pods)
+        self.start(state, cycle)
+        return reservation
+
+    def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
+        """A cycle begins with these: those that wait beside them have come too late for its plan."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.put_aside(uid, pod.objection)
-        members = self._store.members
-        waiting = members.iterate_standing(group.key, Standing.WAITING)
+        members, reservation = self._store.members, cycle.reservation
+        waiting = members.iterate_standing(cycle.group.key, Standing.WAITING)
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
-        cycle.note_planned(late, describe_standing(reservation, group, members))
-        self.start(state, cycle)
-        return reservation
+        cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
 
     def _may_go_anywhere(self, plan: Plan) -> bool:
         """Whether the members of a plan may go without: as much room again is left if others take theirs."""

@@ -58,17 +58,17 @@ class Study:
 
     make: Make
 
-    limit: float
-    """Seconds of work after which it is given up."""
-
-    turn: int
-    """Its number among all studies, in the order in which they were asked for."""
-
-    tried: bool
-    """Whether it was tried straight before."""
-
     haste: Haste | None = None
     """How it is told to end soon; None if it cannot end sooner."""
+
+    limit: float = 0.0
+    """Seconds of work after which it is given up."""
+
+    turn: int = 0
+    """Its number among all studies, in the order in which they were asked for."""
+
+    tried: bool = False
+    """Whether it was tried straight before."""
 
     work: Work[Any] | None = None
     """The work while it goes on."""
@@ -100,6 +100,13 @@ class Study:
     def place(self) -> tuple[int, int]:
         """Who took little comes before who took much, each time twice as much; of equals the first one."""
         return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
+
+    def begin_anew(self) -> None:
+        """Its answer does not hold any more."""
+        self.restarts += 1
+        self.done = False
+        self.work = None
+        self.found = None
 
     def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
         """Whether it answers this question."""
@@ -324,13 +331,11 @@ class Studies:
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
         make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
         key = group or GroupKey("", "")
-        return self._answer(key, StudyKind.PLAN, request, tuple(leaving), make=make, straight_seconds=straight_seconds)
+        return self._answer(Study(key, StudyKind.PLAN, request, tuple(leaving), make), straight_seconds)
 
     def foresee(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
-        found: Forecast | None = self._answer(
-            group, StudyKind.FORECAST, request, (), make=make, straight_seconds=STRAIGHT_SECONDS
-        ).found
+        found: Forecast | None = self._answer(Study(group, StudyKind.FORECAST, request, (), make)).found
         self._drop(group, StudyKind.FORECAST)
         return found
 
@@ -343,48 +348,19 @@ class Studies:
         takes too long all the same gets twice the time the next time. The cluster may have changed since the search
         began: whether the answer holds, the caller sees to.
         """
-        answer = self._answer(
-            group,
-            StudyKind.PREEMPTION,
-            request,
-            tuple(leaving),
-            make=make,
-            straight_seconds=STRAIGHT_SECONDS,
-            haste=haste,
-        )
+        answer = self._answer(Study(group, StudyKind.PREEMPTION, request, tuple(leaving), make, haste))
         self._drop(group, StudyKind.PREEMPTION)
         return answer
 
-    def _answer(
-        self,
-        group: GroupKey,
-        kind: StudyKind,
-        request: PlanRequest,
-        leaving: tuple[Vacancy, ...],
-        *,
-        make: Make,
-        straight_seconds: float,
-        haste: Haste | None = None,
-    ) -> Answer:
+    def _answer(self, asked: Study, straight_seconds: float = STRAIGHT_SECONDS) -> Answer:
+        group, kind, request, leaving = asked.group, asked.kind, asked.request, asked.leaving
         study = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
         if study is None:
-            short = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
-            answer = self._run_straight(request, leaving, make, straight_seconds) if short else None
+            asked.tried = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
+            answer = self._run_straight(request, leaving, asked.make, straight_seconds) if asked.tried else None
             if answer is not None:
                 return answer
-            self._open(
-                Study(
-                    group,
-                    kind,
-                    request,
-                    leaving,
-                    make=make,
-                    limit=self._find_limit(group, kind),
-                    turn=self._turn,
-                    tried=short,
-                    haste=haste,
-                )
-            )
+            self._open(asked)
             raise Unfinished
         if not study.done:
             self._set_to_work()  # the end of a term ends all work
@@ -447,10 +423,7 @@ class Studies:
             self._studies[study.group].remove(study)
             return answer
         if not last:
-            study.restarts += 1
-            study.done = False
-            study.work = None
-            study.found = None
+            study.begin_anew()
             self._turns.add_again(study)
             self._set_to_work()
             raise Unfinished
@@ -518,6 +491,8 @@ class Studies:
             self._studies.pop(group, None)
 
     def _open(self, study: Study) -> None:
+        study.limit = self._find_limit(study.group, study.kind)
+        study.turn = self._turn
         self._turn += 1
         # A question that is asked in another way now is asked no more; two may belong to one answer.
         kept = [each for each in self._studies.get(study.group, ()) if each.done or each.kind is not study.kind]
@@ -552,6 +527,18 @@ class Studies:
             self._studies[study.group].remove(study)
             self._context.groups.note_study(study.group)
             return
+        self._make_slice(study, begun)
+        study.spent += self._stopwatch() - begun
+        if not study.done and study.spent > study.limit:
+            self._give_up(study)
+        elif study.haste is not None:
+            study.haste.made = study.spent > study.limit * _HASTE_FRACTION
+        if study.done:
+            study.work = None
+            self._note_cost(study)
+            self._context.groups.note_study(study.group)
+
+    def _make_slice(self, study: Study, begun: float) -> None:
         try:
             work = study.work or self._begin(study)
             next(work)
@@ -564,15 +551,6 @@ class Studies:
             log.exception("a plan failed", extra=name_group(study.group))
             study.failure = error
             study.done = True
-        study.spent += self._stopwatch() - begun
-        if not study.done and study.spent > study.limit:
-            self._give_up(study)
-        elif study.haste is not None:
-            study.haste.made = study.spent > study.limit * _HASTE_FRACTION
-        if study.done:
-            study.work = None
-            self._note_cost(study)
-            self._context.groups.note_study(study.group)
 
     def _begin(self, study: Study) -> Work[Any]:
         snapshot = self._context.store.snapshots.take(

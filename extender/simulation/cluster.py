@@ -66,26 +66,8 @@ class Silence:
 
 def restore(capture: Capture) -> Core:
     """The core as it was when the capture was taken. Raises ValueError if the capture contradicts itself."""
-    store = Store(
-        capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level, other_profiles=capture.profiles
-    )
-    client = cast("ApiClient", Nobody())
-    term = Term(lambda: True)
-    core = Core(
-        client,
-        Context(
-            store,
-            term,
-            cast("StatusSink", Silence()),
-            ExtenderMetrics(),
-            _OPTIONS.validate_python(capture.settings),
-            clock=lambda: capture.clock,
-            wall=lambda: capture.wall,
-        ),
-        Records(client, capture.level.api_version, "replay", lambda: False),
-        stopwatch=lambda: 0.0,  # no plan is given up for the time that it takes
-        rest=_go_on,
-    )
+    core = _make_core(capture)
+    store = core.store
     _fill(store, capture)
     for vacant in capture.vacancies:
         _reopen(store, vacant)
@@ -100,8 +82,27 @@ def restore(capture: Capture) -> Core:
     store.touched.take_orphans()
     core.queue.take_woken()
     finish(core.queue.review())
-    term.active = True
+    core.term.active = True
     return core
+
+
+def _make_core(capture: Capture) -> Core:
+    store = Store(
+        capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level, other_profiles=capture.profiles
+    )
+    context = Context(
+        store,
+        Term(lambda: True),
+        cast("StatusSink", Silence()),
+        ExtenderMetrics(),
+        _OPTIONS.validate_python(capture.settings),
+        clock=lambda: capture.clock,
+        wall=lambda: capture.wall,
+    )
+    client = cast("ApiClient", Nobody())
+    records = Records(client, capture.level.api_version, "replay", lambda: False)
+    # No plan is given up for the time that it takes.
+    return Core(client, context, records, stopwatch=lambda: 0.0, rest=_go_on)
 
 
 async def _go_on(_: float) -> None:
@@ -284,35 +285,41 @@ def _work_through(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
 def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
     store = core.store
     return _Instant(
-        capture=Capture(
-            level=level,
-            schedulers=store.schedulers,
-            profiles=store.profiles,
-            wall=core.context.wall(),
-            clock=core.clock(),
-            settings=_OPTIONS.dump_python(core.context.options, mode="json", exclude_defaults=True),
-            nodes=tuple(store.nodes.values()),
-            pods=(),
-            used=dict(store.occupancy.used),
-            parents=tuple(store.parents.values()),
-            composites=tuple(store.forest.composites.values()),
-            priority_classes=tuple(store.priority_classes.values()),
-            budgets=tuple(store.budgets.values()),
-            reservations=tuple(_list_reserved(core)),
-            vacancies=tuple(
-                VacantSlot(each.group, each.pod, each.leaf, each.refusal, each.since, each.replacement)
-                for each in store.vacancies
-            ),
-            on_their_way=_find_on_their_way(core),
-            memories=tuple(_remember(key, state, core.clock()) for key, state in core.groups.states.items()),
-            kept=_keep_nodes(core.queue.backfill.head),
-            group=group,
-        ),
+        capture=_capture(core, level, group),
         pods=tuple(store.pods.values()),
         groups=tuple(store.groups.values()),
         group_of=store.members.copy_groups(),
         jobs=dict(store.jobs),
         workloads=dict(store.workloads),
+    )
+
+
+def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
+    store, now = core.store, core.clock()
+    vacancies = [
+        VacantSlot(each.group, each.pod, each.leaf, each.refusal, each.since, each.replacement)
+        for each in store.vacancies
+    ]
+    return Capture(
+        level=level,
+        schedulers=store.schedulers,
+        profiles=store.profiles,
+        wall=core.context.wall(),
+        clock=now,
+        settings=_OPTIONS.dump_python(core.context.options, mode="json", exclude_defaults=True),
+        nodes=tuple(store.nodes.values()),
+        pods=(),
+        used=dict(store.occupancy.used),
+        parents=tuple(store.parents.values()),
+        composites=tuple(store.forest.composites.values()),
+        priority_classes=tuple(store.priority_classes.values()),
+        budgets=tuple(store.budgets.values()),
+        reservations=tuple(_list_reserved(core)),
+        vacancies=tuple(vacancies),
+        on_their_way=_find_on_their_way(core),
+        memories=tuple(_remember(key, state, now) for key, state in core.groups.states.items()),
+        kept=_keep_nodes(core.queue.backfill.head),
+        group=group,
     )
 
 
