@@ -14,10 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 from serried.api.names import Key, Malformed
-from serried.api.node import Node
+from serried.api.node import DeviceClass, Node, Volume
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
-from serried.api.storage import DeviceClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError

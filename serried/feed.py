@@ -26,18 +26,19 @@ from serried.api.group import (
 from serried.api.job import Job, decode_job
 from serried.api.level import FALLBACK, ApiLevel
 from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
-from serried.api.node import Node, decode_node
-from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
-from serried.api.pod import Pod, decode_pod
-from serried.api.priority import PriorityClass, decode_priority_class
-from serried.api.storage import (
+from serried.api.node import (
     DeviceClass,
+    Node,
     Volume,
     VolumeClaim,
     decode_device_class,
+    decode_node,
     decode_volume,
     decode_volume_claim,
 )
+from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.pod import Pod, decode_pod
+from serried.api.priority import PriorityClass, decode_priority_class
 from serried.cluster.cache import Layers, Store
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Deleted, Denied, Event, Listed, Reflector, Relisted, Unserved, Upserted, WatchTiming

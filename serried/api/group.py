@@ -31,6 +31,7 @@ from serried.api.names import (
     attempt,
     composite_api_version,
     is_deleting,
+    read_device_claims,
     read_int,
     read_key,
     read_labels,
@@ -51,7 +52,6 @@ from serried.api.names import (
 from serried.api.preference import NO_PREFERENCE, Preference, read_levels, read_preference
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.selectors import Labels
-from serried.api.storage import read_device_claims
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,19 @@ def read_end(metadata: Raw, status: Raw) -> int | None:
     return max((end for state in states if (end := read_time(state, "finishedAt")) is not None), default=None)
 
 
+def read_device_claims(spec: Raw) -> tuple[str, ...]:
+    """The device claims of a pod or of a PodGroup by their origin, sorted; equal pods have equal ones.
+
+    ``template NAME`` for a claim that is made from a template, ``claim`` for one that a user has made. The names of
+    such claims do not count, so that members with a claim each are of one class.
+    """
+    claims = read_objects(spec, "resourceClaims")
+    if not claims:
+        return ()
+    templates = (read_text(claim, "resourceClaimTemplateName") for claim in claims)
+    return tuple(sorted(intern(f"template {name}") if name else "claim" for name in templates))
+
+
 def fingerprint(template: Raw) -> int:
     """A hash of the pod template's spec: equal for Jobs whose pods do the same.
 

@@ -31,6 +31,7 @@ from serried.api.names import (
     is_deleting,
     read_compatible_label,
     read_controller,
+    read_device_claims,
     read_end,
     read_group_field,
     read_group_label,
@@ -47,6 +48,7 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
+from serried.api.node import read_claims, read_unclaimed
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.resources import PROVIDED, SHARES, is_marked, pod_requests
@@ -60,7 +62,6 @@ from serried.api.selectors import (
     read_terms,
     selects,
 )
-from serried.api.storage import read_claims, read_device_claims, read_unclaimed
 
 HOSTNAME = "kubernetes.io/hostname"
 

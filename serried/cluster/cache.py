@@ -16,11 +16,10 @@ from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
-from serried.api.node import Node
+from serried.api.node import DeviceClass, Node, Volume, VolumeClaim
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
-from serried.api.storage import DeviceClass, Volume, VolumeClaim
 from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest

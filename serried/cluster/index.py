@@ -1,7 +1,4 @@
-"""Changes of indexes: what is found under a key, and nothing under a key that has nothing.
-
-What has changed since somebody looked last.
-"""
+"""Changes of indexes: what is found under a key, and nothing under a key that has nothing."""
 
 from bisect import bisect_left
 from collections.abc import Hashable

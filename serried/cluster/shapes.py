@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from serried.api.names import Key
-from serried.api.node import Node
+from serried.api.node import DeviceClass, Node, Volume, VolumeClaim
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
 from serried.api.selectors import NodeSelectorTerm
-from serried.api.storage import DeviceClass, Volume, VolumeClaim
 from serried.cluster.index import discard
 
 

@@ -3,9 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serried.api.node import Node
+from serried.api.node import DeviceClass, Node
 from serried.api.pod import Pod, Shape
-from serried.api.storage import DeviceClass
 from serried.cluster.cache import Store
 from serried.plan.capacity import Table
 from serried.plan.steps import finish

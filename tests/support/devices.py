@@ -2,8 +2,8 @@
 
 from typing import Self
 
+from serried.api.node import DeviceClass, decode_device_class
 from serried.api.pod import HELD
-from serried.api.storage import DeviceClass, decode_device_class
 from tests.support.builders import Builder, usable
 
 

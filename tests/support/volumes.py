@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from serried.api.storage import Volume, VolumeClaim, decode_volume, decode_volume_claim
+from serried.api.node import Volume, VolumeClaim, decode_volume, decode_volume_claim
 from tests.support.builders import Builder, describe, usable
 
 

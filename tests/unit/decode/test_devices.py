@@ -1,8 +1,8 @@
 import pytest
 
 from serried.api.names import Malformed
+from serried.api.node import DeviceClass, decode_device_class
 from serried.api.pod import HELD
-from serried.api.storage import DeviceClass, decode_device_class
 from serried.plan.fit import slots
 from tests.support.builders import node, pod, pod_group
 from tests.support.devices import device_class, objection, offer

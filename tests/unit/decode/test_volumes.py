@@ -1,8 +1,8 @@
 import pytest
 
 from serried.api.names import Key, Malformed
+from serried.api.node import Volume, VolumeClaim, decode_volume
 from serried.api.selectors import NodeSelectorTerm, Requirement
-from serried.api.storage import Volume, VolumeClaim, decode_volume
 from tests.support.builders import PodBuilder, pod
 from tests.support.volumes import volume, volume_claim
 

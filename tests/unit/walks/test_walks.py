@@ -128,7 +128,7 @@ async def test_a_job_gets_its_workload_and_pod_group() -> None:
         with walk.follow():
             server.add(JOBS, gang_job("train", 3).raw())
             await until(lambda: len(server.all(GROUPS)) > 0 and controller.queue.idle)
-    assert walk.measure() == Length(31, 23), list(walk.files)
+    assert walk.measure() == Length(30, 23), list(walk.files)
 
 
 async def test_a_preemption_to_its_evictions() -> None:
