@@ -284,33 +284,27 @@ class Task(NamedTuple):
         return f"{subject} {self.key}"
 
 
+@dataclass(eq=False)
 class Loop:
     """Turns changes into tasks, and has its workers carry them out."""
 
-    def __init__(
-        self,
-        store: Store,
-        feed: Feed,
-        reconciler: Reconciler,
-        protection: Protection,
-        *,
-        priorities: Priorities,
-        clock: Callable[[], float],
-        note_finished: Callable[[], None],
-        metrics: ControllerMetrics,
-    ) -> None:
-        self.queue: WorkQueue[Task] = WorkQueue(clock, random.random, lambda task: task.key.namespace)
-        self._store = store
-        self._feed = feed
-        self._reconciler = reconciler
-        self._protection = protection
-        self._priorities = priorities
-        self._clock = clock
-        """The monotonic time in seconds."""
-        self._note_finished = note_finished
-        """Called when a look has ended."""
-        self._metrics = metrics
-        self._retries: Retries[Task] = Retries(self.queue, clock)
+    store: Store
+    feed: Feed
+    reconciler: Reconciler
+    protection: Protection
+    priorities: Priorities
+
+    clock: Callable[[], float]
+    """The monotonic time in seconds."""
+
+    note_finished: Callable[[], None]
+    """Called when a look has ended."""
+
+    metrics: ControllerMetrics
+
+    def __post_init__(self) -> None:
+        self.queue: WorkQueue[Task] = WorkQueue(self.clock, random.random, lambda task: task.key.namespace)
+        self._retries: Retries[Task] = Retries(self.queue, self.clock)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -321,29 +315,29 @@ class Loop:
             case Job() | Parent():
                 self._add_owner(owner_key_of(item))
             case Workload():
-                self._reconciler.expectations.settle(item)
+                self.reconciler.expectations.settle(item)
                 for version in (old, new):
                     self._add_owners_of(version)
             case PodGroup():
                 self._note_group(item)
                 if _is_more_than_status(old, new) and item.workload is not None:
-                    self._add_owners_of(self._store.workloads.get(Key(item.key.namespace, item.workload)))
+                    self._add_owners_of(self.store.workloads.get(Key(item.key.namespace, item.workload)))
             case Pod():
                 self._note_pod(item, old, new)
             case PriorityClass():
-                for group in self._priorities.waiting_for(item):
+                for group in self.priorities.waiting_for(item):
                     self._note_priority(group)
             case Composite():
                 self._note_priority(item)
 
     def _note_group(self, group: PodGroup) -> None:
-        self._reconciler.expectations.settle(group)
+        self.reconciler.expectations.settle(group)
         self._note_priority(group)
-        if self._protection.note(group.key):
+        if self.protection.note(group.key):
             self._look_later(group.key.namespace)
 
     def _note_priority(self, group: PodGroup | Composite) -> None:
-        if self._priorities.awaiting(group) is None:
+        if self.priorities.awaiting(group) is None:
             return
         if isinstance(group, PodGroup):
             self._add(Subject.PRIORITY, group.key.object_key)
@@ -359,11 +353,11 @@ class Loop:
     def _note_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == "Job":
             self._add(Subject.JOB, Key(pod.namespace, pod.owner.name))
-        if pod.group is not None and self._protection.note_end(pod.group):
+        if pod.group is not None and self.protection.note_end(pod.group):
             self._look_later(pod.namespace)
 
     def _add_owners_of(self, workload: Item | None) -> None:
-        for owner_key in self._store.membership.referents_of(workload) if isinstance(workload, Workload) else ():
+        for owner_key in self.store.membership.referents_of(workload) if isinstance(workload, Workload) else ():
             self._add_owner(owner_key)
 
     def _add_controller_of(self, item: Workload | PodGroup) -> None:
@@ -391,13 +385,13 @@ class Loop:
     @property
     def is_obstructed(self) -> bool:
         """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
-        return bool(self._store.obstacles.native) and self._feed.unlisted <= GROUP_KINDS
+        return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     @property
     def has_work(self) -> bool:
         """Whether workers could do something now, or are at it."""
         # Without the API of gangs each worker holds a task and waits; Jobs are told so. Nobody else could do more.
-        return self._feed.synced.is_set() and not self.queue.idle
+        return self.feed.synced.is_set() and not self.queue.idle
 
     async def _probe(self) -> None:
         while True:
@@ -406,25 +400,25 @@ class Loop:
             _attempt(self._expire_expectations)
 
     def _expire_expectations(self) -> None:
-        for unseen in self._reconciler.expectations.expire():
+        for unseen in self.reconciler.expectations.expire():
             self._add_controller_of(unseen)
 
     async def _report_obstacle(self) -> None:
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_OBSTACLE_REPORTS)
             if self.is_obstructed:
-                _attempt(self._reconciler.report_obstacle)
+                _attempt(self.reconciler.report_obstacle)
 
     async def _work(self) -> None:
         while True:
             task = await self.queue.get()
-            await self._feed.synced.wait()  # until the Store is complete
-            begun = self._clock()
+            await self.feed.synced.wait()  # until the Store is complete
+            begun = self.clock()
             result = await self._try(task)
             if task.subject is Subject.JOB:
-                self._metrics.synced(result, self._clock() - begun)
+                self.metrics.synced(result, self.clock() - begun)
             self.queue.done(task)
-            self._note_finished()
+            self.note_finished()
 
     async def _try(self, task: Task) -> str:
         try:
@@ -449,23 +443,23 @@ class Loop:
 
     async def _look(self, task: Task) -> Result:
         if task.subject.value in _OWNER_KINDS:
-            return await self._reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
+            return await self.reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
         if task.subject is Subject.LEAVING:
             await self._free_groups(task.key.namespace)
         elif task.subject is Subject.PRIORITY:
-            await self._priorities.settle_group(GroupKey(*task.key))
+            await self.priorities.settle_group(GroupKey(*task.key))
         else:
-            await self._priorities.settle_composite(task.key)
+            await self.priorities.settle_composite(task.key)
         return Result()
 
     async def _free_groups(self, namespace: str) -> None:
         try:
-            await self._protection.look(namespace)
+            await self.protection.look(namespace)
         finally:
             self._look_later(namespace)
 
     def _look_later(self, namespace: str) -> None:
-        delay = self._protection.delay(namespace)
+        delay = self.protection.delay(namespace)
         if delay is not None:
             self.queue.add_after(Task(Subject.LEAVING, Key(namespace, "")), delay)
 

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.writes import Writes
 from serried.api.group import Composite, PodGroup
@@ -108,32 +108,30 @@ class _Wait:
     """How many looks have found a pod that names it."""
 
 
+@dataclass(eq=False)
 class Protection:
     """Frees PodGroups.
 
     After `note` or `note_end` has returned True, and after each `look`, `look` is to be called in `delay` seconds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]],
-        writes: Writes,
-        clock: Callable[[], float],
-        note_finished: Callable[[], None],
-        timing: ReleaseTiming = RELEASE_TIMING,
-    ) -> None:
-        self._store = store
-        self._read_named = read_named
-        """Reads the PodGroups that the pods of a namespace name (`writes.read_named_groups`)."""
-        self._writes = writes
-        self._clock = clock
-        """The monotonic time in seconds."""
-        self._note_finished = note_finished
-        """Called when a write was answered."""
-        self._timing = timing
-        self._waits: dict[str, dict[GroupKey, _Wait]] = {}
-        """The PodGroups that are being deleted, by namespace."""
+    store: Store
+
+    read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]]
+    """Reads the PodGroups that the pods of a namespace name (`writes.read_named_groups`)."""
+
+    writes: Writes
+
+    clock: Callable[[], float]
+    """The monotonic time in seconds."""
+
+    note_finished: Callable[[], None]
+    """Called when a write was answered."""
+
+    timing: ReleaseTiming = RELEASE_TIMING
+
+    _waits: dict[str, dict[GroupKey, _Wait]] = field(default_factory=dict, init=False)
+    """The PodGroups that are being deleted, by namespace."""
 
     def note(self, key: GroupKey) -> bool:
         """The PodGroup changed in the Store, or went. Returns whether it has just become one to look at."""
@@ -143,14 +141,14 @@ class Protection:
         waits = self._waits.setdefault(key.namespace, {})
         if key in waits:
             return False
-        ripe = self._clock() + self._timing.grace_seconds
+        ripe = self.clock() + self.timing.grace_seconds
         waits[key] = _Wait(ripe, due=self._to_tick(ripe))
         return True
 
     def note_end(self, key: GroupKey) -> bool:
         """A pod that names the PodGroup ended. Returns whether its next look is due earlier now."""
         wait = self._waits.get(key.namespace, {}).get(key)
-        due = self._to_tick(self._clock() + self._timing.grace_seconds)
+        due = self._to_tick(self.clock() + self.timing.grace_seconds)
         if wait is None or wait.due <= due:
             return False
         wait.due = due
@@ -159,12 +157,12 @@ class Protection:
     def delay(self, namespace: str) -> float | None:
         """Seconds until the next look at a namespace, None if nothing waits there."""
         waits = self._waits.get(namespace)
-        return max(0.0, min(wait.due for wait in waits.values()) - self._clock()) if waits else None
+        return max(0.0, min(wait.due for wait in waits.values()) - self.clock()) if waits else None
 
     async def look(self, namespace: str) -> None:
         """Free the PodGroups that no pod names, if a look is due. Raises the first ApiError after trying all."""
         waits = self._waits.get(namespace, {})
-        now = self._clock()
+        now = self.clock()
         if not any(wait.due <= now for wait in waits.values()):
             return
         ripe = [key for key, wait in waits.items() if wait.ripe <= now]
@@ -173,7 +171,7 @@ class Protection:
             self._postpone(waits[key])
         unsure = [group for key in ripe if (group := self._find(key)) is not None and not self._has_known_pod(group)]
         if unsure:
-            named = await self._read_named(namespace)
+            named = await self.read_named(namespace)
             await self._free([group for group in unsure if group.key not in named])
 
     async def _free(self, groups: Sequence[PodGroup]) -> None:
@@ -189,24 +187,24 @@ class Protection:
         # Pods that belong to it through their Job, without naming it, do not count: they join the PodGroup that is
         # made next, which may need the same name.
         try:
-            await self._writes.keep_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
+            await self.writes.keep_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
         except NotFound:
             pass  # it has gone meanwhile
         except ApiError as error:
             return error
         finally:
-            self._note_finished()
+            self.note_finished()
         self._forget(group.key)
         return None
 
     def _find(self, key: GroupKey) -> PodGroup | None:
         """The PodGroup if it is being deleted and still has its protection."""
-        group = self._store.groups.get(key)
+        group = self.store.groups.get(key)
         return group if group is not None and group.deleting and PROTECTION in group.finalizers else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
         """Whether the watch shows a live pod that names the PodGroup. Its end will be noted, so no read is needed."""
-        members = self._store.members.of_group(group.key)
+        members = self.store.members.of_group(group.key)
         return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)
 
     def _forget(self, key: GroupKey) -> None:
@@ -217,7 +215,7 @@ class Protection:
 
     def _postpone(self, wait: _Wait) -> None:
         wait.looks += 1
-        wait.due = self._to_tick(self._clock() + self._timing.pause.delay(wait.looks))
+        wait.due = self._to_tick(self.clock() + self.timing.pause.delay(wait.looks))
 
     def _to_tick(self, when: float) -> float:
-        return math.ceil(when / self._timing.tick_seconds) * self._timing.tick_seconds
+        return math.ceil(when / self.timing.tick_seconds) * self.timing.tick_seconds

@@ -237,34 +237,30 @@ class Result:
     """When to look again even if nothing changes; None if only a change asks for a look."""
 
 
+@dataclass(eq=False)
 class Reconciler:
     """Looks at Jobs and parents."""
 
-    def __init__(
-        self,
-        store: Store,
-        writes: Writes,
-        settings: GangSettings,
-        *,
-        read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]],
-        note_finished: Callable[[], None],
-        metrics: ControllerMetrics,
-        clock: Callable[[], float],
-    ) -> None:
-        self.expectations = Expectations(store, clock)
-        self._store = store
-        self._writes = writes
-        self._settings = settings
-        self._read_pods = read_pods
-        """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
-        self._note_finished = note_finished
-        """Called when a write was answered."""
-        self._metrics = metrics
-        self._clock = clock
-        """The monotonic time in seconds."""
-        self._reported = Reported(writes)
-        self._upstream = Upstream(clock)
-        self._renewals = Renewals(store)
+    store: Store
+    writes: Writes
+    settings: GangSettings
+
+    read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]]
+    """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
+
+    note_finished: Callable[[], None]
+    """Called when a write was answered."""
+
+    metrics: ControllerMetrics
+
+    clock: Callable[[], float]
+    """The monotonic time in seconds."""
+
+    def __post_init__(self) -> None:
+        self.expectations = Expectations(self.store, self.clock)
+        self._reported = Reported(self.writes)
+        self._upstream = Upstream(self.clock)
+        self._renewals = Renewals(self.store)
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
         """Do what is needed for the owner. Raises the first ApiError of its writes.
@@ -278,7 +274,7 @@ class Reconciler:
     async def _work_off(self, owner_key: OwnerKey, failures: int) -> Result:
         has_created = False
         # The owner is read anew each time: it may have gone, and come again, while a write was under way.
-        while (owner := self._store.owners.find(owner_key)) is not None:
+        while (owner := self.store.owners.find(owner_key)) is not None:
             changes = self._decide(owner)
             first = next(changes, None)
             if first is None:
@@ -303,33 +299,33 @@ class Reconciler:
     def duty_of(self, owner: Owner) -> Duty:
         """The duty towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
-            if self._store.membership.governs_job(owner):
+            if self.store.membership.governs_job(owner):
                 return Duty.NONE
             pods = [
                 pod
-                for pod in self._store.owners.pods_of(owner_key_of(owner))
+                for pod in self.store.owners.pods_of(owner_key_of(owner))
                 if pod.owner and pod.owner.uid == owner.uid
             ]
-            return duty_of_job(owner, pods, self._settings)
-        if not concerns_us(owner, self._settings):
+            return duty_of_job(owner, pods, self.settings)
+        if not concerns_us(owner, self.settings):
             return Duty.NONE
-        return Duty.START if self._store.membership.is_eligible(owner) else Duty.COMPLETE
+        return Duty.START if self.store.membership.is_eligible(owner) else Duty.COMPLETE
 
     def report_obstacle(self) -> None:
         """Warn each owner whose objects cannot be created now, once."""
-        owners: list[Owner] = [*self._store.jobs.values(), *self._store.parents.values()]
+        owners: list[Owner] = [*self.store.jobs.values(), *self.store.parents.values()]
         for owner in owners:
             if self.duty_of(owner) is Duty.START:
-                self._reported.report_once(owner, tell_obstacle(owner, self._store.obstacles.native))
+                self._reported.report_once(owner, tell_obstacle(owner, self.store.obstacles.native))
 
     def _decide(self, owner: Owner) -> Iterator[Change]:
         """The changes that can be made now, creates first; each is computed when it is taken."""
         duty = self.duty_of(owner)
-        for complaint in find_complaints(owner, duty, self._settings):
+        for complaint in find_complaints(owner, duty, self.settings):
             self._reported.report_once(owner, complaint)
         if isinstance(owner, Job) and owner.problem:
             return iter(())
-        observed = observe(self._store, self.expectations, owner)
+        observed = observe(self.store, self.expectations, owner)
         self._meet_upstream(owner, observed, duty)
         if ignored := find_ignored_changes(owner, observed):
             if self._renewals.begin(owner, observed, duty):
@@ -337,7 +333,7 @@ class Reconciler:
             if duty is not Duty.NONE:
                 self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
         left = self._upstream.looks_after(owner)
-        follow = Follow.NEVER if left else find_follow(self._settings, self._store.level)
+        follow = Follow.NEVER if left else find_follow(self.settings, self.store.level)
         return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
 
     def _meet_upstream(self, owner: Owner, observed: Observed, duty: Duty) -> None:
@@ -354,10 +350,10 @@ class Reconciler:
         """Whether an object that is being deleted still has the name to be created; its end asks for the next look."""
         match change:
             case CreateWorkload():
-                workload = self._store.workloads.get(Key(change.owner.key.namespace, change.name))
+                workload = self.store.workloads.get(Key(change.owner.key.namespace, change.name))
                 return workload is not None and workload.deleting
             case CreatePodGroup():
-                group = self._store.groups.get(GroupKey(change.owner.key.namespace, change.name))
+                group = self.store.groups.get(GroupKey(change.owner.key.namespace, change.name))
                 return group is not None and group.deleting
         return False
 
@@ -373,9 +369,9 @@ class Reconciler:
 
     async def _find_started(self, parent: Parent) -> Result | None:
         """The end of the look if a pod of the parent has started. Not all of them are watched, so they are read."""
-        pods = await self._read_pods(parent)
-        has_workload = bool(observe(self._store, self.expectations, parent).workloads)
-        if self._store.owners.find(owner_key_of(parent)) != parent or has_workload:
+        pods = await self.read_pods(parent)
+        has_workload = bool(observe(self.store, self.expectations, parent).workloads)
+        if self.store.owners.find(owner_key_of(parent)) != parent or has_workload:
             return Result()  # what has changed meanwhile has asked for the next look
         if not any(map(_counts_as_started, pods)):
             return None
@@ -392,7 +388,7 @@ class Reconciler:
             outcomes = await asyncio.gather(*(self._try(create, failures) for create in batch))
             refused = [error for error in outcomes if error is not None]
             refusals += refused
-            if len(refused) == len(batch) or self._store.owners.find(owner_key_of(owner)) != owner:
+            if len(refused) == len(batch) or self.store.owners.find(owner_key_of(owner)) != owner:
                 break
         if refusals:
             raise refusals[0]
@@ -420,7 +416,7 @@ class Reconciler:
         """Delete the PodGroups whose replicas have no pods. Returns after how many seconds to look at the others."""
         if not isinstance(change.owner, Parent):
             return None
-        pods = await self._read_pods(change.owner)
+        pods = await self.read_pods(change.owner)
         with_pods = {pod.place.replica for pod in pods if pod.place is not None}
         deletable = [group for group in change.groups if group.labels.get(REPLICA) not in with_pods]
         for group in deletable:
@@ -436,7 +432,7 @@ class Reconciler:
             self._reported.report_failure(write.owner, describe(write), error, failures)
             return error
         finally:
-            self._note_finished()
+            self.note_finished()
         return None
 
     async def _write(self, write: Write) -> None:
@@ -444,24 +440,24 @@ class Reconciler:
             case CreateWorkload():
                 await self._create_workload(write)
             case CreatePodGroup():
-                level = self._store.level.beside if write.workload.api else None
-                template = resolve_class(write.template, level or self._store.level, self._store.priority_classes)
+                level = self.store.level.beside if write.workload.api else None
+                template = resolve_class(write.template, level or self.store.level, self.store.priority_classes)
                 resolved = replace(write, template=template)
-                self.expectations.expect(await self._writes.create_pod_group(resolved))
+                self.expectations.expect(await self.writes.create_pod_group(resolved))
             case SetMinCount():
-                await self._writes.set_min_count(write)
+                await self.writes.set_min_count(write)
             case Delete():
-                await self._writes.delete(write)
+                await self.writes.delete(write)
 
     async def _create_workload(self, create: CreateWorkload) -> None:
-        begun = self._clock()
+        begun = self.clock()
         result = "error"
         try:
-            self.expectations.expect(await self._writes.create_workload(create))
+            self.expectations.expect(await self.writes.create_workload(create))
             result = "success"
         finally:
             if isinstance(create.owner, Job) and create.templates[0].policy.is_gang:
-                self._metrics.created(result, self._clock() - begun)
+                self.metrics.created(result, self.clock() - begun)
 
 
 def _counts_as_started(pod: Pod) -> bool:
