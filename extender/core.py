@@ -77,24 +77,11 @@ class Core:
         moves, earlier = self.tending.moves, EarlierBindings(client, context)
         self.preempting = Preempting(client, context, self.nominator, records, moves, self.preemptions)
         self.runner = CycleRunner(
-            context,
-            self.group_scheduler,
-            self.tending,
-            effects,
-            self.preempting,
-            records,
-            binder,
-            earlier,
+            context, self.group_scheduler, self.tending, effects, self.preempting, records, binder, earlier
         )
+        strays = StrayNominations(client, context, nominator=self.nominator)
         self.recovery = Recovery(
-            context,
-            records,
-            earlier,
-            stray_nominations=StrayNominations(client, context, nominator=self.nominator),
-            scheduling_cycle=self._scheduling_cycle,
-            runner=self.runner,
-            preempting=self.preempting,
-            repairs=self._repairs,
+            context, records, earlier, strays, self._scheduling_cycle, self.runner, self.preempting, self._repairs
         )
         self.loop = SchedulingLoop(context, self.planning, self.group_scheduler, runner=self.runner)
         self.service = ExtenderService(context, self._plain_pods, self.tending, self.nominator, self.runner, binder)
@@ -103,6 +90,5 @@ class Core:
         """Another instance may lead from now on: all that goes on here ends, and nothing more is written."""
         self.group_scheduler.end_term()
         for uid in self.runner.end_term():
-            self.groups.held.note(
-                uid, self.clock()
-            )  # kube-scheduler may know nothing of it: the next term of ours wakes it
+            # kube-scheduler may know nothing of it: the next term of ours wakes it.
+            self.groups.held.note(uid, self.clock())

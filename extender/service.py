@@ -110,6 +110,12 @@ class ExtenderService:
             if tried is None:
                 self._note_offer(pod, names)
             return Hold()
+        return self._steer(cycle, group, pod, names, tried)
+
+    def _steer(
+        self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
+    ) -> Answer:
+        """Where a planned member goes; it is held while its slot is in use, or not on an offered node."""
         self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
         if cycle.preempts and node not in (free := self._list_free(cycle, group, pod, names)):
@@ -125,12 +131,10 @@ class ExtenderService:
             return Hold()
         offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
         if offered is None:
-            cycle.mark_unschedulable(pod.uid)
-            self._note_offer(pod, names)
             self._note_absence(cycle, pod, node, names)
             return Hold()
         cycle.mark_filtered(pod.uid, self._clock())
-        self._timelines.note(key, Milestone.STEERED)
+        self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
         return Steer(offered)
 
@@ -149,6 +153,8 @@ class ExtenderService:
             self._offers.note(pod.uid, names)
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
+        cycle.mark_unschedulable(pod.uid)
+        self._note_offer(pod, names)
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.

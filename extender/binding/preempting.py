@@ -152,11 +152,10 @@ class Preempting:
                 self.rush.prolong()
             if not left and not self._is_short(cycle):
                 return None
+            late = bool(left) and self._clock() > deadline
             refusal = None if self._awaits_replacements(cycle) else self._judge(cycle)
-            if refusal is None and left and self._clock() > deadline:
-                refusal = _describe_rest(course.victims, left)
-            if refusal is not None:
-                return refusal
+            if refusal is not None or late:
+                return refusal or _describe_rest(course.victims, left)
             if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(course.again)

@@ -250,10 +250,7 @@ class Records:
             reservation = decode_reservation(found)
             key = Key(meta["namespace"], meta["name"])
             if reservation is None or name_record(reservation.group) != meta["name"]:
-                try:
-                    await self._delete(key.namespace, key.name, _read_seen(found))
-                except ApiError as error:
-                    _pass_over(key, "a Reservation that cannot be read cannot be deleted", error)
+                await self._drop_unreadable(key, found)
                 return None
             if _term_of(found) == self.term:  # our own write
                 reservation = confine(reservation)
@@ -272,6 +269,12 @@ class Records:
                     return reservation
             found = claimed or await self._read_again(key)
         return None
+
+    async def _drop_unreadable(self, key: Key, found: JSON) -> None:
+        try:
+            await self._delete(key.namespace, key.name, _read_seen(found))
+        except ApiError as error:
+            _pass_over(key, "a Reservation that cannot be read cannot be deleted", error)
 
     async def _hold_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
         """Go by a record without our term in it; False if it has changed, or gone, since it was read."""

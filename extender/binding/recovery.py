@@ -158,7 +158,6 @@ class Recovery:
         context: Context,
         records: Records,
         earlier: EarlierBindings,
-        *,
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
         runner: CycleRunner,

@@ -398,11 +398,6 @@ class CycleRunner:
         """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
-        gang = describe_gang(cycle.group, self._context.store.level)
-        told = describe_slot(self._context.store.members.rank_of(uid), cycle.reservation.domain, gang)
-        labels = describe_label(self._context.store.pods.get(uid), cycle.group.key.leaf(slot.part))
-        if labels:
-            told[LABELLED] = "true"
 
         def ask() -> Refusal | None:
             refusal = refuse_commit() or self._permit.refuse(cycle, uid, node)
@@ -410,16 +405,28 @@ class CycleRunner:
                 cycle.note_binding_sent()
             return refusal
 
+        told, labels = self._describe(cycle, uid)
         sent = await self._binder.bind(pod, uid, node, told, ask, labels)
         self._context.metrics.bound(sent.outcome.value)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._context.clock())
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):
-            if sent.outcome is BindOutcome.ELSEWHERE:
-                cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
-            self._tending.moves.drop(cycle, uid, sent.error)
-            self.carry_out()
+            self._drop(cycle, uid, sent)
         return sent
+
+    def _drop(self, cycle: BindingCycle, uid: str, sent: Sent) -> None:
+        if sent.outcome is BindOutcome.ELSEWHERE:
+            cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
+        self._tending.moves.drop(cycle, uid, sent.error)
+        self.carry_out()
+
+    def _describe(self, cycle: BindingCycle, uid: str) -> tuple[dict[str, str], dict[str, str]]:
+        """The annotations and the labels that a member's Binding writes."""
+        store, slot = self._context.store, cycle.reservation.slots[uid]
+        gang = describe_gang(cycle.group, store.level)
+        told = describe_slot(store.members.rank_of(uid), cycle.reservation.domain, gang)
+        labels = describe_label(store.pods.get(uid), cycle.group.key.leaf(slot.part))
+        return (told | {LABELLED: "true"}) if labels else told, labels
 
     async def _drain(self, cycle: BindingCycle) -> None:
         """Wait for the members beyond the quorum: each binds as it comes, none has to."""

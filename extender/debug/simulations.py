@@ -77,46 +77,51 @@ def _describe_answer() -> dict[int | str, dict[str, Any]]:
     return responses
 
 
-def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-    turn = asyncio.Lock()
-    work = slices or Slices()
-    list_writers()  # now: later filter would wait for it
+class Snapshots:
+    """Makes one snapshot at a time."""
 
-    @router.get(
-        "/snapshot",
-        response_model=SnapshotView,
-        responses={
-            **_describe_answer(),
-            400: {"description": "The answer says how a group is named."},
-            404: {"description": "The group is not known."},
-            503: {"description": f"It took more than {_SNAPSHOT_SECONDS:.0f} s of work."},
-            429: {"description": "Another snapshot is being made."},
-        },
-    )
-    async def show_snapshot(group: str = "", form: Form = Form.JSON) -> StreamingResponse:
+    def __init__(self, core: Core, level: ApiLevel, slices: Slices) -> None:
+        self._core = core
+        self._level = level
+        self._slices = slices
+        self._turn = asyncio.Lock()
+
+    async def show_snapshot(self, group: str = "", form: Form = Form.JSON) -> StreamingResponse:
         """The planner's whole input at one instant: nodes, what is used, groups, reservations, settings.
 
         Environment variables, annotations and tokens are not in it, and of labels only those that decide. ``group``
         (NAMESPACE/NAME) is the group whose decision ``serried replay`` makes again.
         """
-        key = _find_group(core, group)
-        if turn.locked():
+        key, slices = _find_group(self._core, group), self._slices
+        if self._turn.locked():
             raise HTTPException(429, _SNAPSHOT_BUSY, headers={"Retry-After": _SNAPSHOT_PAUSE_SECONDS})
-        async with turn:
+        async with self._turn:
             try:
-                pieces = await work.finish(_write(core, level, key, form), _SNAPSHOT_SECONDS)
+                pieces = await slices.finish(_write(self._core, self._level, key, form), _SNAPSHOT_SECONDS)
             except TooLongError:
                 raise HTTPException(503, f"the snapshot took more than {_SNAPSHOT_SECONDS:.0f} s of work") from None
         media_type, ending = _TYPES[form]
         headers = {
             "Content-Disposition": f'attachment; filename="serried-snapshot.{ending}"',
-            "X-Longest-Slice-Milliseconds": f"{work.longest * 1000:.1f}",
-            "X-Work-Milliseconds": f"{work.spent * 1000:.0f}",
+            "X-Longest-Slice-Milliseconds": f"{slices.longest * 1000:.1f}",
+            "X-Work-Milliseconds": f"{slices.spent * 1000:.0f}",
         }
         return StreamingResponse(_stream(pieces), media_type=media_type, headers=headers)
 
+
+def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
+    """The route, below ``/debug``."""
+    list_writers()  # now: later filter would wait for it
+    router = APIRouter()
+    responses = {
+        **_describe_answer(),
+        400: {"description": "The answer says how a group is named."},
+        404: {"description": "The group is not known."},
+        503: {"description": f"It took more than {_SNAPSHOT_SECONDS:.0f} s of work."},
+        429: {"description": "Another snapshot is being made."},
+    }
+    show = Snapshots(core, level, slices or Slices()).show_snapshot
+    router.add_api_route("/snapshot", show, response_model=SnapshotView, responses=responses)
     return router
 
 
@@ -273,24 +278,16 @@ class _Found(NamedTuple):
 Texts = Annotated[list[str] | None, Query()]
 
 
-def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
-    """The route, below ``/debug``."""
-    router = APIRouter()
-    turn = asyncio.Lock()
-    work = slices or Slices()
+class Questions:
+    """Answers one question at a time."""
 
-    @router.post(
-        "/whatif",
-        responses={
-            **exemplify(EXAMPLES["/whatif"]),
-            400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
-            413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
-            429: {"description": "Another question is being answered."},
-            503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
-        },
-        openapi_extra={"requestBody": _BODY},
-    )
+    def __init__(self, core: Core, slices: Slices) -> None:
+        self._core = core
+        self._slices = slices
+        self._turn = asyncio.Lock()
+
     async def ask_whatif(
+        self,
         request: Request,
         namespace: str = "default",
         group: Texts = None,
@@ -310,33 +307,48 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
         them may be repeated.
         """
-        _check_turn(turn)
+        self._check_turn()
         body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
-        _check_turn(turn)
-        async with turn:
-            haste = Haste()
+        self._check_turn()
+        async with self._turn:
             try:
                 drained = tuple(dict.fromkeys(drain or ()))
-                changes = Changes(drained, _read_additions(add or ()), _read_groups(core, remove or ()))
-                hypothesis = Hypothesis(core, changes, haste)
-                hypothesis.check()
-                asked = _read_groups(core, group or ())
-                documents = await _read_documents(body)
-                steps = _answer(core, hypothesis, documents, namespace, asked)
-                found = await work.finish(steps, _LIMIT_SECONDS, lambda: setattr(haste, "made", True))
+                added, removed = _read_additions(add or ()), _read_groups(self._core, remove or ())
+                return await self._answer(Changes(drained, added, removed), body, namespace, group or ())
             except ValueError as problem:
                 raise HTTPException(400, str(problem)) from None
             except TooLongError:
                 said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
                 raise HTTPException(503, said) from None
-        return _view_answer(found, changes, hypothesis.displaced, work, core.store)
 
+    def _check_turn(self) -> None:
+        if self._turn.locked():
+            raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
+
+    async def _answer(self, changes: Changes, body: str, namespace: str, groups: Sequence[str]) -> WhatIfView:
+        core, slices, haste = self._core, self._slices, Haste()
+        hypothesis = Hypothesis(core, changes, haste)
+        hypothesis.check()
+        asked = _read_groups(core, groups)
+        steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
+        found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(haste, "made", True))
+        return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
+
+
+def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+    responses = {
+        **exemplify(EXAMPLES["/whatif"]),
+        400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
+        413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
+        429: {"description": "Another question is being answered."},
+        503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
+    }
+    ask = Questions(core, slices or Slices()).ask_whatif
+    extra = {"requestBody": _BODY}
+    router.add_api_route("/whatif", ask, methods=["POST"], responses=responses, openapi_extra=extra)
     return router
-
-
-def _check_turn(turn: asyncio.Lock) -> None:
-    if turn.locked():
-        raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
 
 def _answer(

@@ -136,12 +136,22 @@ class GroupScheduler:
         What is decided in a step is carried out before the next one, which must not come after the end of the term.
         """
         now = self._clock()
-        due: set[GroupKey] = set()
         if self._store.obstacles.needed:
-            return due
+            return set()
         yield from self._queue.review()
         self._plain_pods.review()
-        due |= self._scheduling_cycle.review()
+        due = self._scheduling_cycle.review()
+        due |= yield from self._review_groups(now)
+        self._repairs.review_awaiting()
+        self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
+        # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
+        self._held.review(now)
+        for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
+            self._let_go(uid)
+        return due | (self._store.yields.take_changed() & self._groups.states.keys())
+
+    def _review_groups(self, now: float) -> Work[set[GroupKey]]:
+        due: set[GroupKey] = set()
         for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
             if number % _STATES_PER_STEP == 0:
                 yield
@@ -155,13 +165,7 @@ class GroupScheduler:
                 self._repairs.review(key, state)
             if self._groups.is_due(state):
                 due.add(key)
-        self._repairs.review_awaiting()
-        self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
-        # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
-        self._held.review(now)
-        for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
-            self._let_go(uid)
-        return due | (self._store.yields.take_changed() & self._groups.states.keys())
+        return due
 
     def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """These groups in the order in which they are looked at."""
@@ -193,24 +197,16 @@ class GroupScheduler:
         group = self._store.groups.get(key)
         if self._store.vacancies.filled:
             self._repairs.note_filled()
-        if group is None and not self._store.members.of_group(key):
+        gone = group is None and not self._store.members.of_group(key)
+        if gone or (group is not None and group.parent is not None):  # the members of its groups are the tree's
             self._forget(key)
-            return
-        if group is not None and group.parent is not None:
-            self._forget(key)  # its members are its tree's
             return
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
         if group is not None and not self._term.obstacle and self._may_lose(key, state):
             # Without the records nobody knows who is a victim of ours, and for whom.
             self._disruptions.follow(key, state, group)
-        if state.cycle is not None:  # whose members are looked at one by one there
-            verdict = self._tending.tend(state)
-        else:
-            members = self._store.members.of_group(key)
-            if is_foreign(group, members, self._store):
-                self._drop(key)
-                return
-            verdict = self._assess(key, state, group, members)
+        # Members of a cycle are looked at one by one there.
+        verdict = self._tending.tend(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
             self._groups.say(key, verdict)
 
@@ -240,10 +236,12 @@ class GroupScheduler:
         self._store.vacancies.close_group(key)
         del self._groups.states[key]
 
-    def _assess(self, key: GroupKey, state: GroupState, group: PodGroup | None, members: list[Pod]) -> Verdict | None:
+    def _assess(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> Verdict | None:
+        members = self._store.members.of_group(key)
+        if is_foreign(group, members, self._store):
+            self._drop(key)
+            return None
         if group is None:
-            self._repairs.forget(state)
-            self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
             return self._assess_missing(key, state, members)
         group_members = self._store.members.classify(key)
         if group.gates_together and group_members.gated:
@@ -284,20 +282,12 @@ class GroupScheduler:
     ) -> Verdict | None:
         shortage = find_shortage(group, group_members, self._store, repair)
         rejection = self._find_rejection(state, group, group_members)
-        if shortage is not None and shortage.reason is Reason.NO_CAPACITY and rejection:
-            shortage = replace(shortage, detail=rejection)
         if shortage is not None or not group_members.waiting:
             self._scheduling_cycle.forget(group.key)
-        quiet = shortage is not None and not (group_members.waiting or group_members.gated or group_members.refused)
-        if quiet and (group.scheduled or (state.verdict is None and is_suspended(group, self._store))):
-            return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         if shortage is not None:
-            self._let_try(group_members.refused)
-            if not group_members.refused:  # those exist: the gang keeps its place in the queue
-                state.quorum_since = None
-                if shortage.reason is not Reason.QUORUM_MISSING:
-                    state.hindered = self._clock()
-            return shortage
+            fits_nowhere = shortage.reason is Reason.NO_CAPACITY and rejection
+            shortage = replace(shortage, detail=rejection) if fits_nowhere else shortage
+            return self._note_shortage(state, group, group_members, shortage)
         if state.quorum_since is None:
             state.quorum_since = self._date_quorum(state, group, group_members)
         if not group_members.waiting:
@@ -308,6 +298,19 @@ class GroupScheduler:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
         return self._scheduling_cycle.run(state, group, group_members, repair)
+
+    def _note_shortage(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
+    ) -> Verdict | None:
+        quiet = not (group_members.waiting or group_members.gated or group_members.refused)
+        if quiet and (group.scheduled or (state.verdict is None and is_suspended(group, self._store))):
+            return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
+        self._let_try(group_members.refused)
+        if not group_members.refused:  # those exist: the gang keeps its place in the queue
+            state.quorum_since = None
+            if shortage.reason is not Reason.QUORUM_MISSING:
+                state.hindered = self._clock()
+        return shortage
 
     def _let_try(self, refused: Sequence[Pod]) -> None:
         """Lift our gate: only a pod that the scheduler tries is offered a node, where it knows more than we do."""
@@ -322,6 +325,8 @@ class GroupScheduler:
         return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
+        self._repairs.forget(state)
+        self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
         if not any(pod.pending for pod in members):
             state.awaited = None  # nobody waits for an owner any more
             return None

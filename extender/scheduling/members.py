@@ -367,10 +367,7 @@ class Offers:
         verdict = describe_refused(group_members, need, self._uncounted, refused, beside)
         apart = {pod.uid: self._list_apart(cycle, pod, taken) for pod in refused}
         for pod in refused:
-            if is_by_node(pod.objection):  # what is said of the pod itself ends with it
-                self.note_vain(cycle, pod)
-                state.refuse(pod.shape, cycle.reservation.slots[pod.uid].node, self._nodes, mates=taken)
-            self._moves.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
+            self._drop_refused(cycle, pod, taken)
         if cycle.reservation.committed or not cycle.out_of_reach():
             return None
         if self._moves.leave_out(cycle, cycle.reservation.slots):
@@ -379,6 +376,13 @@ class Offers:
             if taken and is_by_node(pod.objection):
                 state.reject(pod, apart[pod.uid], taken, verdict.detail, self._clock(), self._nodes)
         return verdict
+
+    def _drop_refused(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
+        if is_by_node(pod.objection):  # what is said of the pod itself ends with it
+            self.note_vain(cycle, pod)
+            state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
+            state.refuse(pod.shape, node, self._nodes, mates=taken)
+        self._moves.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
         """The nodes that are not tried again at once for a member that has none beside its mates, who have these."""
@@ -566,11 +570,7 @@ class CycleTending:
         """
         cycle = self._groups.cycle_of(uid)
         pod = self._store.pods.get(uid)
-        if cycle is None or pod is None or uid in cycle.reservation.committed:
-            return
-        if cycle.member(uid).stage in (MemberStage.SENDING, MemberStage.BOUND):
-            return
-        if cycle.reservation.slots[uid].node != node:
+        if cycle is None or pod is None or not _is_open(cycle, uid) or cycle.reservation.slots[uid].node != node:
             return
         self.offers.note_refusal(cycle, pod, names)
         self.offers.note_vain(cycle, pod)
@@ -596,3 +596,9 @@ class CycleTending:
         if slot is not None:
             cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
             self._groups.look_again(cycle.reservation.group)
+
+
+def _is_open(cycle: BindingCycle, uid: str) -> bool:
+    """Whether no Binding of a member is decided, on its way, or done."""
+    decided = uid in cycle.reservation.committed
+    return not decided and cycle.member(uid).stage not in (MemberStage.SENDING, MemberStage.BOUND)

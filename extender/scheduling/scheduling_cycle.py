@@ -40,7 +40,7 @@ from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
-from serried.plan.eviction import Unit
+from serried.plan.eviction import Preemption, Unit
 from serried.plan.quorum import GroupMembers, Standing
 from serried.plan.request import Plan, PlanRequest, Waiting
 
@@ -269,8 +269,7 @@ class SchedulingCycle:
         request = self._build_request(state, group, group_members, repair)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
-            # A label of a full node is no room: nobody wakes the group for it.
-            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)
+            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)  # a label that changes wakes nobody
             return request
         place = self._queue.describe(group.key, state)
         spent = self._find_spent(place, group) if group.preference.exclusive else None
@@ -381,14 +380,11 @@ class SchedulingCycle:
         """Begin what was decided; else what is said. ``waited`` is what is said if the decision does not hold."""
         if isinstance(found, Verdict):
             return found
-        gone = frozenset(pod.uid for unit in found.preemption.victims for pod in unit.pods)
-        if found.preemption.plan.domain in find_taken(group, self._store, self._ledger, gone):
-            state.entry.retry_by(self._clock())  # another gang has come there while victims were looked for
-            return waited
         request, preemption = found
-        # The head may be another one than when the search began, and so are the nodes that are kept.
+        # The head may be another one than when the search began, and so are the nodes that are kept. And another gang
+        # may have come into the domain while victims were looked for.
         closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
-        if not closed.isdisjoint(preemption.plan.nodes.values()):
+        if self._is_taken(group, preemption) or not closed.isdisjoint(preemption.plan.nodes.values()):
             state.entry.retry_by(self._clock())
             return waited
         for unit in preemption.victims:
@@ -401,6 +397,10 @@ class SchedulingCycle:
         if ending:
             return describe_wait(reservation, self._store.yields)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
+
+    def _is_taken(self, group: PodGroup, preemption: Preemption) -> bool:
+        gone = frozenset(pod.uid for unit in preemption.victims for pod in unit.pods)
+        return preemption.plan.domain in find_taken(group, self._store, self._ledger, gone)
 
     def _give_way(self, unit: Unit, to: PodGroup) -> None:
         """A gang that is planned gives all of its slots back."""
@@ -424,17 +424,9 @@ class SchedulingCycle:
         self._ledger.reserve(reservation, pods)
         if request.need:
             self._kept_slots.move_out(plan)
-        # Every member of a tree has a domain of its own, which an offered node may not be in.
-        plain = group.preference == NO_PREFERENCE and isinstance(group.tree, Leaf)
-        any_node = plain and not victims and self._may_go_anywhere(plan)
+        any_node = not victims and self._may_go_anywhere(group, plan)
         cycle = BindingCycle(
-            group,
-            reservation,
-            started=now,
-            progressed=now,
-            any_node=any_node,
-            closed=closed,
-            preempted=bool(victims),
+            group, reservation, started=now, progressed=now, any_node=any_node, closed=closed, preempted=bool(victims)
         )
         self._note_members(cycle, pods)
         self.start(state, cycle)
@@ -450,8 +442,10 @@ class SchedulingCycle:
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
         cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
 
-    def _may_go_anywhere(self, plan: Plan) -> bool:
+    def _may_go_anywhere(self, group: PodGroup, plan: Plan) -> bool:
         """Whether the members of a plan may go without: as much room again is left if others take theirs."""
+        if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
+            return False  # every member of a tree has a domain of its own, which an offered node may not be in
         if self._nomination is NominationPolicy.AUTO:
             return plan.spare >= len(plan.nodes)
         return self._nomination is NominationPolicy.NEVER

@@ -296,10 +296,6 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
 
 def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
     store, now = core.store, core.clock()
-    vacancies = [
-        VacantSlot(each.group, each.pod, each.leaf, each.refusal, each.since, each.replacement)
-        for each in store.vacancies
-    ]
     return Capture(
         level=level,
         schedulers=store.schedulers,
@@ -315,12 +311,17 @@ def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
         priority_classes=tuple(store.priority_classes.values()),
         budgets=tuple(store.budgets.values()),
         reservations=tuple(_list_reserved(core)),
-        vacancies=tuple(vacancies),
+        vacancies=tuple(_list_vacant(store)),
         on_their_way=_find_on_their_way(core),
         memories=tuple(_remember(key, state, now) for key, state in core.groups.states.items()),
         kept=_keep_nodes(core.queue.backfill.head),
         group=group,
     )
+
+
+def _list_vacant(store: Store) -> Iterator[VacantSlot]:
+    for each in store.vacancies:
+        yield VacantSlot(each.group, each.pod, each.leaf, each.refusal, each.since, each.replacement)
 
 
 def _list_reserved(core: Core) -> Iterator[Reserved]:
