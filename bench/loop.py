@@ -28,9 +28,9 @@ from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
 from extender.binding.records import Records
 from extender.core import Core
+from extender.options import Options
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Term
-from extender.scheduling.options import Options
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape

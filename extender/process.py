@@ -25,10 +25,7 @@ from extender.holding import HoldSwitch, Isolation
 from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
 from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
-from extender.pair import Pair
-from extender.scheduling.effects import Context
-from extender.scheduling.group import Term
-from extender.scheduling.options import (
+from extender.options import (
     BackfillMode,
     Broken,
     Disrupted,
@@ -39,6 +36,9 @@ from extender.scheduling.options import (
     PreemptionMode,
     Rules,
 )
+from extender.pair import Pair
+from extender.scheduling.effects import Context
+from extender.scheduling.group import Term
 from extender.status.conditions import Conditions
 from extender.status.reports import Reports
 from extender.status.timeline import Reached

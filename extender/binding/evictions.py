@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from types import TracebackType
 from typing import TypeVar
 
+from extender.options import Method
 from extender.scheduling.effects import Context
-from extender.scheduling.options import Method
 from extender.status.conditions import tell_time
 from serried.api.budget import DisruptionBudget, counts, decode_budget, selects_pod
 from serried.api.names import DISRUPTION_TARGET, PREEMPTED, GroupKey, Key, Malformed

@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
+from extender.options import NominationPolicy
 from extender.scheduling.binding_cycle import BindingCycle, MemberStage
 from extender.scheduling.effects import Context
-from extender.scheduling.options import NominationPolicy
 from serried.api.pod import HELD_GATE, Pod
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable

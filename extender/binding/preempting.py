@@ -27,10 +27,10 @@ from enum import Enum
 from extender.binding.evictions import Rehearsal, Rush, describe_end, do_each, find_running, mark, unmark
 from extender.binding.nominator import Nominator
 from extender.binding.records import Records
+from extender.options import Method
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
 from extender.scheduling.members import Moves
-from extender.scheduling.options import Method
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Preemptions, name_some
 from extender.scheduling.units import is_running

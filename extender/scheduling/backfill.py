@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from extender.options import BackfillMode
 from extender.scheduling.backlog import QueueOrder, find_most
 from extender.scheduling.effects import Context
-from extender.scheduling.options import BackfillMode
 from extender.scheduling.studies import Studies
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod

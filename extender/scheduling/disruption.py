@@ -5,9 +5,9 @@ that go with it are ended, too. It does not matter who it was, nor whether kube-
 (`extender.scheduling.plain_pods`, docs/decisions/0025-a-gang-goes-whole.md).
 """
 
+from extender.options import Disrupted, Method
 from extender.scheduling.effects import Context, EvictTogether, Preempt
 from extender.scheduling.group import GroupState
-from extender.scheduling.options import Disrupted, Method
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from extender.options import Options
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.group import Groups, Term, Waiter
-from extender.scheduling.options import Options
 from extender.status.timeline import StatusSink, Timelines
 from serried.api.names import GroupKey
 from serried.api.pod import Pod

@@ -23,11 +23,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from extender.options import Disrupted, PlainRule
 from extender.protocol import MAX_COMPLETE_LIST, Candidate
 from extender.scheduling.backfill import Backfill, Head
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Activate, Context, Requeue
-from extender.scheduling.options import Disrupted, PlainRule
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import Company

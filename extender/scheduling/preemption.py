@@ -16,10 +16,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+from extender.options import Method, PreemptionMode
 from extender.scheduling.backfill import Backfill
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Search
-from extender.scheduling.options import Method, PreemptionMode
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.studies import Make, Studies, Unfinished
 from extender.scheduling.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young

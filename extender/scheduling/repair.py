@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
+from extender.options import ALL_PERCENT, Broken
 from extender.scheduling.backlog import Backlog, find_most
 from extender.scheduling.effects import Context, Evict
 from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
-from extender.scheduling.options import ALL_PERCENT, Broken
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.request import find_home, find_repairable
 from extender.status.timeline import Milestone

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from extender.options import NominationPolicy
 from extender.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.scheduling.effects import Context, Release, StartCycle
 from extender.scheduling.group import (
@@ -16,7 +17,6 @@ from extender.scheduling.group import (
     GroupState,
     Repair,
 )
-from extender.scheduling.options import NominationPolicy
 from extender.scheduling.planning import KeptSlots, Planning
 from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue

@@ -17,11 +17,11 @@ from pydantic import TypeAdapter
 
 from extender.binding.records import Records
 from extender.core import Core
+from extender.options import Options
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
 from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Rejection, Term
-from extender.scheduling.options import Options
 from extender.simulation.snapshot import (
     Capture,
     GroupMemory,

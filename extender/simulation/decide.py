@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any
 
 from extender.core import Core
+from extender.options import PreemptionMode
 from extender.scheduling.effects import WorkOnStudies
 from extender.scheduling.group import GroupState, Search
-from extender.scheduling.options import PreemptionMode
 from extender.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
 from extender.simulation.cluster import restore
 from extender.simulation.owners import Newcomer

@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from extender.options import PlainRule
 from extender.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
-from extender.scheduling.options import PlainRule
 from extender.simulation.cluster import take_capture
 from extender.simulation.snapshot import Capture
 from serried.api.level import NATIVE

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from extender.options import NominationPolicy
 from extender.protocol import Steer
-from extender.scheduling.options import NominationPolicy
 from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import Builder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.scheduling.options import NominationPolicy
+from extender.options import NominationPolicy
 from serried.kube.errors import Fenced
 from serried.kube.wire import Failure
 from tests.sim.test_death_anywhere import MOST_TURNS, NAMES, SHAPES, Play, Shape, begin

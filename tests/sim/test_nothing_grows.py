@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller import process
-from extender.scheduling.options import BackfillMode, Disrupted, Method, PlainRule
+from extender.options import BackfillMode, Disrupted, Method, PlainRule
 from extender.status import timeline
 from serried.cluster import priorities
 from serried.kube.events import EventWriter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.binding import records
-from extender.scheduling.options import NominationPolicy
+from extender.options import NominationPolicy
 from serried.api import reservation as decoder
 from tests.sim.test_death_anywhere import GANG_OF_THREE, MOST_TURNS, NAMES, Play, begin, finish, inherit
 from tests.support.fake_api import FakeApi

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from _pytest.mark import ParameterSet
 
-from extender.scheduling.options import NominationPolicy
+from extender.options import NominationPolicy
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import decode_reservation
 from serried.api.verdict import Reason

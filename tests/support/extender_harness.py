@@ -7,11 +7,7 @@ from typing import Any
 
 from extender.binding.records import Records
 from extender.core import Core
-from extender.protocol import Answer, BindRequest
-from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.effects import Context
-from extender.scheduling.group import Term
-from extender.scheduling.options import (
+from extender.options import (
     USUAL,
     BackfillMode,
     Disrupted,
@@ -22,6 +18,10 @@ from extender.scheduling.options import (
     PreemptionMode,
     Rules,
 )
+from extender.protocol import Answer, BindRequest
+from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.effects import Context
+from extender.scheduling.group import Term
 from extender.service import ExtenderService
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import GroupKey, Key

@@ -9,8 +9,8 @@ import pytest
 
 from extender.binding import evictions, nominator
 from extender.binding import run as cycle_runner
+from extender.options import NominationPolicy
 from extender.protocol import Steer
-from extender.scheduling.options import NominationPolicy
 from serried.api.names import GroupKey, Key
 from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group

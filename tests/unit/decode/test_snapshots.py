@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from extender.scheduling.options import Options
+from extender.options import Options
 from extender.simulation.snapshot import VERSION, Capture, GroupMemory, read_snapshot, write_snapshot
 from serried.api.group import Branch, Leaf, PodGroup, Policy
 from serried.api.names import GroupKey, GroupKind, Malformed

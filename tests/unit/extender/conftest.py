@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.options import BackfillMode
+from extender.options import BackfillMode
 from tests.support.extender_harness import Harness
 
 

@@ -8,8 +8,8 @@ import pytest
 from extender.binding import run as cycle_runner
 from extender.binding.records import Records
 from extender.leadership import Leadership
+from extender.options import Broken, Rules
 from extender.protocol import Hold
-from extender.scheduling.options import Broken, Rules
 from serried.api.names import GroupKey
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason

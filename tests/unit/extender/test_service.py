@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.options import NominationPolicy
 from extender.protocol import Candidate, Hold, Pass, Steer
-from extender.scheduling.options import NominationPolicy
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes

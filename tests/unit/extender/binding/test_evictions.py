@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from extender.scheduling.options import Disrupted
+from extender.options import Disrupted
 from serried.api.names import Disruption, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness

@@ -2,9 +2,9 @@
 
 import pytest
 
+from extender.options import PreemptionMode
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.options import PreemptionMode
 from serried.api.names import GroupKey, Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group

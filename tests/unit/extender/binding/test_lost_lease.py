@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from extender.options import Broken, Rules
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.options import Broken, Rules
 from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from extender.binding import nominator
-from extender.scheduling.options import NominationPolicy
+from extender.options import NominationPolicy
 from serried.api.names import Key
 from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, node, pod

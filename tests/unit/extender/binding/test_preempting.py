@@ -2,9 +2,9 @@
 
 import pytest
 
+from extender.options import Method, PreemptionMode
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.options import Method, PreemptionMode
 from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
 from serried.api.verdict import Reason
 from serried.plan.eviction import Preemption

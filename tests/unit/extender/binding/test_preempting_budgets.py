@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.scheduling.options import Method
+from extender.options import Method
 from serried.api.names import Key
 from serried.api.verdict import Reason
 from tests.support.budgets import budget

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from extender.binding.evictions import Rehearsal
-from extender.scheduling.options import Method
+from extender.options import Method
 from serried.api.budget import DisruptionBudget
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Victim

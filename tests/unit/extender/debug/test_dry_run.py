@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from extender.debug.explain import Inquiries
 from extender.debug.routes import debug_routes
-from extender.scheduling.options import PreemptionMode
+from extender.options import PreemptionMode
 from serried.api.level import NATIVE
 from serried.api.names import Disruption, write_time
 from serried.plan.steps import Haste, Work

@@ -6,8 +6,8 @@ rack b one on each.
 
 import pytest
 
+from extender.options import PATIENCE_SECONDS
 from extender.protocol import Hold, Steer
-from extender.scheduling.options import PATIENCE_SECONDS
 from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, Verdict, render

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from extender.options import Disrupted, Method
 from extender.protocol import Candidate
-from extender.scheduling.options import Disrupted, Method
 from extender.scheduling.plain_pods import Loss, choose
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption

@@ -1,8 +1,8 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
+from extender.options import NominationPolicy, PreemptionMode
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.options import NominationPolicy, PreemptionMode
 from serried.api.names import GroupKey, GroupKind
 from serried.api.resources import MARKERS
 from serried.api.verdict import Reason, Verdict, render

@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 
+from extender.options import BackfillMode, PreemptionMode
 from extender.protocol import Pass
 from extender.scheduling.group import GroupState
-from extender.scheduling.options import BackfillMode, PreemptionMode
 from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
