@@ -186,7 +186,7 @@ class ExtenderService:
         """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
 
         None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, see
-        `scheduling.disruption`; those on nodes that filter would not leave it are out. The call is a question: nothing
+        `scheduling.repair`; those on nodes that filter would not leave it are out. The call is a question: nothing
         may follow it.
         """
         if self._group_of(pod) is not None:

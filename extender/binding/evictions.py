@@ -1,7 +1,7 @@
 """Ending members that run: what is left of a gang that stays broken, and those that go with a disrupted one.
 
 A broken gang is evicted where that is asked for (``--broken-gangs evict``); which members go with a disrupted one,
-`extender.scheduling.disruption` decides.
+`extender.scheduling.repair` decides.
 
 What is done to pods that are ended for others, whoever decides on it: the condition says so, a few at a time.
 

@@ -1,6 +1,6 @@
 """Decides which group is looked at when, and what its state asks for.
 
-The loop (`extender.loop`) takes the touched groups in queue order and has each considered: synchronously, from the
+The loop (`extender.core`) takes the touched groups in queue order and has each considered: synchronously, from the
 state at that instant. A group without a binding cycle is planned (`scheduling_cycle`), one with a cycle is brought up
 to date (`tending`). What follows outside of this process (nominations, the task of a cycle, evictions) is put into the
 outbox.
@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from extender.scheduling.disruption import Disruptions
 from extender.scheduling.effects import Activate, Context, LookUpOwner
 from extender.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
 from extender.scheduling.members import CycleTending
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.queue import Queue
-from extender.scheduling.repair import Repairs
+from extender.scheduling.repair import Disruptions, Repairs
 from extender.scheduling.request import find_conflict, find_shortage, is_foreign, is_suspended
 from extender.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import Leaf, PodGroup

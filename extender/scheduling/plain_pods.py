@@ -4,7 +4,7 @@ A setting keeps them off the nodes that are kept for the head of the queue (docs
 that was turned away again when anything happens in the cluster; only where nothing does, somebody has to wake it.
 
 kube-scheduler asks before it preempts, and nothing need follow the answer. What goes with a victim that it has ended is
-seen to afterwards (`extender.scheduling.disruption`), whether it had asked or not
+seen to afterwards (`extender.scheduling.repair`), whether it had asked or not
 (docs/decisions/0025-a-gang-goes-whole.md).
 
 Two kinds of preemptors are woken. Of the first the victims belonged to gangs that were just being bound. kube-scheduler
@@ -246,7 +246,7 @@ PodOnNode = tuple[str, str]
 class OverlookedPreemptors:
     """Finds and wakes them. Synchronous. ``clock`` gives loop seconds.
 
-    The next leader does not know of them, like `scheduling.disruption`.
+    The next leader does not know of them, like `scheduling.repair`.
     """
 
     def __init__(self, context: Context) -> None:

@@ -1,16 +1,22 @@
-"""``serried check``: all checks, over what was found out about an installation."""
+"""``serried check``: all checks, over what the API server and the extender say; what cannot be read is noted."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
+import yaml
 from rich.console import RenderableType
 
-from serried.cli.access import Target, reaching
+from serried.cli.access import LABELS, Target, find_credentials, reach, reaching
 from serried.cli.check.checks import (
     check_cluster,
     check_extender,
@@ -18,10 +24,22 @@ from serried.cli.check.checks import (
     check_policies,
     check_rights,
     check_scheduler,
+    find_rights,
 )
-from serried.cli.check.collect import collect
-from serried.cli.check.observed import Area, Finding, Observed, Severity
-from serried.cli.output import ExitCode, Output, OutputFormat, make_table, option, write
+from serried.cli.check.observed import (
+    Area,
+    Finding,
+    Observed,
+    Right,
+    SchedulerConfig,
+    Severity,
+    decode_scheduler_config,
+)
+from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, make_table, option, write
+from serried.kube.client import ONCE, ApiClient
+from serried.kube.errors import ApiError
+from serried.kube.wire import JSON, NODES, PODS, Resource, Selection
+from serried.settings import describe_settings, extender_settings
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -111,3 +129,220 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     counts = Counter(finding.severity for finding in found)
     yield ""
     yield ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])
+
+
+_CONFIG_MAPS = Resource("", "v1", "configmaps")
+
+
+_DEPLOYMENTS = Resource("apps", "v1", "deployments")
+
+
+_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+
+
+_ADMISSION = ("validatingadmissionpolicies", "mutatingadmissionpolicies")
+
+
+_AUTOSCALERS = ("cluster-autoscaler", "karpenter")
+
+
+_REVIEWS_AT_A_TIME = 16
+
+
+_TOLD_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
+"""Areas whose checks go by what the extender says of itself."""
+
+
+_DEFAULTS = "the defaults stood in for them"
+
+
+async def collect(target: Target, file: str, areas: Collection[Area]) -> Observed:
+    """Everything that the areas need; raises CommandError for a file that cannot be read.
+
+    ``file`` has the scheduler's configuration; "" for the ConfigMap in the cluster.
+    """
+    seen = Observed(flags=_list_defaults())
+    if file:
+        seen = replace(seen, config=_read_config(file))
+        if set(areas) <= {Area.SCHEDULER}:
+            return seen
+    seen = await _ask_extender(seen, target)
+    async with ApiClient(find_credentials(replace(target, server="")), component="cli", retry=ONCE) as client:
+        return await _Collector(client, target.home, seen).collect(areas)
+
+
+def _read_config(path: str) -> SchedulerConfig:
+    try:
+        return decode_scheduler_config(path, yaml.safe_load(Path(path).read_text()))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CommandError(ExitCode.USAGE, f"--scheduler-config: {error}") from error
+
+
+def _list_defaults() -> dict[str, str]:
+    settings = describe_settings(extender_settings([], {}))
+    return {each.flag.removeprefix("--"): each.default for each in settings if each.flag != "--isolated"}
+
+
+async def _ask_extender(seen: Observed, target: Target) -> Observed:
+    try:
+        async with reach(target) as debug:
+            settings = (await debug.get("config"))["settings"]
+            keys = tuple((await debug.get("domains"))["keys"])
+            return replace(
+                seen,
+                flags={each["flag"].removeprefix("--"): each["value"] for each in settings},
+                keys=keys,
+                # Last: its time is compared with that of the API server, which is asked next.
+                selfcheck=await debug.get("selfcheck"),
+            )
+    except CommandError as error:
+        if error.code is ExitCode.USAGE:
+            raise
+        return _note_silence(seen, str(error))
+
+
+def _note_silence(seen: Observed, silence: str) -> Observed:
+    """What the extender alone could tell was not looked at."""
+    keys = (Area.NODES, "the topology keys that groups ask for", silence)
+    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _TOLD_BY_FLAGS)
+    return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
+
+
+class _Collector:
+    """Reads what the API server knows, one part after the other."""
+
+    def __init__(self, client: ApiClient, home: str, seen: Observed) -> None:
+        self._client = client
+        self._home = home
+        self._seen = seen
+
+    async def collect(self, areas: Collection[Area]) -> Observed:
+        """Everything that these areas need."""
+        parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
+            # First, see `_ask_extender`.
+            ((Area.EXTENDER, Area.CLUSTER), "the API server's version", self._read_version),
+            ((Area.SCHEDULER, Area.CLUSTER), "the scheduler's configuration", self._read_scheduler),
+            ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
+            ((Area.RIGHTS,), "rights", self._read_rights),
+            ((Area.POLICIES, Area.CLUSTER), "admission policies", self._read_policies),
+            ((Area.CLUSTER,), "autoscalers", self._read_autoscalers),
+        ]
+        for concerned, what, read in parts:
+            if not set(concerned).isdisjoint(areas):
+                async with self._noting(concerned[0], what):
+                    await read()
+        return self._seen
+
+    @asynccontextmanager
+    async def _noting(self, area: Area, what: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except (ApiError, ValueError, yaml.YAMLError) as error:
+            if isinstance(error, ApiError) and not error.status:
+                raise CommandError(ExitCode.UNREACHABLE, f"the API server does not answer: {error.message}") from error
+            self._seen = replace(self._seen, unread=(*self._seen.unread, (area, what, str(error))))
+
+    async def _read_version(self) -> None:
+        answer = await self._client.request("GET", "/version")
+        version = orjson.loads(answer.body)
+        self._seen = replace(
+            self._seen,
+            server_version=str(version.get("gitVersion") or ""),
+            skew_seconds=_subtract(str((self._seen.selfcheck or {}).get("now") or ""), answer.date),
+        )
+
+    async def _read_scheduler(self) -> None:
+        pods = [pod async for pod in self._client.items(PODS, Selection(namespace=self._home, labels=LABELS))]
+        images = [each.get("image", "") for pod in pods for each in pod["spec"].get("containers", ())]
+        version = next((image.rpartition(":")[2] for image in images if "kube-scheduler" in image), "")
+        self._seen = replace(self._seen, scheduler_version=version)
+        if self._seen.config is not None:
+            return
+        for pod in pods:
+            for volume in pod["spec"].get("volumes", ()):
+                config = await self._read_config_map(volume.get("configMap", {}).get("name", ""))
+                if config is not None:
+                    self._seen = replace(self._seen, config=config)
+                    return
+        raise ValueError(f"no pod of namespace {self._home} mounts a ConfigMap with it")
+
+    async def _read_config_map(self, name: str) -> SchedulerConfig | None:
+        if not name:
+            return None
+        found = await self._client.get(_CONFIG_MAPS, self._home, name)
+        for key, text in (found.get("data") or {}).items():
+            document = yaml.safe_load(text)
+            if isinstance(document, dict) and document.get("kind") == "KubeSchedulerConfiguration":
+                return decode_scheduler_config(f"ConfigMap {self._home}/{name}, {key}", document)
+        return None
+
+    async def _read_nodes(self) -> None:
+        nodes = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in await self._list(NODES)}
+        self._seen = replace(self._seen, nodes=nodes)
+
+    async def _read_rights(self) -> None:
+        turns = asyncio.Semaphore(_REVIEWS_AT_A_TIME)
+
+        async def ask(right: Right) -> bool:
+            async with turns:
+                return await self._is_granted(right)
+
+        rights = list(find_rights(self._seen))
+        granted = await asyncio.gather(*map(ask, rights))
+        denied = frozenset(right for right, yes in zip(rights, granted, strict=True) if not yes)
+        self._seen = replace(self._seen, denied=denied)
+
+    async def _is_granted(self, right: Right) -> bool:
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+        attributes |= {"namespace": self._home if right.home else "", "name": right.name}
+        spec = {
+            "user": f"system:serviceaccount:{self._home}:{right.account}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{self._home}", "system:authenticated"],
+            "resourceAttributes": attributes,
+        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(body))
+        return bool(answer.get("status", {}).get("allowed"))
+
+    async def _read_policies(self) -> None:
+        policies: set[str] = set()
+        bound: set[str] = set()
+        for plural in _ADMISSION:
+            version = await self._find_version(plural)
+            if not version:
+                continue
+            policies |= {each["metadata"]["name"] for each in await self._list(_policy(version, plural))}
+            bindings = await self._list(_policy(version, plural.replace("policies", "policybindings")))
+            bound |= {str(each.get("spec", {}).get("policyName")) for each in bindings}
+        self._seen = replace(self._seen, policies=frozenset(policies), bound_policies=frozenset(bound))
+
+    async def _find_version(self, plural: str) -> str:
+        """The best version in which the API server serves such policies; "" for none."""
+        group = await self._client.read("/apis/admissionregistration.k8s.io")
+        for each in group.get("versions", ()):
+            served = await self._client.read(f"/apis/{each['groupVersion']}")
+            if any(resource["name"] == plural for resource in served.get("resources", ())):
+                return str(each["version"])
+        return ""
+
+    async def _read_autoscalers(self) -> None:
+        names = [
+            f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await self._list(_DEPLOYMENTS)
+        ]
+        found = sorted(name for name in names if any(word in name for word in _AUTOSCALERS))
+        self._seen = replace(self._seen, autoscalers=tuple(found))
+
+    async def _list(self, resource: Resource) -> list[JSON]:
+        return await self._client.list_all(resource)
+
+
+def _subtract(ours: str, theirs: str) -> float | None:
+    """The extender's time less the API server's, read one after the other; None where one is not known."""
+    if not ours or not theirs:
+        return None
+    return (datetime.fromisoformat(ours) - parsedate_to_datetime(theirs)).total_seconds()
+
+
+def _policy(version: str, plural: str) -> Resource:
+    return Resource("admissionregistration.k8s.io", version, plural, namespaced=False)

@@ -1,6 +1,6 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
-from extender.loop import Rounds
+from extender.core import Rounds
 from extender.scheduling.group import GroupState, QueueEntry
 from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
