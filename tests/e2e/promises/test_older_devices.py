@@ -29,7 +29,8 @@ def test_a_gang_runs_where_its_scheduler_finds_devices_and_waits_where_it_does_n
     stage.create_group("ring", 5, key=RACK)
     stage.create_pods(names("ring", 5), "ring", **asking(devices.resource))
     if older.spec.kubernetes.startswith("1.35."):
-        stage.await_reason("ring", "NoCapacity", f"on every node: 12 Insufficient {devices.resource}")
+        told = f"asks for {devices.resource}, which no node has and no DeviceClass provides"
+        stage.await_reason("ring", "NoCapacity", told)
         assert not stage.bound()
         eventually("nothing held", lambda: not stage.reservations() and not stage.held_in_ledger())
     else:
