@@ -83,7 +83,8 @@ SHOWN = (
 )
 
 GOOD = f"GET /metrics HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-"""Of two hundred others hardly one is let in."""
+BAD = GOOD.replace(TOKEN.encode(), b"invented")
+"""Of two hundred others hardly one is let in, and some draws have none that the guard refuses."""
 
 
 def list_statuses(heard: bytes) -> Iterator[int]:
@@ -130,6 +131,7 @@ def test_any_bytes_get_whole_answers_or_an_end_and_others_are_served_meanwhile(
     @settings(max_examples=examples)
     @given(pieces=repeat_some(streams(requests(ASKED, *SHOWN))))
     @example(pieces=[GOOD])
+    @example(pieces=[BAD])
     def fuzz(pieces: list[bytes]) -> None:
         operations.run(talk(pieces))
 
