@@ -109,7 +109,7 @@ async def test_a_page_whose_reader_has_to_show_again_who_it_is_comes_back_withou
 ) -> None:
     monkeypatch.setattr(live, "read_seconds", lambda _: 0.5)
     follow = Mock(side_effect=broadcast.follow)
-    monkeypatch.setattr(broadcast, "follow", follow)
+    monkeypatch.setattr(type(broadcast), "follow", follow)
     await page.reload()
     await expect(page.locator("#link")).to_have_text("live")
     await page.evaluate(WATCH)
