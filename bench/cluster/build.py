@@ -72,7 +72,7 @@ def _build_together(go: str, binaries: Sequence[Binary], directory: Path) -> Non
 def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
     """The go build of binaries of one module, without a trace of the place where it was built.
 
-    What only a debugger reads is left out, from the compiler on: that is a tenth of the work.
+    What only a debugger reads is left out, from the compiler on: making it is work, too.
     """
     stamps = " ".join(f"-X {key}={value}" for key, value in binaries[0].stamps)
     return [go, "build", "-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false",
@@ -83,6 +83,6 @@ def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
 def environment() -> dict[str, str]:
     """The user's environment without the settings that would change what is built.
 
-    The compiler does not collect its garbage: it ends before it needs the memory (up to 2 GiB a core).
+    The compiler does not collect its garbage: it ends soon, and collecting takes time.
     """
     return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off", "GOGC": "off"}

@@ -505,7 +505,7 @@ class GroupState:
             return ""
         return found.text
 
-    def end_rest(self, names: Iterable[str]) -> bool:
+    def end_rest(self, names: Collection[str]) -> bool:
         """A gang that rests after a rejection is offered these nodes; whether one is new, so that its rest is over.
 
         What was refused to a member beside its mates is tried again then: some of them may go to the new node.
@@ -545,14 +545,18 @@ class GroupState:
         return Exclusions(pairs, everybody)
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
-        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known."""
+        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known.
+
+        A gang that rests after a rejection rests no longer then (`end_rest`).
+        """
         known, offered = self.offers.get(shape), frozenset(names)
+        over = self.end_rest(offered)
         for name in offered:
             self.vain.pop((shape, name), None)
             if (refused := self.refusals.get((shape, name))) is not None and refused.by is Refuser.SCHEDULER:
                 del self.refusals[shape, name]
         self.offers[shape] = (now + _OFFER_SECONDS, offered)
-        return known is not None and not offered <= known[1]
+        return over or (known is not None and not offered <= known[1])
 
     def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """The nodes that are out for all these members by what was offered to them; none while it is not known."""

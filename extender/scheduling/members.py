@@ -281,8 +281,7 @@ class Offers:
             return
         if not (pod.counted_elsewhere or state.refusals):
             return
-        over = state.end_rest(names)
-        if state.learn_offer(pod.shape, names, self._clock()) or over:
+        if state.learn_offer(pod.shape, names, self._clock()):
             state.entry.ask_again()
             self._groups.look_again(key)
 
