@@ -16,7 +16,8 @@ bind call fails, which is when its gang ends: at the first victim, so before the
 kube-scheduler itself has seen the deletion. What kube-scheduler then hears of comes while it still waits for its own
 deletions to return, when it tries the preemptor not at all (upstream's pkg/scheduler/framework/preemption/executor.go:
 isRunningPreemption), and the deletion of a pod that counts nowhere is no reason to try it later
-(pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue).
+(pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue). The same becomes of a preemptor that was tried once more
+before kube-scheduler saw its victim go: the second deletion finds nobody, and nothing follows it (PreemptPod there).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -228,7 +229,7 @@ class KeptOffPods:
 
 
 _REMEMBERED_SECONDS = 30.0
-"""For how long after a failed bind call its node is looked at: the deletions of victims may be many, or slow."""
+"""For how long after a failed bind call, or an answer that names victims, a node is looked at: they may end slowly."""
 
 
 _PATIENCE_SECONDS = 11.0
@@ -254,7 +255,7 @@ class OverlookedPreemptors:
         self._outbox = context.outbox
         self._clock = context.clock
         self._left: dict[str, float] = {}
-        """The nodes for which a bind call has failed, the oldest first, and when."""
+        """The nodes for which a bind call has failed, or victims were named, the oldest first, and when."""
 
         self._found: dict[PodOnNode, float] = {}
         """Those that were found at the last review, and since when they were, or when they were woken."""
@@ -266,7 +267,7 @@ class OverlookedPreemptors:
         """
 
     def note_left(self, node: str) -> None:
-        """A bind call for this node has failed: kube-scheduler gives its room away."""
+        """Pods leave this node, or kube-scheduler gives the room away that one was to have there."""
         self._left.pop(node, None)
         self._left[node] = self._clock()
 
@@ -323,6 +324,10 @@ class OverlookedPreemptors:
     def _has_room(self, pod: Pod, name: str) -> bool:
         node = self._store.nodes.get(name)
         return node is not None and slots(pod.shape, node, self._store.occupancy.used.get(name)) > 0
+
+
+_LOWEST_PRIORITY = -(2**31)
+"""What ``spec.priority`` of a pod can be at least."""
 
 
 _MAX_REMEMBERED = 10_000
@@ -468,7 +473,8 @@ class Candidates:
             return None
         victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
         known = [self._find_priority(pod) for pod in victims]
-        highest = max([*known, *(each.priority for each in going)], default=preemptor.priority - 1)
+        # A victim that is not known is gone, and kube-scheduler has still to see it: nothing is lost with it.
+        highest = max([*known, *(each.priority for each in going)], default=_LOWEST_PRIORITY)
         return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
     def _find_cost(self, company: Company) -> _Cost:
@@ -518,7 +524,10 @@ class PlainPods:
     def weigh(self, preemptor: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that may stay, each with the victims on its node; none where filter would not leave it."""
         closed = self._kept_off.closed_to(preemptor)
-        return self._candidates.weigh(preemptor, [each for each in candidates if each.node not in closed])
+        chosen = self._candidates.weigh(preemptor, [each for each in candidates if each.node not in closed])
+        for each in chosen:
+            self._overlooked.note_left(each.node)
+        return chosen
 
     def note_left(self, node: str) -> None:
         """A bind call for this node has failed: kube-scheduler gives its room away."""

@@ -90,6 +90,11 @@ class TestTheQuestionWhereToPreempt:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
         assert may_go(world, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
+    async def test_nor_where_a_pod_goes_that_kube_scheduler_has_still_to_see_gone(self, world: Harness) -> None:
+        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
+        world.delete("p2")
+        assert may_go(world, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
+
     async def test_a_question_ends_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         may_go(world, ON_N1)

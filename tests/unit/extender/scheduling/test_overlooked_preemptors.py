@@ -1,7 +1,8 @@
-"""A plain pod for which kube-scheduler ended members at bind is woken if there is room for it and nothing happens."""
+"""A plain pod that kube-scheduler has ended pods for is woken if there is room for it and nothing happens."""
 
 import pytest
 
+from extender.protocol import Candidate
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.volumes import volume_claim
@@ -193,6 +194,16 @@ async def test_it_is_woken_though_its_victim_was_gone_before_its_bind_call_came(
     assert world.is_requeued("p", "n1")
 
 
+async def test_it_is_woken_though_its_victim_was_no_member(world: Harness) -> None:
+    # kube-scheduler tried it once more before it saw the victim go, asked for the same one, and nothing followed.
+    await world.add(*small_nodes(1), pod("v").cpu(2).on("n1"), pod("p").cpu(2).priority(1)).go()
+    assert world.service.preempt(world.pod("p"), [Candidate("n1", (world.pod("v").uid,))])
+    world.delete("v")
+    await world.add(preemptor()).go()
+    await world.pass_time(11)
+    assert world.is_requeued("p", "n1")
+
+
 async def test_a_node_is_not_looked_at_for_ever(left: Harness) -> None:
     await left.pass_time(31)
     await left.add(preemptor()).go()
@@ -200,7 +211,7 @@ async def test_a_node_is_not_looked_at_for_ever(left: Harness) -> None:
     assert not left.is_requeued("p", "n1")
 
 
-async def test_a_pod_nominated_to_where_nobody_has_left_bind_is_not_woken(world: Harness) -> None:
+async def test_a_pod_nominated_to_where_nobody_has_left_bind_or_was_to_go_is_not_woken(world: Harness) -> None:
     await world.add(*small_nodes(1), preemptor()).go()
     await world.pass_time(15)
     assert not world.is_requeued("p", "n1")
