@@ -31,7 +31,7 @@ _NODES = 5_000
 _GANGS = 1_000
 _MEMBERS = 6
 WANTED_LONGEST = 20.0
-"""As long as a plan may run straight through that a cycle cannot do without (`extender/scheduling/studies.py`)."""
+"""As long as a plan may run straight through that a cycle cannot do without (`planning_tasks.URGENT_SECONDS`)."""
 
 GANG = GroupKey("default", "g")
 

@@ -265,7 +265,7 @@ async def watch(case: Case) -> Run:
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    stage.store.touched.clear_groups()
+    stage.store.dirty.clear_groups()
     tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
     await probe(stage, Run(), _WARM_UP)
     case.come(stage)

@@ -27,14 +27,14 @@ from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, NoVictims, Preemption, Spare, Unit
 from serried.plan.preemption import solve_victims
 from serried.plan.request import PlanRequest, Snapshot
-from serried.plan.steps import Haste
+from serried.plan.steps import Deadline
 from tests.support.builders import RACK, node
 
 RESULTS = Path(__file__).parent / "results"
 _HIGH = 100
 _ROUNDS = 5
 WANTED_LONGEST = 10.0
-"""Half as long as a plan may run straight through that a cycle cannot do without (`extender/scheduling/studies.py`)."""
+"""Half as long as a plan may run straight through that a cycle cannot do without (`planning_tasks.URGENT_SECONDS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Case:
     ask: PlanRequest
     quick: bool = False
 
-    haste: float = math.inf
+    deadline: float = math.inf
     """After how many seconds of work the search is told to end with what it has."""
 
 
@@ -122,8 +122,8 @@ def list_cases() -> list[Case]:
         Case("50,000 pods of five priorities: 500 anywhere", odd, ask_for(500, [16], None)),
         Case("50,000 pods of five priorities: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10])),
         Case("50,000 pods of five priorities: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16)),
-        Case("in haste after 1 s: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10]), haste=1.0),
-        Case("in haste after 1 s: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16), haste=1.0),
+        Case("a deadline after 1 s: a rack of 100 in four shapes", odd, ask_for(100, [16, 14, 12, 10]), deadline=1.0),
+        Case("a deadline after 1 s: a tree of 5 groups of 20", odd, ask_for_tree(5, 20, 16), deadline=1.0),
     ]  # fmt: skip
 
 
@@ -135,10 +135,10 @@ def measure(case: Case, field: Field) -> dict[str, float | int | str]:
         capacity = Capacity(field.snapshot.nodes, field.snapshot.used)
         gc.collect()
         gc.freeze()  # as the extender does with its caches
-        haste = Haste()
-        work = solve_victims(field.snapshot, case.ask, _HIGH, field.units, field.allowances, capacity, haste)
+        deadline = Deadline()
+        work = solve_victims(field.snapshot, case.ask, _HIGH, field.units, field.allowances, capacity, deadline)
         steps = []
-        left = case.haste
+        left = case.deadline
         while True:
             begun = time.thread_time()
             try:
@@ -149,7 +149,7 @@ def measure(case: Case, field: Field) -> dict[str, float | int | str]:
                 break
             steps.append(time.thread_time() - begun)
             left -= steps[-1]
-            haste.made = left < 0
+            deadline.passed = left < 0
         spent.append(sum(steps) * 1000)
         longest.append(max(steps) * 1000)
         gc.unfreeze()
@@ -161,10 +161,10 @@ def measure(case: Case, field: Field) -> dict[str, float | int | str]:
 
 
 def describe(case: Case, field: Field) -> dict[str, float | int | str | None]:
-    """By what a page selects the case; ``haste`` in seconds, None where the search has all the time that it wants."""
+    """By what a page selects the case; ``deadline`` in seconds, None where the search has all its time."""
     running = sum(len(unit.pods) for unit in field.units)
-    haste = None if math.isinf(case.haste) else case.haste
-    return {"case": case.name, "nodes": len(field.snapshot.nodes), "running": running, "haste": haste}
+    deadline = None if math.isinf(case.deadline) else case.deadline
+    return {"case": case.name, "nodes": len(field.snapshot.nodes), "running": running, "deadline": deadline}
 
 
 def _describe(found: Preemption | NoVictims | None) -> dict[str, float | int | str]:

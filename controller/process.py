@@ -27,7 +27,7 @@ from serried.feed import Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
-from serried.kube.retry import Ration
+from serried.kube.retry import RateLimiter
 from serried.ops.metrics import ControllerMetrics
 from serried.ops.process import run_process
 from serried.ops.tls import list_expiries
@@ -149,7 +149,7 @@ class Controller:
             "serried-controller",
             limit=1000,
             writers=2,
-            ration=Ration(rate=50.0, burst=200),
+            rate_limiter=RateLimiter(rate=50.0, burst=200),
             gives_way=lambda: len(self.queue) > 0,
         )
 
@@ -167,8 +167,8 @@ class Controller:
     def _note(self, old: Item | None, new: Item | None) -> None:
         self.loop.note(old, new)
         # The extender reads these notes; here they would only grow.
-        self.store.touched.clear_groups()
-        self.store.touched.orphans.clear()
+        self.store.dirty.clear_groups()
+        self.store.dirty.orphans.clear()
 
     def _report_malformed(self, malformed: Malformed, about: Mapping[str, str]) -> None:
         sentence = tell_malformed(malformed)

@@ -29,15 +29,15 @@ from controller.diff.changes import (
 )
 from controller.diff.objects import is_upstream_template, resolve_class, workload_name
 from controller.diff.owner import (
-    Duty,
+    DesiredAction,
     Follow,
     GangSettings,
     concerns_us,
     diff,
     duty_of_job,
-    find_complaints,
     find_follow,
     find_ignored_changes,
+    find_warnings,
     release,
 )
 from controller.diff.sentences import Sentence, tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
@@ -90,9 +90,9 @@ class Renewals:
         self._renewed: dict[OwnerKey, tuple[object, frozenset[str]]] = {}
         """What each Job asked for when its objects were last given up, and the UIDs of these objects."""
 
-    def begin(self, owner: Owner, observed: Observed, duty: Duty) -> bool:
+    def begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
         """Whether the Job's objects may be deleted, to be made anew; no pod waits for them while it is suspended."""
-        if not isinstance(owner, Job) or not self._is_idle(owner, duty):
+        if not isinstance(owner, Job) or not self._is_idle(owner, action):
             return False
         owner_key = owner_key_of(owner)
         wish = (owner.uid, owner.topology_key, owner.preference, owner.disruption)
@@ -107,9 +107,9 @@ class Renewals:
         """The owner has gone."""
         self._renewed.pop(owner_key, None)
 
-    def _is_idle(self, job: Job, duty: Duty) -> bool:
+    def _is_idle(self, job: Job, action: DesiredAction) -> bool:
         pods = (pod for pod in self._store.owners.pods_of(owner_key_of(job)) if pod.owner and pod.owner.uid == job.uid)
-        return duty in {Duty.START, Duty.TRACK} and job.suspended and next(pods, None) is None
+        return action in {DesiredAction.START, DesiredAction.TRACK} and job.suspended and next(pods, None) is None
 
 
 _ALREADY_EXISTS_BEFORE_EVENT = 4
@@ -296,11 +296,11 @@ class Reconciler:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    def duty_of(self, owner: Owner) -> Duty:
-        """The duty towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
+    def duty_of(self, owner: Owner) -> DesiredAction:
+        """The action towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):
-                return Duty.NONE
+                return DesiredAction.NONE
             pods = [
                 pod
                 for pod in self.store.owners.pods_of(owner_key_of(owner))
@@ -308,42 +308,42 @@ class Reconciler:
             ]
             return duty_of_job(owner, pods, self.settings)
         if not concerns_us(owner, self.settings):
-            return Duty.NONE
-        return Duty.START if self.store.membership.is_eligible(owner) else Duty.COMPLETE
+            return DesiredAction.NONE
+        return DesiredAction.START if self.store.membership.is_eligible(owner) else DesiredAction.COMPLETE
 
     def report_obstacle(self) -> None:
         """Warn each owner whose objects cannot be created now, once."""
         owners: list[Owner] = [*self.store.jobs.values(), *self.store.parents.values()]
         for owner in owners:
-            if self.duty_of(owner) is Duty.START:
+            if self.duty_of(owner) is DesiredAction.START:
                 self._reported.report_once(owner, tell_obstacle(owner, self.store.obstacles.native))
 
     def _decide(self, owner: Owner) -> Iterator[Change]:
         """The changes that can be made now, creates first; each is computed when it is taken."""
-        duty = self.duty_of(owner)
-        for complaint in find_complaints(owner, duty, self.settings):
+        action = self.duty_of(owner)
+        for complaint in find_warnings(owner, action, self.settings):
             self._reported.report_once(owner, complaint)
         if isinstance(owner, Job) and owner.problem:
             return iter(())
         observed = observe(self.store, self.expectations, owner)
-        self._meet_upstream(owner, observed, duty)
+        self._meet_upstream(owner, observed, action)
         if ignored := find_ignored_changes(owner, observed):
-            if self._renewals.begin(owner, observed, duty):
+            if self._renewals.begin(owner, observed, action):
                 return iter(release(owner, observed))
-            if duty is not Duty.NONE:
+            if action is not DesiredAction.NONE:
                 self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
         left = self._upstream.looks_after(owner)
         follow = Follow.NEVER if left else find_follow(self.settings, self.store.level)
-        return (each for each in diff(owner, observed, duty, follow) if not self._is_name_taken(each))
+        return (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
 
-    def _meet_upstream(self, owner: Owner, observed: Observed, duty: Duty) -> None:
+    def _meet_upstream(self, owner: Owner, observed: Observed, action: DesiredAction) -> None:
         was_seen = self._upstream.is_seen
         self._upstream.learn(owner, observed.workloads)
         if self._upstream.is_seen and not was_seen:
             log.warning("kube-controller-manager makes Workloads (gate WorkloadWithJob): Jobs are left to it")
         made = next((workload for workload in observed.workloads if is_upstreams(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
-        if made is not None and is_basic and isinstance(owner, Job) and duty is Duty.START:
+        if made is not None and is_basic and isinstance(owner, Job) and action is DesiredAction.START:
             self._reported.report_once(owner, tell_upstream(made, owner))
 
     def _is_name_taken(self, change: Change) -> bool:

@@ -26,14 +26,14 @@ from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
 from extender.scheduling.effects import Context
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.members import CycleTending
+from extender.scheduling.members import CycleUpdates
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.planning import Planning
+from extender.scheduling.planning_tasks import PlanningTasks
 from extender.scheduling.preemption import Preemptions
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Repairs
 from extender.scheduling.scheduling_cycle import SchedulingCycle
-from extender.scheduling.studies import Studies
 from extender.service import ExtenderService
 from serried.api.names import GroupKey
 from serried.kube.client import ApiClient
@@ -129,7 +129,7 @@ class SchedulingLoop:
             now = loop.time()
             self.planned = now
             self._planning.vain_seconds = 0.0
-            due = self._group_scheduler.take_touched()
+            due = self._group_scheduler.take_dirty()
             if now >= rest_until:
                 due |= self._group_scheduler.take_woken()
             if now - tick >= _TICK_SECONDS:
@@ -178,7 +178,7 @@ class SchedulingLoop:
 
 
 class Core:
-    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``rest`` are those of `Studies`."""
+    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``rest`` are for `PlanningTasks`."""
 
     def __init__(
         self,
@@ -196,21 +196,23 @@ class Core:
         self.ledger = context.ledger
         self.outbox = context.outbox
         self.groups = context.groups
-        self.studies = Studies(context, stopwatch, rest)
-        self.planning = Planning(context, self.studies)
-        self.queue = Queue(context, self.studies, self.planning)
+        self.planning_tasks = PlanningTasks(context, stopwatch, rest)
+        self.planning = Planning(context, self.planning_tasks)
+        self.queue = Queue(context, self.planning_tasks, self.planning)
         self._wire_decisions(context)
         self._wire_effects(client, context, records)
 
     def _wire_decisions(self, context: Context) -> None:
         queue = self.queue
-        self.preemptions = Preemptions(context, self.studies, queue.backfill)
-        self._repairs = Repairs(context, queue.backlog)
+        self.preemptions = Preemptions(context, self.planning_tasks, queue.backfill)
+        self._repairs = Repairs(context, queue.unschedulable)
         self._plain_pods = PlainPods(context, queue.backfill)
-        self.tending = CycleTending(context, queue, self._repairs, self.planning)
-        self._scheduling_cycle = SchedulingCycle(context, queue, self.planning, self.preemptions, self.tending.endings)
+        self.cycle_updates = CycleUpdates(context, queue, self._repairs, self.planning)
+        self._scheduling_cycle = SchedulingCycle(
+            context, queue, self.planning, self.preemptions, self.cycle_updates.endings
+        )
         self.group_scheduler = GroupScheduler(
-            context, queue, self._repairs, self._plain_pods, self._scheduling_cycle, self.tending
+            context, queue, self._repairs, self._plain_pods, self._scheduling_cycle, self.cycle_updates
         )
 
     def _wire_effects(self, client: ApiClient, context: Context, records: Records) -> None:
@@ -218,18 +220,20 @@ class Core:
         self.nominator = Nominator(client, context)
         binder = Binder(client, Window(context.options.bindings))
         owner_lookup = OwnerLookup(client, context.groups, context.clock)
-        effects = Effects(self.nominator, Evictions(client, context), owner_lookup, self.studies, self.tasks)
-        moves, earlier = self.tending.moves, EarlierBindings(client, context)
-        self.preempting = Preempting(client, context, self.nominator, records, moves, self.preemptions)
+        effects = Effects(self.nominator, Evictions(client, context), owner_lookup, self.planning_tasks, self.tasks)
+        reassignments, earlier = self.cycle_updates.reassignments, EarlierBindings(client, context)
+        self.preempting = Preempting(client, context, self.nominator, records, reassignments, self.preemptions)
         self.runner = CycleRunner(
-            context, self.group_scheduler, self.tending, effects, self.preempting, records, binder, earlier
+            context, self.group_scheduler, self.cycle_updates, effects, self.preempting, records, binder, earlier
         )
         strays = StrayNominations(client, context, nominator=self.nominator)
         self.recovery = Recovery(
             context, records, earlier, strays, self._scheduling_cycle, self.runner, self.preempting, self._repairs
         )
         self.loop = SchedulingLoop(context, self.planning, self.group_scheduler, runner=self.runner)
-        self.service = ExtenderService(context, self._plain_pods, self.tending, self.nominator, self.runner, binder)
+        self.service = ExtenderService(
+            context, self._plain_pods, self.cycle_updates, self.nominator, self.runner, binder
+        )
 
     def end_term(self) -> None:
         """Another instance may lead from now on: all that goes on here ends, and nothing more is written."""

@@ -156,7 +156,7 @@ class Extender:
         self.core.groups.wake()
 
     def _gives_way(self) -> bool:
-        return self.core.preempting.rush.is_on()
+        return self.core.preempting.eviction_writes.is_on()
 
     def _make_leadership(self) -> Leadership:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder

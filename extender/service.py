@@ -19,7 +19,7 @@ from extender.binding.run import CycleRunner
 from extender.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
-from extender.scheduling.members import CycleTending
+from extender.scheduling.members import CycleUpdates
 from extender.scheduling.plain_pods import PlainPods
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
@@ -66,7 +66,7 @@ class ExtenderService:
         self,
         context: Context,
         plain_pods: PlainPods,
-        tending: CycleTending,
+        cycle_updates: CycleUpdates,
         nominator: Nominator,
         runner: CycleRunner,
         binder: Binder,
@@ -78,10 +78,10 @@ class ExtenderService:
         self._groups = context.groups
         self._held = context.groups.held
         self._activity = context.groups.activity
-        self._moves = tending.moves
-        self._offers = tending.offers
+        self._reassignments = cycle_updates.reassignments
+        self._offers = cycle_updates.offers
         self._plain_pods = plain_pods
-        self._tending = tending
+        self._cycle_updates = cycle_updates
         self._nominator = nominator
         self._runner = runner
         self._binder = binder
@@ -119,7 +119,7 @@ class ExtenderService:
         self._nominator.arrived(pod.uid)
         node = cycle.reservation.slots[pod.uid].node
         if cycle.preempts and node not in (free := self._list_free(cycle, group, pod, names)):
-            traded = self._moves.trade(cycle, pod.uid, free) if tried is None else None
+            traded = self._reassignments.trade(cycle, pod.uid, free) if tried is None else None
             if traded is None:
                 # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
                 self._held.note(pod.uid, self._clock())
@@ -129,7 +129,7 @@ class ExtenderService:
             node = traded
         if tried is not None and find_domain(group, node, self._store.nodes) != tried:
             return Hold()
-        offered = node if node in names else self._moves.relocate(cycle, pod.uid, names)
+        offered = node if node in names else self._reassignments.relocate(cycle, pod.uid, names)
         if offered is None:
             self._note_absence(cycle, pod, node, names)
             return Hold()
@@ -146,7 +146,7 @@ class ExtenderService:
         """
         if cycle.eviction_sent and not may_try_out(group, pod, self._store):
             return names
-        return [name for name in names if not self._store.yields.are_on(name)]
+        return [name for name in names if not self._store.pending_victims.are_on(name)]
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         if list(names) != [pod.nominated]:  # a nomination is tried by itself
@@ -164,14 +164,14 @@ class ExtenderService:
         missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if (lags and not (missed and nominated)) or not (missed or nominated):
-            self._moves.renominate(cycle, pod.uid)
+            self._reassignments.renominate(cycle, pod.uid)
             self._runner.carry_out()
         elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node, names)
 
     def _refuse(self, uid: str, node: str, names: Sequence[str]) -> None:
         try:
-            self._tending.refuse(uid, node, names)
+            self._cycle_updates.refuse(uid, node, names)
         finally:
             self._runner.carry_out()
 

@@ -92,7 +92,7 @@ class GangSettings:
     track: Track = Track.GANGS
 
 
-class Duty(Enum):
+class DesiredAction(Enum):
     """What the controller has to do for an owner."""
 
     START = "start"
@@ -110,24 +110,24 @@ class Duty(Enum):
     """Nothing: the owner has finished, or is not ours."""
 
 
-def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> Duty:
-    """The duty towards a Job; ``pods`` are the Job's own."""
+def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> DesiredAction:
+    """The action towards a Job; ``pods`` are the Job's own."""
     if settings.gang_jobs is GangJobs.NONE:
-        return Duty.NONE
+        return DesiredAction.NONE
     gang = is_gang_job(job, settings.schedulers, settings.gang_jobs)
     if not gang and not _is_ours_to_complete(job, settings):
-        return Duty.NONE
+        return DesiredAction.NONE
     if job.suspended and settings.suspended is Suspended.DELETE and not pods and not job.completed:
-        return Duty.RELEASE
+        return DesiredAction.RELEASE
     if _has_begun(pods):
-        return Duty.COMPLETE
+        return DesiredAction.COMPLETE
     if gang:
-        return Duty.START
-    return Duty.TRACK if settings.track is Track.ALL and not is_anothers(job) else Duty.COMPLETE
+        return DesiredAction.START
+    return DesiredAction.TRACK if settings.track is Track.ALL and not is_anothers(job) else DesiredAction.COMPLETE
 
 
 def concerns_us(parent: Parent, settings: GangSettings) -> bool:
-    """Whether there is any duty towards a parent."""
+    """Whether there is any action towards a parent."""
     ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
     return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
 
@@ -148,25 +148,25 @@ def _has_begun(pods: Iterable[Pod]) -> bool:
     return any((pod.node or pod.phase is not Phase.ACTIVE) and not pod.stranded for pod in pods)
 
 
-def find_complaints(owner: Owner, duty: Duty, settings: GangSettings) -> list[Sentence]:
+def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
     """What is wrong with an owner, or has another effect than its author may expect."""
     if isinstance(owner, Job):
-        return find_complaints_of_job(owner, duty, settings)
+        return find_warnings_of_job(owner, action, settings)
     if settings.gang_jobs is GangJobs.NONE or owner.finished or owner.deleting:
         return []
     return find_complaints_of_parent(owner, settings.schedulers)
 
 
-def find_complaints_of_job(job: Job, duty: Duty, settings: GangSettings) -> list[Sentence]:
+def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
     """What is wrong with a Job."""
-    complaints = [tell_foreign_scheduler(job, [job.scheduler])] if is_unserved(job, settings) else []
-    if duty is Duty.NONE:
-        return complaints
+    warnings = [tell_foreign_scheduler(job, [job.scheduler])] if is_unserved(job, settings) else []
+    if action is DesiredAction.NONE:
+        return warnings
     if job.problem:
-        complaints.append(tell_problem(job))
+        warnings.append(tell_problem(job))
     if job.contradiction:
-        complaints.append(tell_contradiction(job))
-    return complaints
+        warnings.append(tell_contradiction(job))
+    return warnings
 
 
 def find_complaints_of_parent(parent: Parent, schedulers: Iterable[str]) -> list[Sentence]:
@@ -235,18 +235,18 @@ PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]
 """The PodGroups of an owner by template name and replica index; the index is "" where there are no replicas."""
 
 
-def diff(owner: Owner, observed: Observed, duty: Duty, follow: Follow) -> Iterator[Change]:
+def diff(owner: Owner, observed: Observed, action: DesiredAction, follow: Follow) -> Iterator[Change]:
     """The next changes for an owner, none if all is as it should be. Creates come first: the rest may depend on them.
 
     Changes are made as they are taken. A LeaderWorkerSet may lack thousands of PodGroups, of which the caller writes a
     few at a time, so only the names of those few are computed.
     """
-    if duty is Duty.NONE:
+    if action is DesiredAction.NONE:
         return
-    if duty is Duty.RELEASE:
+    if action is DesiredAction.RELEASE:
         yield from release(owner, observed)
     elif not observed.workloads:
-        yield from _begin(owner, duty)
+        yield from _begin(owner, action)
     else:
         yield from _continue(owner, observed, follow)
 
@@ -272,14 +272,18 @@ def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Chan
     yield from outdated or _follow(owner, observed, there, follow) or _clear(owner, observed)
 
 
-def _begin(owner: Owner, duty: Duty) -> Sequence[Change]:
-    return [begin_workload(owner, duty)] if duty in {Duty.START, Duty.TRACK} and not owner.problem else []
+def _begin(owner: Owner, action: DesiredAction) -> Sequence[Change]:
+    return (
+        [begin_workload(owner, action)]
+        if action in {DesiredAction.START, DesiredAction.TRACK} and not owner.problem
+        else []
+    )
 
 
-def begin_workload(owner: Owner, duty: Duty) -> CreateWorkload:
+def begin_workload(owner: Owner, action: DesiredAction) -> CreateWorkload:
     """The change that makes an owner's first Workload; a Job that is only tracked gets policy basic."""
     name = workload_name(owner)
-    if isinstance(owner, Job) and duty is Duty.TRACK:
+    if isinstance(owner, Job) and action is DesiredAction.TRACK:
         return CreateWorkload(owner, name, tracking_templates(owner))
     return CreateWorkload(owner, name, desired_templates(owner))
 

@@ -35,7 +35,7 @@ class BindOutcome(StrEnum):
     """The API server has refused the Binding, or has not answered."""
 
     REFUSED = "Refused"
-    """It was not sent, or not again: the door was closed."""
+    """It was not sent, or not again: the permit was refused."""
 
 
 @dataclass(frozen=True, slots=True)

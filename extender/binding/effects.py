@@ -5,7 +5,7 @@ Whether the Job or parent of held pods exists is asked of the API server, not of
 It is a list of one name, as the right to list is the one that there is: this answers the newest state, too, and an
 empty list is the word of an API server, which no page of a proxy is.
 
-Work in the background: cycles, surplus Bindings, evictions, studies.
+Work in the background: cycles, surplus Bindings, evictions, planning tasks.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from extender.scheduling.effects import (
     Release,
     Requeue,
     StartCycle,
-    WorkOnStudies,
+    WorkOnTasks,
 )
 from extender.scheduling.group import Groups, Waiter
-from extender.scheduling.studies import Studies
+from extender.scheduling.planning_tasks import PlanningTasks
 from serried.api.names import JOB, GroupKey, ParentKind
 from serried.api.parent import OwnerKey
 from serried.cluster.membership import owner_of_provisional
@@ -130,12 +130,17 @@ class Effects:
     """Everything but the run of a cycle itself. Nothing here waits: writes are queued, or done in the background."""
 
     def __init__(
-        self, nominator: Nominator, evictions: Evictions, owner_lookup: OwnerLookup, studies: Studies, tasks: Tasks
+        self,
+        nominator: Nominator,
+        evictions: Evictions,
+        owner_lookup: OwnerLookup,
+        planning_tasks: PlanningTasks,
+        tasks: Tasks,
     ) -> None:
         self._nominator = nominator
         self._evictions = evictions
         self._owner_lookup = owner_lookup
-        self._studies = studies
+        self._planning_tasks = planning_tasks
         self._tasks = tasks
 
     def carry_out(self, effect: Effect) -> None:
@@ -156,7 +161,7 @@ class Effects:
             case _:
                 self._tasks.spawn(self._work_on(effect))
 
-    def _work_on(self, effect: Evict | Preempt | EvictTogether | LookUpOwner | WorkOnStudies) -> Work:
+    def _work_on(self, effect: Evict | Preempt | EvictTogether | LookUpOwner | WorkOnTasks) -> Work:
         match effect:
             case Evict(group):
                 return self._evictions.evict(group)
@@ -166,8 +171,8 @@ class Effects:
                 return self._evictions.evict_together(group, uids, disrupted)
             case LookUpOwner(group, waiters):
                 return self._owner_lookup.look_up(group, waiters)
-            case WorkOnStudies():
-                return self._studies.work()
+            case WorkOnTasks():
+                return self._planning_tasks.work()
             case _:
                 assert_never(effect)
 

@@ -360,7 +360,7 @@ class Evictions:
         staying = self._list_running(uids)
         if gang is not None and staying:
             gang.leaving.difference_update(pod.uid for pod in staying)
-            let_off = self._store.yields.was_let_off  # what a victim says of itself is just being taken back
+            let_off = self._store.pending_victims.was_let_off  # what a victim says of itself is just being taken back
             gang.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
             self._groups.look_again(key)
 
@@ -402,7 +402,7 @@ _LONGEST_SECONDS = 30.0
 """How long Events wait at the most, whoever is evicted for whom meanwhile."""
 
 
-class Rush:
+class EvictionWrites:
     """A context for each that writes evictions, any number at a time. ``clock`` gives loop seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -24,13 +24,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.binding.evictions import Rehearsal, Rush, describe_end, do_each, find_running, mark, unmark
+from extender.binding.evictions import EvictionWrites, Rehearsal, describe_end, do_each, find_running, mark, unmark
 from extender.binding.nominator import Nominator
 from extender.binding.records import Records
 from extender.options import Method
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
-from extender.scheduling.members import Moves
+from extender.scheduling.members import Reassignments
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Preemptions, name_some
 from extender.scheduling.units import is_running
@@ -67,10 +67,10 @@ class Preempting:
         context: Context,
         nominator: Nominator,
         records: Records,
-        moves: Moves,
+        reassignments: Reassignments,
         preemptions: Preemptions,
     ) -> None:
-        self.rush = Rush(context.clock)
+        self.eviction_writes = EvictionWrites(context.clock)
         """The time in which it writes, and in which one victim after the other ends."""
 
         self._client = client
@@ -79,7 +79,7 @@ class Preempting:
         self._nominator = nominator
         self._records = records
         self._permit = Permit(context)
-        self._moves = moves
+        self._reassignments = reassignments
         self._preemptions = preemptions
         self._status = context.status
         self._timelines = context.timelines
@@ -91,15 +91,15 @@ class Preempting:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
         reservation = cycle.reservation
         rehearsal = Rehearsal(self._client, self._store, self._preemptions.method)
-        course = _Course(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
+        pending = _PendingPreemption(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
         try:
-            with self.rush:
-                refusal = await self._prepare(course)
-            refusal = refusal or await self._end_all(course)
+            with self.eviction_writes:
+                refusal = await self._prepare(pending)
+            refusal = refusal or await self._end_all(pending)
         except Exception:
-            await self._take_back(course.told, course.whole, course.find_going())
+            await self._take_back(pending.told, pending.whole, pending.find_going())
             raise
-        await self._take_back(course.told, course.whole, course.find_going())
+        await self._take_back(pending.told, pending.whole, pending.find_going())
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
@@ -107,9 +107,9 @@ class Preempting:
 
     async def let_off(self, reservation: Reservation) -> None:
         """Nobody is evicted (any more) for a reservation of an earlier term: take back what that one has said."""
-        self._store.yields.remove(reservation.victims)
+        self._store.pending_victims.remove(reservation.victims)
         marked = self._list_marked(reservation.victims.values())
-        await self._take_back(marked, self._store.companies.list_whole({victim.uid for victim in marked}))
+        await self._take_back(marked, self._store.disruption_groups.list_whole({victim.uid for victim in marked}))
 
     async def let_off_forgotten(self) -> None:
         """Take back what earlier terms have said of pods that are in no record: that went with the gang it was for.
@@ -118,48 +118,48 @@ class Preempting:
         follows one that does not end, and kube-controller-manager takes conditions back that are two minutes old.
         """
         pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
-        left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.yields]
-        await self._take_back(left, self._store.companies.list_whole({victim.uid for victim in left}))
+        left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.pending_victims]
+        await self._take_back(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
 
-    async def _prepare(self, course: "_Course") -> Verdict | None:
+    async def _prepare(self, pending: "_PendingPreemption") -> Verdict | None:
         """All that comes before the first eviction; why there is none."""
-        await course.rehearsal.prepare()
-        begun = self._has_begun(course)
+        await pending.rehearsal.prepare()
+        begun = self._has_begun(pending)
         if not begun:
-            if course.cycle.taken_up:
-                self._tell(course, self._list_marked(course.victims))  # the earlier term has said it of these
-            refusal = await self._rehearse(course) or self._judge_plan(course)
-            if refusal is not None or self._is_over(course.cycle):
+            if pending.cycle.taken_up:
+                self._tell(pending, self._list_marked(pending.victims))  # the earlier term has said it of these
+            refusal = await self._rehearse(pending) or self._judge_plan(pending)
+            if refusal is not None or self._is_over(pending.cycle):
                 return refusal
-        self._tell(course, course.victims)
-        await self._announce(course)
-        refusal = None if begun else self._judge_plan(course)
+        self._tell(pending, pending.victims)
+        await self._announce(pending)
+        refusal = None if begun else self._judge_plan(pending)
         if refusal is None:
-            course.cycle.note_eviction_sent(self._store.list_foreign(course.cycle.reservation.nodes))
+            pending.cycle.note_eviction_sent(self._store.list_foreign(pending.cycle.reservation.nodes))
             # Whoever ends first leaves room at once: the scheduler is to keep others off it while the last ones go.
-            self._nominator.nominate_all(course.cycle)
+            self._nominator.nominate_all(pending.cycle)
         return refusal
 
-    async def _end_all(self, course: "_Course") -> Verdict | None:
-        cycle = course.cycle
-        deadline = self._clock() + self._find_longest_grace(course.victims) + self._timeout_seconds
-        running = len(course.victims)
+    async def _end_all(self, pending: "_PendingPreemption") -> Verdict | None:
+        cycle = pending.cycle
+        deadline = self._clock() + self._find_longest_grace(pending.victims) + self._timeout_seconds
+        running = len(pending.victims)
         while not self._is_over(cycle):
             cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
-            left = self._list_left(course)
+            left = self._list_left(pending)
             if len(left) < running:
                 running = len(left)
-                self.rush.prolong()
+                self.eviction_writes.prolong()
             if not left and not self._is_short(cycle):
                 return None
             late = bool(left) and self._clock() > deadline
             refusal = None if self._awaits_replacements(cycle) else self._judge(cycle)
             if refusal is not None or late:
-                return refusal or _describe_rest(course.victims, left)
+                return refusal or _describe_rest(pending.victims, left)
             if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
-            begun = bool(course.again)
-            refusal = await self._go_on(course, left)
+            begun = bool(pending.again)
+            refusal = await self._go_on(pending, left)
             if refusal is not None:
                 return refusal
             if not begun and not self._is_over(cycle):
@@ -168,36 +168,36 @@ class Preempting:
             await self._wait(cycle)
         return None
 
-    async def _go_on(self, course: "_Course", left: Iterable[Victim]) -> Verdict | None:
+    async def _go_on(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> Verdict | None:
         """Evict who is due, but only for a gang that is there to be bound, and of which a restart would know that.
 
         Why nobody else is to go: the slots would not do any more.
         """
-        if course.is_ready():
-            if due := self._list_due(course, left):
-                if self._is_full(course.cycle):
+        if pending.is_ready():
+            if due := self._list_due(pending, left):
+                if self._is_full(pending.cycle):
                     return _FULL
-                with self.rush:
-                    await self._end_due(course, due)
-        elif not (course.cycle.out_of_reach() or course.is_recorded()):
-            await self._record(course)
+                with self.eviction_writes:
+                    await self._end_due(pending, due)
+        elif not (pending.cycle.out_of_reach() or pending.is_recorded()):
+            await self._record(pending)
         return None
 
-    def _list_due(self, course: "_Course", left: Iterable[Victim]) -> list[Victim]:
+    def _list_due(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
-        due = [victim for victim in left if now >= course.again.get(victim.uid, 0.0)]
+        due = [victim for victim in left if now >= pending.again.get(victim.uid, 0.0)]
         # Node by node: whose node is free goes to bind, and the scheduler tries it no more.
-        return sorted(due, key=self._find_home)
+        return sorted(due, key=self._find_node)
 
-    async def _end_due(self, course: "_Course", due: Sequence[Victim]) -> None:
+    async def _end_due(self, pending: "_PendingPreemption", due: Sequence[Victim]) -> None:
         now = self._clock()
-        ended = await do_each(due, lambda victim: self._end(course, victim))
+        ended = await do_each(due, lambda victim: self._end(pending, victim))
         for victim, end in zip(due, ended, strict=True):
-            course.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf
+            pending.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf
         # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
         # kube-scheduler knows that the pod ends for a nominated one
         # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
-        text = describe_end(course.group)
+        text = describe_end(pending.group)
         evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _End.EVICTED]
         await do_each(evicted, lambda victim: self._mark_ending(victim, text))
 
@@ -206,16 +206,16 @@ class Preempting:
     def _is_over(self, cycle: BindingCycle) -> bool:
         return cycle.over or not self._term.leads()
 
-    def _list_left(self, course: "_Course") -> list[Victim]:
+    def _list_left(self, pending: "_PendingPreemption") -> list[Victim]:
         """Those that have not ended; for lost members beyond the quorum, whom nobody replaces, nobody else is to."""
-        left = [victim for victim in course.victims if is_running(self._store.pods.get(victim.uid))]
-        cycle = course.cycle
+        left = [victim for victim in pending.victims if is_running(self._store.pods.get(victim.uid))]
+        cycle = pending.cycle
         if cycle.reservation.need or not cycle.list_lost() or not self._is_late(cycle):
             return left
-        going = course.find_going()
+        going = pending.find_going()
         return [victim for victim in left if victim.uid in going or self._find(victim) is None]
 
-    def _find_home(self, victim: Victim) -> str:
+    def _find_node(self, victim: Victim) -> str:
         pod = self._store.pods.get(victim.uid)
         return pod.node if pod is not None else ""
 
@@ -227,15 +227,15 @@ class Preempting:
     def _find(self, victim: Victim) -> Pod | None:
         return find_running(self._store.pods, victim)
 
-    def _has_begun(self, course: "_Course") -> bool:
+    def _has_begun(self, pending: "_PendingPreemption") -> bool:
         """Whether an earlier term may have evicted some of them already.
 
         All of them have said so before the first one is evicted. A condition on some may be kube-scheduler's, or of a
         term that evicted nobody; so may it be on all of them, as long as all of them run and nobody ends them.
         """
-        left = [pod for victim in course.victims if (pod := self._find(victim)) is not None]
-        gone = len(left) < len(course.victims)
-        return course.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
+        left = [pod for victim in pending.victims if (pod := self._find(victim)) is not None]
+        gone = len(left) < len(pending.victims)
+        return pending.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
 
     def _list_marked(self, victims: Iterable[Victim]) -> list[Victim]:
         """Those that say that they are preempted."""
@@ -253,7 +253,7 @@ class Preempting:
 
     def _is_short(self, cycle: BindingCycle) -> bool:
         """Whether too few members are left for the quorum, and the tree does not stand without their PodGroup."""
-        return cycle.out_of_reach() and not self._moves.leave_out(cycle, cycle.reservation.slots)
+        return cycle.out_of_reach() and not self._reassignments.leave_out(cycle, cycle.reservation.slots)
 
     def _awaits_replacements(self, cycle: BindingCycle) -> bool:
         """Whether the quorum lacks members that were deleted after the first eviction, and others may come for them."""
@@ -265,25 +265,25 @@ class Preempting:
         """Whether nobody is expected any more in the place of members that were deleted; of others nobody ever is."""
         return self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
 
-    def _judge_plan(self, course: "_Course") -> Verdict | None:
+    def _judge_plan(self, pending: "_PendingPreemption") -> Verdict | None:
         """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it.
 
         Of members beyond the quorum all slots have to do: each victim goes for one of them. No gang breaks for these.
         """
-        cycle = course.cycle
+        cycle = pending.cycle
         refusal = self._judge(cycle)
         if refusal is not None or cycle.over:
             return refusal
         if self._is_full(cycle):
             return _FULL
         if not cycle.reservation.need:
-            if cycle.reservation.slots.keys() != course.recorded or cycle.list_lost():
+            if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
             if self._preemptions.breaks(cycle.reservation):
                 return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
-        if self._have_joined(course.victims):
+        if self._have_joined(pending.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
-        contest = self._preemptions.find_contest({self._find_home(victim) for victim in course.victims})
+        contest = self._preemptions.find_contest({self._find_node(victim) for victim in pending.victims})
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
     def _is_full(self, cycle: BindingCycle) -> bool:
@@ -297,51 +297,59 @@ class Preempting:
     def _have_joined(self, victims: Iterable[Victim]) -> bool:
         """Whether members run that would have to go whole with victims, and are none."""
         uids = {victim.uid for victim in victims if victim.group}
-        companies = {company for uid in uids if (company := self._store.companies.of_pod(uid)) is not None}
-        return any(pod.uid not in uids for company in companies for pod in self._store.companies.list_running(company))
+        disruption_groups = {
+            disruption_group
+            for uid in uids
+            if (disruption_group := self._store.disruption_groups.of_pod(uid)) is not None
+        }
+        return any(
+            pod.uid not in uids
+            for disruption_group in disruption_groups
+            for pod in self._store.disruption_groups.list_running(disruption_group)
+        )
 
     # --- steps -------------------------------------------------------------------------------------------------
 
-    async def _rehearse(self, course: "_Course") -> Verdict | None:
+    async def _rehearse(self, pending: "_PendingPreemption") -> Verdict | None:
         """Why a victim could not be evicted; None if all could."""
-        refused = await course.rehearsal.run(course.victims)
+        refused = await pending.rehearsal.run(pending.victims)
         if not refused:
             return None
-        log.info("victims may not be evicted", extra=name_group(course.group) | {"pods": len(refused)})
-        self._preemptions.note_refused(course.group, refused)
-        first = next(victim for victim in course.victims if victim.uid in refused)
+        log.info("victims may not be evicted", extra=name_group(pending.group) | {"pods": len(refused)})
+        self._preemptions.note_refused(pending.group, refused)
+        first = next(victim for victim in pending.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
-    def _tell(self, course: "_Course", victims: Sequence[Victim]) -> None:
+    def _tell(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
         """Of these it is said, or will be, that they are evicted."""
-        course.told[:] = victims
-        course.whole[:] = self._store.companies.list_whole({victim.uid for victim in victims})
+        pending.told[:] = victims
+        pending.whole[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
 
-    async def _record(self, course: "_Course") -> None:
+    async def _record(self, pending: "_PendingPreemption") -> None:
         """Write the slots of those that have come since, so that a restart goes on with them; then look at all anew."""
-        slots = frozenset(course.cycle.reservation.slots)
+        slots = frozenset(pending.cycle.reservation.slots)
         try:
-            await self._records.write(course.cycle.group, course.cycle.reservation)
+            await self._records.write(pending.cycle.group, pending.cycle.reservation)
         except ApiError as error:
-            log.warning("replacements are not recorded yet", extra=name_group(course.group) | {"err": str(error)})
+            log.warning("replacements are not recorded yet", extra=name_group(pending.group) | {"err": str(error)})
             return
-        course.recorded.update(slots)
-        course.cycle.changed.set()
+        pending.recorded.update(slots)
+        pending.cycle.changed.set()
 
-    async def _announce(self, course: "_Course") -> None:
+    async def _announce(self, pending: "_PendingPreemption") -> None:
         """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
-        text, victims = describe_end(course.group), course.victims
+        text, victims = describe_end(pending.group), pending.victims
         names = name_some(victims)
-        self._timelines.note(course.group, Milestone.PREEMPTING)
+        self._timelines.note(pending.group, Milestone.PREEMPTING)
         self._status.report_preemption(
-            course.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
+            pending.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
         )
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
-        for group in course.whole:
+        for group in pending.whole:
             self._timelines.note(group, Milestone.PREEMPTED)
-        await do_each(course.whole, lambda group: self._status.mark_preempted(group, text))
+        await do_each(pending.whole, lambda group: self._status.mark_preempted(group, text))
         await do_each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:
@@ -349,18 +357,18 @@ class Preempting:
         if pod is not None and pod.disruption != PREEMPTED:
             await mark(self._client, victim, text)
 
-    async def _end(self, course: "_Course", victim: Victim) -> "_End":
+    async def _end(self, pending: "_PendingPreemption", victim: Victim) -> "_End":
         """What the API server says: once it has taken it, the victim ends by itself, however late the watch says so."""
-        if not course.is_ready():
+        if not pending.is_ready():
             return _End.REFUSED  # a member was deleted under the evictions
-        if victim.uid in course.again:
+        if victim.uid in pending.again:
             # It was refused before, maybe for want of the condition, which could not be written then.
-            await self._mark_running(victim, describe_end(course.group))
+            await self._mark_running(victim, describe_end(pending.group))
         pod = self._find(victim)
-        if pod is None or self._is_over(course.cycle):
+        if pod is None or self._is_over(pending.cycle):
             return _End.GONE
         try:
-            end = await self._end_pod(course, pod)
+            end = await self._end_pod(pending, pod)
         except NotFound:
             return _End.GONE
         except Conflict:
@@ -375,11 +383,11 @@ class Preempting:
             return end
         return _End.REFUSED
 
-    async def _end_pod(self, course: "_Course", pod: Pod) -> "_End":
+    async def _end_pod(self, pending: "_PendingPreemption", pod: Pod) -> "_End":
         if self._preemptions.method is Method.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             return _End.DELETED
-        if not course.rehearsal.is_guarded(pod):
+        if not pending.rehearsal.is_guarded(pod):
             try:
                 await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             except (NotFound, Fenced):
@@ -413,8 +421,8 @@ class Preempting:
             return
         running = [victim for victim in victims if victim.uid not in going]
         left = [victim for victim in running if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
-        staying = set(self._store.companies.list_whole({victim.uid for victim in left} | going))
-        staying.difference_update(self._store.companies.list_whole(going))
+        staying = set(self._store.disruption_groups.list_whole({victim.uid for victim in left} | going))
+        staying.difference_update(self._store.disruption_groups.list_whole(going))
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
         await do_each(left, lambda victim: unmark(self._client, victim))
 
@@ -427,7 +435,7 @@ class Preempting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _PendingPreemption:
     """How far the evictions for one gang are."""
 
     cycle: BindingCycle

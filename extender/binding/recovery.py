@@ -2,7 +2,7 @@
 
 Runs once all caches are listed and before the first plan: a plan made earlier would not see the slots that an
 earlier term has promised. First of all each record gets this term's name (`Records.take_over`), so that no earlier
-leader can write it any more; whether its members may still be bound, the door says (`extender.scheduling.permit`).
+leader can write it any more; whether its members may still be bound, the permit says (`extender.scheduling.permit`).
 A committed record is judged by all of its members that exist, also by those that the watch shows later (`unseen`).
 
 How far a record reaches: it speaks for the pods of its own namespace, and for others as far as these say it, too.

@@ -25,7 +25,7 @@ from extender.binding.records import Records
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Context, Effect, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
-from extender.scheduling.members import CycleTending
+from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
 from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
@@ -49,7 +49,7 @@ _LOOK_SECONDS = 0.25
 class _First:
     """The last question before the first Binding of a commit leaves: whether all of them may still be sent.
 
-    The member that comes to the door first asks it for all, in the step in which it is sent: it may have waited long
+    The member that comes to the permit first asks it for all, in the step in which it is sent: it may have waited long
     for its turn. The others go by that no until the next look, unless a Binding is known meanwhile: then each goes on.
     """
 
@@ -80,7 +80,7 @@ class CycleRunner:
 
     _context: Context
     _group_scheduler: GroupScheduler
-    _tending: CycleTending
+    _cycle_updates: CycleUpdates
     _effects: Effects
     _preempting: Preempting
     _records: Records
@@ -181,7 +181,7 @@ class CycleRunner:
         self._mend_plan(cycle)
         if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
-            self._tending.note_room(cycle)
+            self._cycle_updates.note_room(cycle)
 
     def _mend_plan(self, cycle: BindingCycle) -> None:
         """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""
@@ -190,9 +190,11 @@ class CycleRunner:
             misfit = self._permit.find_misfit(cycle, uid)
             if misfit is not None:
                 cycle.close_call(uid, f"serried: {misfit}")
-            if misfit is None or (pod is not None and pod.pending and self._tending.moves.replace(cycle, pod)):
+            if misfit is None or (
+                pod is not None and pod.pending and self._cycle_updates.reassignments.replace(cycle, pod)
+            ):
                 continue
-            self._tending.moves.drop(cycle, uid, misfit)
+            self._cycle_updates.reassignments.drop(cycle, uid, misfit)
         self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
@@ -200,18 +202,18 @@ class CycleRunner:
         if cycle.over:
             return
         if self._context.term.leads():
-            self._tending.endings.withdraw(cycle, verdict)
+            self._cycle_updates.endings.withdraw(cycle, verdict)
         else:
-            self._tending.endings.leave(cycle)
+            self._cycle_updates.endings.leave(cycle)
         self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
         while not cycle.over:
             verdict = self._judge(cycle)
             if not self._context.term.leads():
-                self._tending.endings.leave(cycle)
+                self._cycle_updates.endings.leave(cycle)
             elif verdict is not None:
-                self._tending.endings.abort(cycle, verdict)
+                self._cycle_updates.endings.abort(cycle, verdict)
             self.carry_out()
             if cycle.over:
                 return
@@ -229,13 +231,13 @@ class CycleRunner:
 
     def _judge(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
-        if cycle.out_of_reach() and not self._tending.moves.leave_out(cycle, reservation.slots):
+        if cycle.out_of_reach() and not self._cycle_updates.reassignments.leave_out(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
         self._context.groups.activity.count_idle(cycle)  # which puts the deadline off, by a look at every member
         late = self._context.clock() > self._deadline(cycle)
-        if late and not self._tending.moves.leave_out(cycle, cycle.at_bind):
+        if late and not self._cycle_updates.reassignments.leave_out(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
@@ -356,7 +358,7 @@ class CycleRunner:
             if sent.refusal is not None and not cycle.binding_sent:
                 return
             log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
-            self._tending.note_failure(cycle, uid, sent.error)
+            self._cycle_updates.note_failure(cycle, uid, sent.error)
             self._send_spares(cycle, uid)
             await attempts.rest()
             if self._is_replaced(cycle, uid):
@@ -385,16 +387,16 @@ class CycleRunner:
             return  # nobody is half of a gang yet: the whole commit is asked for again, and given up if it has to be
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
-            if not self._tending.moves.replace(cycle, pod):
-                self._tending.moves.displace(cycle, pod)
+            if not self._cycle_updates.reassignments.replace(cycle, pod):
+                self._cycle_updates.reassignments.displace(cycle, pod)
             self.carry_out()
 
     async def send(
         self, cycle: BindingCycle, uid: str, refuse_commit: Callable[[], Refusal | None] = lambda: None
     ) -> Sent:
-        """Send one member's Binding, if the door lets it, and settle what its answer means for the cycle.
+        """Send one member's Binding, if the permit lets it, and settle what its answer means for the cycle.
 
-        ``refuse_commit`` is asked before the door is.
+        ``refuse_commit`` is asked before the permit is.
         """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
@@ -417,7 +419,7 @@ class CycleRunner:
     def _drop(self, cycle: BindingCycle, uid: str, sent: Sent) -> None:
         if sent.outcome is BindOutcome.ELSEWHERE:
             cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
-        self._tending.moves.drop(cycle, uid, sent.error)
+        self._cycle_updates.reassignments.drop(cycle, uid, sent.error)
         self.carry_out()
 
     def _describe(self, cycle: BindingCycle, uid: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -432,12 +434,12 @@ class CycleRunner:
         """Wait for the members beyond the quorum: each binds as it comes, none has to."""
         while not cycle.over:
             if not self._context.term.leads():
-                self._tending.endings.leave(cycle)
+                self._cycle_updates.endings.leave(cycle)
                 self.carry_out()
                 return
             idle = self._context.clock() - cycle.progressed > self._context.options.barrier_idle_seconds
             if (idle or cycle.is_done()) and not cycle.has_unseen(self._is_pending):
-                self._tending.endings.finish(cycle)
+                self._cycle_updates.endings.finish(cycle)
                 self.carry_out()
                 return
             self._send_alone(cycle, cycle.calling & cycle.reservation.slots.keys())
@@ -476,15 +478,15 @@ class CycleRunner:
     def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""
         if refusal.obstacle is Obstacle.TERM:
-            self._tending.endings.leave(cycle)
+            self._cycle_updates.endings.leave(cycle)
             self.carry_out()
             return
         pod = self._context.store.pods.get(uid)
         if uid not in cycle.reservation.slots or cycle.over:
             return
         movable = refusal.obstacle is Obstacle.SLOT and pod is not None and pod.pending
-        if pod is None or not movable or not self._tending.moves.replace(cycle, pod):
-            self._tending.moves.drop(cycle, uid, refusal.text)
+        if pod is None or not movable or not self._cycle_updates.reassignments.replace(cycle, pod):
+            self._cycle_updates.reassignments.drop(cycle, uid, refusal.text)
         self.carry_out()
 
     async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:

@@ -125,7 +125,7 @@ class Inquiries:
         found: Preemption | NoVictims | None = None
         with suppress(TooLongError):
             slices = Slices(self._stopwatch, self._rest)
-            found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.haste, "made", True))
+            found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.deadline, "passed", True))
         return DryRunView(message=self._core.preemptions.describe(state, found), found=view_preemption(found))
 
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], Work[None]]) -> Finding | None:
@@ -470,7 +470,9 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
 async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
     """Its place in the queue; None if it does not wait for room."""
     queue = core.queue
-    others = [find_turn(core, group)[0] async for group in one_by_one(queue.backlog) if group != key and group in queue]
+    others = [
+        find_turn(core, group)[0] async for group in one_by_one(queue.unschedulable) if group != key and group in queue
+    ]
     if key not in queue:
         return None
     own, _ = find_turn(core, key)

@@ -76,11 +76,11 @@ def _guess_key(core: Core) -> str:
     return next((key for key in (*_USUAL_KEYS[:1], *racks, *_USUAL_KEYS[1:]) if key in labels), _USUAL_KEYS[-1])
 
 
-async def _count_members(core: Core, homes: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
+async def _count_members(core: Core, domains_by_node: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
     found = defaultdict[str, Counter[GroupKey]](Counter)
     for key in core.store.members.groups():
         async for pod in one_by_one(core.store.members.of_group(key)):
-            domain = homes.get(_find_node(core, pod))
+            domain = domains_by_node.get(_find_node(core, pod))
             if domain is not None:
                 found[domain][key] += 1
         await breathe()
@@ -148,13 +148,17 @@ class NodePages:
         core = self._core
         keys = _list_keys(core)
         chosen = key or next(iter(keys), "") or _guess_key(core)
-        homes = {name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels}
+        domains_by_node = {
+            name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels
+        }
         nodes = defaultdict[str, list[str]](list)
-        for name, domain in homes.items():
+        for name, domain in domains_by_node.items():
             nodes[domain].append(name)
-        groups = await _count_members(core, homes)
+        groups = await _count_members(core, domains_by_node)
         domains = [await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes)]
-        return DomainsView(key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(homes), domains=domains)
+        return DomainsView(
+            key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(domains_by_node), domains=domains
+        )
 
     async def list_nodes(self, prefix: str = "", limit: int = 500) -> Response:
         """Nodes by name, with what bound, assumed and reserved pods use of them.

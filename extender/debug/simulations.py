@@ -30,7 +30,7 @@ from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
 from serried.ops.slices import Slices, TooLongError, join
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Deadline, Work
 
 _PIECE_BYTES = 1 << 16
 _SNAPSHOT_SECONDS = 60.0
@@ -326,12 +326,12 @@ class Questions:
             raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
     async def _answer(self, changes: Changes, body: str, namespace: str, groups: Sequence[str]) -> WhatIfView:
-        core, slices, haste = self._core, self._slices, Haste()
-        hypothesis = Hypothesis(core, changes, haste)
+        core, slices, deadline = self._core, self._slices, Deadline()
+        hypothesis = Hypothesis(core, changes, deadline)
         hypothesis.check()
         asked = _read_groups(core, groups)
         steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
-        found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(haste, "made", True))
+        found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
         return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
 
 

@@ -290,7 +290,7 @@ class Sketch:
     def _look_at_queue(self) -> Iterator[None]:
         queue, states = self._core.queue, self._core.groups.states
         turns: list[tuple[Turn, int]] = []
-        for turn, key in enumerate(list(queue.backlog)):
+        for turn, key in enumerate(list(queue.unschedulable)):
             number = self._gangs.number_of(key)
             if number is not None:
                 turns.append((queue.turn_of(queue.describe(key, states.get(key))), number))

@@ -570,7 +570,7 @@ class GroupPages:
         `limit` chooses the first ones; `leftOff` says how many more wait.
         """
         core, queue = self._core, self._core.queue
-        turns = [find_turn(core, group) async for group in one_by_one(queue.backlog) if group in queue]
+        turns = [find_turn(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
         waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
         head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from extender.options import BackfillMode
-from extender.scheduling.backlog import QueueOrder, find_most
 from extender.scheduling.effects import Context
-from extender.scheduling.studies import Studies
+from extender.scheduling.planning_tasks import PlanningTasks
+from extender.scheduling.unschedulable import QueueOrder, find_most
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
 from serried.api.verdict import Reason, Verdict
@@ -107,7 +107,7 @@ class Backfill:
 
     _context: Context
     _order: QueueOrder
-    _studies: Studies
+    _planning_tasks: PlanningTasks
     _pod_ends: PodEnds = field(init=False)
 
     head: Head | None = field(default=None, init=False)
@@ -427,7 +427,7 @@ class Backfill:
             endings = yield from self._pod_ends.list_others(group, request, self._rest_of(group).nodes)
             return (yield from solve_forecast(snapshot, request, endings, capacity))
 
-        return self._studies.foresee(group, request, make)
+        return self._planning_tasks.foresee(group, request, make)
 
     def _describe(self, forecast: Forecast) -> str:
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"

@@ -6,7 +6,7 @@ r"""One binding cycle of a gang: from a plan that is held in the ledger to its l
        \-----------\-------------\-- abort: everything is given back
 
 A cycle whose members need no quorum turns from RECORDING to BINDING at once. The stage is progress, never a permission:
-whether a member may be bound is asked at the door (`extender.scheduling.permit`). How far each member is stands in a
+whether a member may be bound is asked of the permit (`extender.scheduling.permit`). How far each member is stands in a
 record of its own (`Member`).
 
 Cycle and members are changed by the verbs here, and by nobody else. A step that the drawings do not have raises

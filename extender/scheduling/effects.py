@@ -104,8 +104,8 @@ class LookUpOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkOnStudies:
-    """Make the plans and forecasts that take several slices (`extender.scheduling.studies`)."""
+class WorkOnTasks:
+    """Make the plans and forecasts that take several slices (`extender.scheduling.planning_tasks`)."""
 
 
 Effect = (
@@ -119,7 +119,7 @@ Effect = (
     | Preempt
     | EvictTogether
     | LookUpOwner
-    | WorkOnStudies
+    | WorkOnTasks
 )
 
 
@@ -162,6 +162,6 @@ class Context:
     outbox: Outbox = field(default_factory=Outbox, init=False)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.store.occupancy, self.store.yields)
+        self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.timelines = Timelines(self.wall)
         self.groups = Groups(self.store, self.ledger, self.status, self.timelines, self.clock, self.metrics)

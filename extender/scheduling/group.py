@@ -29,7 +29,7 @@ from serried.cluster.ledger import Ledger
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.request import PlanRequest, Waiting
-from serried.plan.steps import Haste
+from serried.plan.steps import Deadline
 
 _SILENT_SECONDS = 1.0
 
@@ -263,7 +263,7 @@ class Search:
     again_at: float | None = None
     """From when freed room leads to another search after one in vain, in loop seconds; None before any."""
 
-    haste: Haste = field(default_factory=Haste)
+    deadline: Deadline = field(default_factory=Deadline)
     restarts: int = 0
 
     freed: tuple[int, ...] = ()
@@ -289,7 +289,7 @@ class QueueEntry:
         unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
         backoff       -- its end has come (``back_off``) ----------------------> active
 
-    What wakes it is the queue's (`extender.scheduling.backlog`).
+    What wakes it is the queue's (`extender.scheduling.unschedulable`).
     """
 
     question: tuple[object, ...] = ()
@@ -369,7 +369,7 @@ class GroupState:
     nodes that the scheduler has offered last, by class.
 
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
-    ``home`` is the domain in which its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
+    ``assigned_domain`` is where its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
     below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
     """
 
@@ -407,7 +407,7 @@ class GroupState:
 
     started: bool = False
     stood: Tree | None = None
-    home: str = ""
+    assigned_domain: str = ""
     broken_since: float | None = None
     reported: bool = False
     evicting: bool = False
@@ -651,7 +651,7 @@ class Groups:
 
     def note_news(self) -> None:
         """Cycles hear of the changes of their groups, and of their members, since the last call."""
-        for key, uid in self._store.touched.take_members():
+        for key, uid in self._store.dirty.take_members():
             state = self.states.get(key)
             cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its group
             for cycle in cycles:
@@ -660,7 +660,7 @@ class Groups:
 
     def look_again(self, key: GroupKey) -> None:
         """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
-        self._store.touched.groups.add(key)
+        self._store.dirty.groups.add(key)
         self.wake()
 
     def is_due(self, state: GroupState) -> bool:
@@ -678,8 +678,8 @@ class Groups:
         if state is not None and state.entry.pop_unattended():
             self.look_again(key)
 
-    def note_study(self, key: GroupKey) -> None:
-        """The answer to a study of this group is there: it asks again."""
+    def note_task(self, key: GroupKey) -> None:
+        """The answer to a planning task of this group is there: it asks again."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())

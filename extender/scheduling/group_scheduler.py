@@ -1,9 +1,9 @@
 """Decides which group is looked at when, and what its state asks for.
 
-The loop (`extender.core`) takes the touched groups in queue order and has each considered: synchronously, from the
+The loop (`extender.core`) takes the dirty groups in queue order and has each considered: synchronously, from the
 state at that instant. A group without a binding cycle is planned (`scheduling_cycle`), one with a cycle is brought up
-to date (`tending`). What follows outside of this process (nominations, the task of a cycle, evictions) is put into the
-outbox.
+to date (`members.CycleUpdates`). What follows outside of this process (nominations, the task of a cycle, evictions) is
+put into the outbox.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from extender.scheduling.effects import Activate, Context, LookUpOwner
 from extender.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
-from extender.scheduling.members import CycleTending
+from extender.scheduling.members import CycleUpdates
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Disruptions, Repairs
@@ -52,7 +52,7 @@ class GroupScheduler:
         repairs: Repairs,
         plain_pods: PlainPods,
         scheduling_cycle: SchedulingCycle,
-        tending: CycleTending,
+        cycle_updates: CycleUpdates,
     ) -> None:
         self._store = context.store
         self._groups = context.groups
@@ -63,8 +63,8 @@ class GroupScheduler:
         self._disruptions = Disruptions(context)
         self._plain_pods = plain_pods
         self._scheduling_cycle = scheduling_cycle
-        self._tending = tending
-        self._endings = tending.endings
+        self._cycle_updates = cycle_updates
+        self._endings = cycle_updates.endings
         self._outbox = context.outbox
         self._clock = context.clock
         self._unknown_seconds = context.options.job_unknown_seconds
@@ -91,8 +91,8 @@ class GroupScheduler:
 
     def stand_by(self) -> None:
         """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
-        self._store.touched.clear_groups()
-        self._store.touched.orphans &= self._store.pods.keys()
+        self._store.dirty.clear_groups()
+        self._store.dirty.orphans &= self._store.pods.keys()
         self._forget_seen()
 
     def _forget_seen(self) -> None:
@@ -106,21 +106,21 @@ class GroupScheduler:
             # What was promised before was not known yet.
             self._repairs.end_term(self._groups.states.values())
         self._term.obstacle = what
-        self._store.touched.update(self._store.groups, self._store.members.groups(), self._groups.states)
+        self._store.dirty.update(self._store.groups, self._store.members.groups(), self._groups.states)
         # Of those that belong to no group: who was to be let go by the last term may have been left at its end.
-        self._store.touched.orphans.update(uid for uid, pod in self._store.pods.items() if pod.held_by_gate)
+        self._store.dirty.orphans.update(uid for uid, pod in self._store.pods.items() if pod.held_by_gate)
         self._groups.wake()
 
     # --- who is looked at --------------------------------------------------------------------------------------
 
-    def take_touched(self) -> set[GroupKey]:
+    def take_dirty(self) -> set[GroupKey]:
         """The groups that a change may concern. Pods that have lost their group are let go."""
         self._groups.note_news()
-        touched = self._store.touched.take_groups()
-        for uid in self._store.touched.take_orphans():
+        dirty = self._store.dirty.take_groups()
+        for uid in self._store.dirty.take_orphans():
             if self._store.members.group_of(uid) is None:
                 self._let_go(uid)
-        return touched
+        return dirty
 
     def take_woken(self) -> set[GroupKey]:
         """The waiting groups that freed room could help."""
@@ -142,12 +142,12 @@ class GroupScheduler:
         due = self._scheduling_cycle.review()
         due |= yield from self._review_groups(now)
         self._repairs.review_awaiting()
-        self._store.touched.update(self._store.vacancies.groups())  # their time passes without any change
+        self._store.dirty.update(self._store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self._held.review(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
             self._let_go(uid)
-        return due | (self._store.yields.take_changed() & self._groups.states.keys())
+        return due | (self._store.pending_victims.take_changed() & self._groups.states.keys())
 
     def _review_groups(self, now: float) -> Work[set[GroupKey]]:
         due: set[GroupKey] = set()
@@ -157,7 +157,7 @@ class GroupScheduler:
             if self._groups.states.get(key) is not state:
                 continue  # it went between two steps
             if state.cycle is not None and state.cycle.steers:
-                self._tending.review(state.cycle)
+                self._cycle_updates.review(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
             if not self._term.obstacle:
@@ -205,7 +205,7 @@ class GroupScheduler:
             # Without the records nobody knows who is a victim of ours, and for whom.
             self._disruptions.follow(key, state, group)
         # Members of a cycle are looked at one by one there.
-        verdict = self._tending.tend(state) if state.cycle is not None else self._assess(key, state, group)
+        verdict = self._cycle_updates.tend(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
             self._groups.say(key, verdict)
 
@@ -224,7 +224,7 @@ class GroupScheduler:
         if state is None:
             return
         if state.cycle is not None and state.cycle.reservation.committed:
-            self._tending.tend(state)  # it ends by itself, when each of its members is bound or gone
+            self._cycle_updates.tend(state)  # it ends by itself, when each of its members is bound or gone
         elif state.cycle is not None:
             self._endings.abort(state.cycle, Verdict(Reason.POD_GROUP_MISSING))
         if state.cycle is None:

@@ -28,7 +28,7 @@ from serried.plan.quorum import Standing, find_standing
 from serried.plan.request import Plan
 
 
-class Moves:
+class Reassignments:
     """Changes the slots of cycles."""
 
     def __init__(self, context: Context, repairs: Repairs, planning: Planning) -> None:
@@ -125,7 +125,7 @@ class Moves:
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
     ) -> tuple[Pod, ...]:
-        """Those that the door would let pass one by one; the others wait to be bound together."""
+        """Those that the permit would let pass one by one; the others wait to be bound together."""
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
         return tuple(
@@ -229,7 +229,7 @@ class Moves:
             self.drop(cycle, uid, "the others of its PodGroup did not come")
         kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
         self._ledger.adjust_quorum(cycle.reservation, kept)
-        self._store.touched.add(cycle.reservation.group)
+        self._store.dirty.add(cycle.reservation.group)
         return True
 
 
@@ -259,13 +259,13 @@ _FOLLOW_SECONDS = 12.0
 class Offers:
     """Reads the scheduler's word. ``clock`` gives loop seconds."""
 
-    def __init__(self, context: Context, moves: Moves) -> None:
+    def __init__(self, context: Context, reassignments: Reassignments) -> None:
         self._pods = context.store.pods
         self._nodes = context.store.nodes
         self._members = context.store.members
         self._uncounted = context.store.uncounted
         self._groups = context.groups
-        self._moves = moves
+        self._reassignments = reassignments
         self._activity = context.groups.activity
         self._clock = context.clock
 
@@ -369,7 +369,7 @@ class Offers:
             self._drop_refused(cycle, pod, taken)
         if cycle.reservation.committed or not cycle.out_of_reach():
             return None
-        if self._moves.leave_out(cycle, cycle.reservation.slots):
+        if self._reassignments.leave_out(cycle, cycle.reservation.slots):
             return None
         for pod in refused:
             if taken and is_by_node(pod.objection):
@@ -381,7 +381,7 @@ class Offers:
             self.note_vain(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
             state.refuse(pod.shape, node, self._nodes, mates=taken)
-        self._moves.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
+        self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
         """The nodes that are not tried again at once for a member that has none beside its mates, who have these."""
@@ -409,7 +409,7 @@ def is_complete(names: Sequence[str]) -> bool:
     return len(names) < MAX_COMPLETE_LIST
 
 
-class CycleTending:
+class CycleUpdates:
     """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
 
     def __init__(self, context: Context, queue: Queue, repairs: Repairs, planning: Planning) -> None:
@@ -418,8 +418,8 @@ class CycleTending:
         self._groups = context.groups
         self._term = context.term
         self._permit = Permit(context)
-        self.moves = Moves(context, repairs, planning)
-        self.offers = Offers(context, self.moves)
+        self.reassignments = Reassignments(context, repairs, planning)
+        self.offers = Offers(context, self.reassignments)
         self.endings = CycleEndings(context, queue)
         self._activity = context.groups.activity
         self._outbox = context.outbox
@@ -480,7 +480,7 @@ class CycleTending:
         return news
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
-        self.moves.drop_surplus(cycle, error)
+        self.reassignments.drop_surplus(cycle, error)
         self._look_at(cycle, self._take_news(cycle))  # who has lost its slot may get another one at once
 
     def _look_at(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
@@ -518,7 +518,7 @@ class CycleTending:
             need = len(reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
         if cycle.preempts:
-            return describe_wait(reservation, self._store.yields)
+            return describe_wait(reservation, self._store.pending_victims)
         if cycle.preempted and cycle.stage is CycleStage.GATHERING:
             return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
         return None  # it was said when the plan was made
@@ -533,9 +533,9 @@ class CycleTending:
         if self._term.obstacle:
             return
         if cycle.steers:
-            self.moves.refill(state, cycle, group)
+            self.reassignments.refill(state, cycle, group)
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
-            self.moves.fill_freed(cycle, group)
+            self.reassignments.fill_freed(cycle, group)
 
     def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
         pod = self._store.pods.get(uid)
@@ -544,9 +544,9 @@ class CycleTending:
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             if cycle.stage is CycleStage.PREEMPTING and cycle.eviction_sent:
                 cycle.free_slot(slot, self._clock())
-            self.moves.drop(cycle, uid, "the pod is being deleted")
+            self.reassignments.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
-            self.moves.drop(cycle, uid, "the pod has left the group")
+            self.reassignments.drop(cycle, uid, "the pod has left the group")
         elif pod.node == slot.node and not member.bound:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
@@ -555,7 +555,7 @@ class CycleTending:
                 # An earlier term may have moved its slot without a word: the rest of the commit has to follow.
                 cycle.note_binding_sent()
             cycle.mark_bound_elsewhere(uid, f"serried: {error}")
-            self.moves.drop(cycle, uid, error)
+            self.reassignments.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:
             cycle.mark_unschedulable(uid)
             if cycle.steers and not (member.nominated or pod.objection):
@@ -575,13 +575,13 @@ class CycleTending:
         self.offers.note_vain(cycle, pod)
         self.offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
-        if self.moves.replace(cycle, pod):
+        if self.reassignments.replace(cycle, pod):
             return
         self.offers.refuse_domain(cycle, pod, names)
-        self.moves.drop(cycle, uid, f"the scheduler refused {node}")
+        self.reassignments.drop(cycle, uid, f"the scheduler refused {node}")
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
-        if cycle.out_of_reach() and not self.moves.leave_out(cycle, cycle.reservation.slots):
+        if cycle.out_of_reach() and not self.reassignments.leave_out(cycle, cycle.reservation.slots):
             detail = f"the scheduler refused node {node} for {pod.name}"
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 

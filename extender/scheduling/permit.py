@@ -1,4 +1,4 @@
-"""Whether a member may be bound: the one door for Bindings, asked at every send.
+"""Whether a member may be bound: the one place for that, asked at every send.
 
 First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
 through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
@@ -16,7 +16,13 @@ from itertools import chain
 
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
-from extender.scheduling.request import Homes, find_homes, find_repairable, find_split, homes_of
+from extender.scheduling.request import (
+    AssignedNodes,
+    assigned_nodes_of,
+    find_repairable,
+    find_split,
+    list_assigned_nodes,
+)
 from serried.api.group import Leaf, PodGroup, Tree, list_groups, list_leaves
 from serried.api.node import Node
 from serried.api.pod import Pod
@@ -69,7 +75,11 @@ def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
 
 
 def find_scattered(
-    group: PodGroup, reservation: Reservation, uids: Iterable[str], store: Store, beside: Callable[[], Homes] = dict
+    group: PodGroup,
+    reservation: Reservation,
+    uids: Iterable[str],
+    store: Store,
+    beside: Callable[[], AssignedNodes] = dict,
 ) -> str | None:
     """Why slots cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
 
@@ -78,10 +88,10 @@ def find_scattered(
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
         return None
-    homes = homes_of(reservation, uids)
+    assigned_nodes = assigned_nodes_of(reservation, uids)
     for name, found in beside().items():
-        homes.setdefault(name, []).extend(found)
-    split = find_split(inner, homes, store.nodes)
+        assigned_nodes.setdefault(name, []).extend(found)
+    split = find_split(inner, assigned_nodes, store.nodes)
     if split is None:
         return None
     domains = sorted([*split.domains, *(["none"] if split.stray else [])])
@@ -262,16 +272,16 @@ class Permit:
         """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
         group = self._group_of(cycle)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
-        home = self._store.nodes.get(resident.node) if resident is not None else None
-        if home is not None and group.topology_key is not None:
-            domain = home.labels.get(group.topology_key, "")
+        node = self._store.nodes.get(resident.node) if resident is not None else None
+        if node is not None and group.topology_key is not None:
+            domain = node.labels.get(group.topology_key, "")
             if domain != cycle.reservation.domain:
                 return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
-        found = find_scattered(group, cycle.reservation, uids, self._store, partial(self._find_homes, group))
+        found = find_scattered(group, cycle.reservation, uids, self._store, partial(self._list_assigned_nodes, group))
         return None if found is None else Refusal(Obstacle.SLOT, found)
 
-    def _find_homes(self, group: PodGroup) -> Homes:
-        return find_homes(self._store.members.classify(group.key), self._store.nodes)
+    def _list_assigned_nodes(self, group: PodGroup) -> AssignedNodes:
+        return list_assigned_nodes(self._store.members.classify(group.key), self._store.nodes)
 
 
 def find_misfit(
@@ -309,7 +319,7 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
 
     Slots that wait for victims over-commit nodes on purpose (`Ledger`), which is nobody else's concern: so the victims
     do not count, in whose place these slots are. Nor do slots of gangs of lower priority that have not committed: at
-    this door their gangs will find the node full.
+    this permit their gangs will find the node full.
     """
     used = store.occupancy.used.get(node.name, {})
     requests = [name for name, amount in pod.shape.requests if amount > 0]
@@ -319,7 +329,7 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
 
     if fits():
         return True
-    for victim in (store.pods.get(uid) for uid in store.yields.list_on(node.name)):
+    for victim in (store.pods.get(uid) for uid in store.pending_victims.list_on(node.name)):
         if victim is not None:
             used = subtract(used, dict(victim.shape.requests))
     if fits():

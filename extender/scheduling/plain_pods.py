@@ -31,7 +31,7 @@ from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Activate, Context, Requeue
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
-from serried.cluster.priorities import Company
+from serried.cluster.priorities import DisruptionGroup
 from serried.plan.fit import slots
 
 _MAX_WOKEN = 8
@@ -427,7 +427,7 @@ class Candidates:
         self._members = context.store.members
         self._refused = refused
         self._priorities = context.store.priorities
-        self._companies = context.store.companies
+        self._disruption_groups = context.store.disruption_groups
         self._occupancy = context.store.occupancy
         self._groups = context.groups
         self._rule = context.options.disrupted
@@ -442,7 +442,7 @@ class Candidates:
             replace(each, victims=tuple(uid for uid in each.victims if self._node_of(uid) in ("", each.node)))
             for each in candidates
         ]
-        costs: dict[Company, _Cost] = {}
+        costs: dict[DisruptionGroup, _Cost] = {}
         losses = [self._count_loss(preemptor, each, costs) for each in here if each.victims]
         chosen = choose([loss for loss in losses if loss is not None])
         self._note(preemptor, () if chosen else here)
@@ -460,14 +460,18 @@ class Candidates:
     def _node_of(self, uid: str) -> str:
         return self._occupancy.node_of(uid) or ""
 
-    def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[Company, _Cost]) -> Loss | None:
+    def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[DisruptionGroup, _Cost]) -> Loss | None:
         """None for a candidate that must not be; ``costs`` are those that were looked up for earlier ones."""
         if any(self._find_way(uid) is not None or self._is_turned_away(uid) for uid in candidate.victims):
             return None
-        companies = {company for uid in candidate.victims if (company := self._companies.of_pod(uid)) is not None}
-        for company in companies - costs.keys():
-            costs[company] = self._find_cost(company)
-        going = [costs[company] for company in companies]
+        disruption_groups = {
+            disruption_group
+            for uid in candidate.victims
+            if (disruption_group := self._disruption_groups.of_pod(uid)) is not None
+        }
+        for disruption_group in disruption_groups - costs.keys():
+            costs[disruption_group] = self._find_cost(disruption_group)
+        going = [costs[disruption_group] for disruption_group in disruption_groups]
         others = sum(len(each.uids) - len(each.uids.intersection(candidate.victims)) for each in going)
         if others and self._rule is Disrupted.KEEP:
             return None
@@ -477,9 +481,9 @@ class Candidates:
         highest = max([*known, *(each.priority for each in going)], default=_LOWEST_PRIORITY)
         return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
-    def _find_cost(self, company: Company) -> _Cost:
-        running = self._companies.list_running(company)
-        highest = max(map(self._find_priority, running), default=self._priorities.of_group(company.group))
+    def _find_cost(self, disruption_group: DisruptionGroup) -> _Cost:
+        running = self._disruption_groups.list_running(disruption_group)
+        highest = max(map(self._find_priority, running), default=self._priorities.of_group(disruption_group.group))
         return _Cost(frozenset(pod.uid for pod in running), highest)
 
     def _find_priority(self, pod: Pod) -> int:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
+from extender.scheduling.planning_tasks import GO_SECONDS, STRAIGHT_SECONDS, URGENT_SECONDS, PlanningTasks, Unfinished
 from extender.scheduling.request import leave_out
-from extender.scheduling.studies import GO_SECONDS, STRAIGHT_SECONDS, URGENT_SECONDS, Studies, Unfinished
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
@@ -44,12 +44,12 @@ _LASTING = frozenset(
 class Planning:
     """Plans for groups. Every method is synchronous. ``clock`` gives loop seconds."""
 
-    def __init__(self, context: Context, studies: Studies) -> None:
+    def __init__(self, context: Context, planning_tasks: PlanningTasks) -> None:
         self.vain_seconds = 0.0
         """The work of straight plans that were refused; whoever reads it sets it back."""
 
         self._members = context.store.members
-        self._studies = studies
+        self._planning_tasks = planning_tasks
         self._groups = context.groups
         self._clock = context.clock
         self._metrics = context.metrics
@@ -57,8 +57,11 @@ class Planning:
     def plan(
         self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
     ) -> Plan | Verdict:
-        """The plan, or why there is none, as of now. Raises Unfinished; ``straight_seconds`` as in `Studies.plan`."""
-        answer = self._studies.plan(request, leaving, straight_seconds)
+        """The plan, or why there is none, as of now. Raises Unfinished.
+
+        ``straight_seconds`` as in `PlanningTasks.plan`.
+        """
+        answer = self._planning_tasks.plan(request, leaving, straight_seconds)
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
             self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
@@ -80,9 +83,9 @@ class Planning:
             found = self.plan(request, leaving, URGENT_SECONDS if request.need else STRAIGHT_SECONDS)
         except Unfinished:
             return unfinished
-        toll = self._studies.collect(request)
-        if state is not None and isinstance(found, Verdict) and toll.pause:
-            state.entry.back_off(self._clock() + toll.pause)
+        backoff = self._planning_tasks.collect(request)
+        if state is not None and isinstance(found, Verdict) and backoff.pause:
+            state.entry.back_off(self._clock() + backoff.pause)
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
@@ -93,15 +96,15 @@ class Planning:
     def rest(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
         """A gang was refused: if that took long, it is planned again after a pause in proportion."""
         now = self._clock()
-        toll = self._studies.settle(group)
-        if toll.pause:
-            state.entry.back_off(now + toll.pause)
-        if toll.stale or refusal.reason is Reason.PLAN_UNFINISHED:
-            state.entry.retry_by(now + max(toll.pause, _SOON_SECONDS))
+        backoff = self._planning_tasks.settle(group)
+        if backoff.pause:
+            state.entry.back_off(now + backoff.pause)
+        if backoff.stale or refusal.reason is Reason.PLAN_UNFINISHED:
+            state.entry.retry_by(now + max(backoff.pause, _SOON_SECONDS))
 
     def settle(self, group: GroupKey) -> None:
         """A group was planned: what its plans in vain have cost is forgotten."""
-        self._studies.settle(group)
+        self._planning_tasks.settle(group)
 
 
 class Planner(Protocol):

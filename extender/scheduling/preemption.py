@@ -1,9 +1,9 @@
 """Whether others have to go for a gang that does not fit, and who (docs/preemption.md). Nothing here awaits.
 
-Asked once a gang was refused for want of room and no wider level is left for it to try. A search is a study
-(`extender.scheduling.studies`): its answer is taken only if all victims still run as they were found and the plan
-holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits for the
-victims (`extender.binding.preempting`).
+Asked once a gang was refused for want of room and no wider level is left for it to try. A search is a planning task
+(`extender.scheduling.planning_tasks`): its answer is taken only if all victims still run as they were found and the
+plan holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits for
+the victims (`extender.binding.preempting`).
 
 After a search in vain freed room leads to another one, even if it alone could help nobody: less may be free than a
 member needs, and yet enough once those of lower priority beside it go. A few gangs are woken at a time, in turns.
@@ -21,20 +21,20 @@ from extender.scheduling.backfill import Backfill
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState, Search
 from extender.scheduling.planning import KeptSlots
-from extender.scheduling.studies import Make, Studies, Unfinished
+from extender.scheduling.planning_tasks import Make, PlanningTasks, Unfinished
 from extender.scheduling.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim
 from serried.api.resources import Resources, subtract
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.usage import Vacancy, Yields
+from serried.cluster.usage import PendingVictims, Vacancy
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
 from serried.plan.fit import still_holds
 from serried.plan.preemption import solve_victims
 from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
-from serried.plan.steps import Haste, Work, finish
+from serried.plan.steps import Deadline, Work, finish
 
 _MIN_PAUSE_SECONDS = 1.0
 """The shortest time between two searches of a gang that only freed room has led to."""
@@ -73,9 +73,9 @@ class Preemptions:
     ``running_priorities`` are how many pods of each priority run, by what the pods themselves say.
     """
 
-    def __init__(self, context: Context, studies: Studies, backfill: Backfill) -> None:
+    def __init__(self, context: Context, planning_tasks: PlanningTasks, backfill: Backfill) -> None:
         self._units = Units(context)
-        self._studies = studies
+        self._planning_tasks = planning_tasks
         self._kept_slots = KeptSlots(context.store)
         self._backfill = backfill
         self._snapshots = context.store.snapshots
@@ -128,16 +128,16 @@ class Preemptions:
             found = self._seek(search)
         except Unfinished:
             return None
-        toll = self._studies.settle(group)
+        backoff = self._planning_tasks.settle(group)
         if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
             search.restarts += 1
-            search.haste = Haste()
+            search.deadline = Deadline()
             if search.restarts <= _MAX_RESTARTS:
                 return self.go_on(gang, group)
             found = None
         search.runs = False
         gang.preemption = found
-        return self._decide(gang, search, found, toll.pause)
+        return self._decide(gang, search, found, backoff.pause)
 
     def _decide(
         self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, rest: float
@@ -221,7 +221,7 @@ class Preemptions:
         """The answer to a search. Raises Unfinished."""
         group = search.waiting.group
         leaving = self._list_leaving(search)
-        answer = self._studies.seek_victims(group, search.ask, leaving, self.prepare(search), search.haste)
+        answer = self._planning_tasks.seek_victims(group, search.ask, leaving, self.prepare(search), search.deadline)
         found: Preemption | NoVictims | None = answer.found
         self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
         return found
@@ -253,7 +253,13 @@ class Preemptions:
     ) -> Work[Preemption | NoVictims]:
         return (
             yield from solve_victims(
-                snapshot, search.ask, search.waiting.priority, running.units, running.allowances, capacity, search.haste
+                snapshot,
+                search.ask,
+                search.waiting.priority,
+                running.units,
+                running.allowances,
+                capacity,
+                search.deadline,
             )
         )
 
@@ -268,7 +274,7 @@ class Preemptions:
         """The search for a gang as it would be now, whatever the mode, and also in a pause; else why there is none."""
         if gang.search is None:
             return "it does not wait for room"
-        return self.find_objection(gang.search) or replace(gang.search, haste=Haste())
+        return self.find_objection(gang.search) or replace(gang.search, deadline=Deadline())
 
     def describe(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
         """What such a search has found, and whether it would be done, a sentence; None is not found in time."""
@@ -299,11 +305,11 @@ class Preemptions:
         for pod in (pod for unit in found.victims for pod in unit.pods):
             base = used.get(pod.node) or now.used.get(pod.node, {})
             used[pod.node] = subtract(base, dict(pod.shape.requests))
-        homes = [now.nodes.get(name) for name in found.plan.nodes.values()]
-        if any(home is None for home in homes):
+        assigned = [now.nodes.get(name) for name in found.plan.nodes.values()]
+        if any(node is None for node in assigned):
             return False
         key = ask.topology_key
-        if key and any(home is not None and home.labels.get(key) != found.plan.domain for home in homes):
+        if key and any(node is not None and node.labels.get(key) != found.plan.domain for node in assigned):
             return False
         return still_holds(found.plan, ask, now.nodes, Snapshot(now.nodes, Overlay(used, now.used), used.keys()))
 
@@ -376,10 +382,10 @@ def describe_victims(units: Collection[Unit]) -> str:
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 
 
-def describe_wait(reservation: Reservation, yields: Yields) -> Verdict:
+def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
     """How a gang stands whose victims are to end."""
     victims = reservation.victims
-    ended = len(victims) - yields.count_left(reservation.group)
+    ended = len(victims) - pending_victims.count_left(reservation.group)
     return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
 
 

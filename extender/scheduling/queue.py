@@ -2,15 +2,15 @@
 
 As kube-scheduler's queue it has three parts:
 
-    touched, woken, due -----> active -- planned --> binding cycle
+    dirty, woken, due -------> active -- planned --> binding cycle
          ^        ^              |                        |
          |        |              +-- refused --+          +-- given up --+
          |        |                            v                         v
          |        +-- what could help -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
-         |            it has changed      (`Backlog`)
+         |            it has changed      (`UnschedulableGroups`)
          +-- its time (`QueueEntry.retry_by`) --+
 
-A gang is active for one look: then it has a plan, or it waits in the backlog, which knows what room could help it. A
+A gang is active for one look: then it has a plan, or it is unschedulable, and a hint says what room could help it. A
 gang that is changed itself (its members, their shapes) is active at once.
 """
 
@@ -20,11 +20,11 @@ from heapq import nsmallest
 from itertools import islice
 
 from extender.scheduling.backfill import Backfill
-from extender.scheduling.backlog import Backlog, QueueOrder
 from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
 from extender.scheduling.planning import KeptSlotPlanner, Planning
-from extender.scheduling.studies import Studies, Unfinished
+from extender.scheduling.planning_tasks import PlanningTasks, Unfinished
+from extender.scheduling.unschedulable import QueueOrder, UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
 from serried.plan.forecast import Forecast
@@ -47,11 +47,11 @@ class Queue:
     ``clock`` gives loop seconds.
     """
 
-    def __init__(self, context: Context, studies: Studies, planning: Planning) -> None:
-        self.backlog = Backlog(context.store.nodes, context.store.occupancy.used)
+    def __init__(self, context: Context, planning_tasks: PlanningTasks, planning: Planning) -> None:
+        self.unschedulable = UnschedulableGroups(context.store.nodes, context.store.occupancy.used)
         self._order = QueueOrder(context)
-        self.backfill = Backfill(context, self._order, studies)
-        self._studies = studies
+        self.backfill = Backfill(context, self._order, planning_tasks)
+        self._planning_tasks = planning_tasks
         self._planner = KeptSlotPlanner(context.store, planning.plan)
         self._occupancy = context.store.occupancy
         self._nominations = context.store.nominations
@@ -71,7 +71,7 @@ class Queue:
 
     def __contains__(self, group: GroupKey) -> bool:
         """Whether a gang waits for room."""
-        return group in self.backlog
+        return group in self.unschedulable
 
     # --- order -------------------------------------------------------------------------------------------------
 
@@ -100,13 +100,13 @@ class Queue:
     def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
         """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not.
 
-        Raises Unfinished if the planner does; the gang is out of the backlog then.
+        Raises Unfinished if the planner does; the gang is out of the unschedulable groups then.
         """
         group = waiting.group
         before = self._forecast()
         if self.backfill.head is not None:
             self.backfill.forget_pass(group)
-        self.backlog.leave(group)
+        self.unschedulable.leave(group)
         answer = self._planner.plan(request)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, request, answer)
@@ -127,7 +127,7 @@ class Queue:
         return self._contend(waiting, request, refusal)
 
     def _put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        put = self.backlog.put_late if self._studies.is_stale(group) else self.backlog.put
+        put = self.unschedulable.put_late if self._planning_tasks.is_stale(group) else self.unschedulable.put
         put(group, request, refusal)
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
@@ -160,11 +160,11 @@ class Queue:
     def foresee(self, waiting: Waiting) -> Verdict | None:
         """Go on with a refused gang whose forecast may be there now; what is to be said of it then."""
         found = self._unforeseen.get(waiting.group)
-        if found is None or waiting.group not in self.backlog:
+        if found is None or waiting.group not in self.unschedulable:
             return None
         before = self._forecast()
         _, request, refusal = found
-        # The backlog goes on with what it knows: room that was freed since the refusal counts.
+        # The unschedulable groups goes on with what it knows: room that was freed since the refusal counts.
         answer = self._contend(waiting, request, refusal)
         self._wake_if_changed(before)
         return answer
@@ -187,27 +187,27 @@ class Queue:
 
     def note_begun(self, group: GroupKey) -> None:
         """A gang has got its cycle: nothing that is freed has to wake it."""
-        self.backlog.leave(group)
+        self.unschedulable.leave(group)
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A gang has just given back what it held: only what others free from now on is news to it."""
         self._woken |= self._take_freed()
         self.leave(group)
-        self.backlog.put_aside(group, request)
+        self.unschedulable.put_aside(group, request)
 
     def leave(self, group: GroupKey) -> None:
         """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
         before = self._forecast()
-        self.backlog.leave(group)
+        self.unschedulable.leave(group)
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
-        self._studies.forget(group)
+        self._planning_tasks.forget(group)
         self.backfill.withdraw(group)
         self._wake_if_changed(before)
 
     def end_term(self) -> None:
         """Another instance may lead from now on: nobody waits for a plan any more."""
-        self._studies.clear()
+        self._planning_tasks.clear()
 
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
@@ -244,10 +244,10 @@ class Queue:
     def _take_freed(self) -> set[GroupKey]:
         freed = self._occupancy.freed_nodes.take()
         withdrawn = self._nominations.withdrawn_nodes.take()
-        return self.backlog.wake(freed, withdrawn)
+        return self.unschedulable.wake(freed, withdrawn)
 
     def _rouse(self, group: GroupKey) -> None:
-        self.backlog.leave(group)
+        self.unschedulable.leave(group)
         self._woken.add(group)
 
     def _forecast(self) -> Forecast | None:
@@ -257,6 +257,6 @@ class Queue:
     def _wake_if_changed(self, before: Forecast | None) -> None:
         """Wake those who were kept away from nodes by another forecast: these may be free now, or for longer."""
         if before is not None and before is not self._forecast():
-            for group in self.backlog:
-                if self.backlog.closed_to(group):
+            for group in self.unschedulable:
+                if self.unschedulable.closed_to(group):
                     self._rouse(group)

@@ -16,11 +16,11 @@ from dataclasses import replace
 from enum import StrEnum
 
 from extender.options import ALL_PERCENT, Broken, Disrupted, Method
-from extender.scheduling.backlog import Backlog, find_most
 from extender.scheduling.effects import Context, Evict, EvictTogether, Preempt
 from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
 from extender.scheduling.planning import KeptSlots
-from extender.scheduling.request import find_home, find_repairable
+from extender.scheduling.request import find_assigned_domain, find_repairable
+from extender.scheduling.unschedulable import UnschedulableGroups, find_most
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.job import Job
@@ -29,7 +29,7 @@ from serried.api.parent import OwnerKey, Parent, stages_of
 from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Verdict, render, render_disruption
 from serried.cluster.cache import Store
-from serried.cluster.priorities import Company
+from serried.cluster.priorities import DisruptionGroup
 from serried.cluster.usage import Vacancy, find_taken, match_replacements
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
@@ -106,10 +106,10 @@ class Repairs:
     for room, slots are kept on ``options.share_percent`` of all nodes for one namespace at most.
     """
 
-    def __init__(self, context: Context, backlog: Backlog) -> None:
+    def __init__(self, context: Context, unschedulable: UnschedulableGroups) -> None:
         self._store = context.store
         self._kept_slots = KeptSlots(context.store)
-        self._backlog = backlog
+        self._unschedulable = unschedulable
         self._share_percent = context.options.share_percent
         self._outbox = context.outbox
         self._clock = context.clock
@@ -125,7 +125,7 @@ class Repairs:
         committed = state.cycle is not None and bool(state.cycle.reservation.committed)
         intact = is_whole(group, group_members)
         state.started = state.started or intact or committed or _was_scheduled(group, group_members)
-        state.home = find_home(group, group_members, self._store.nodes) or state.home
+        state.assigned_domain = find_assigned_domain(group, group_members, self._store.nodes) or state.assigned_domain
         if intact or (state.stood is None and _stood_once(group, group_members)):
             state.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
@@ -190,7 +190,7 @@ class Repairs:
 
     def _exceeds_share(self, namespace: str) -> bool:
         # Slots whose replacements are there do not count: a quota counts these.
-        if self._share_percent == ALL_PERCENT or not self._backlog.holds_others(namespace):
+        if self._share_percent == ALL_PERCENT or not self._unschedulable.holds_others(namespace):
             return False
         most = find_most(self._share_percent, len(self._store.nodes))
         return self._store.vacancies.count_nodes(namespace) > most
@@ -219,8 +219,8 @@ class Repairs:
     ) -> dict[str, str]:
         """The replacements whose own slot takes them now, each with its node, as a plan would see it."""
         key, nodes = group.topology_key, self._store.nodes
-        homes = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
-        pinned = frozenset(home.labels.get(key, "") for home in homes) if key is not None else frozenset[str]()
+        assigned = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
+        pinned = frozenset(node.labels.get(key, "") for node in assigned) if key is not None else frozenset[str]()
         out = state.find_exclusions(replacements, self._clock(), nodes)
         priority = self._store.priorities.find_own(group.key)
         request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
@@ -345,11 +345,11 @@ def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int
     by_node: dict[str, list[Pod]] = {}
     for pod in placed:
         by_node.setdefault(pod.node, []).append(pod)
-    homes = {vacancy.pod.node for vacancy in vacancies}
+    assigned = {vacancy.pod.node for vacancy in vacancies}
     pairs = [
         pair
-        for home in homes & by_node.keys()
-        for pair in match_replacements([each for each in vacancies if each.pod.node == home], by_node[home])
+        for node in assigned & by_node.keys()
+        for pair in match_replacements([each for each in vacancies if each.pod.node == node], by_node[node])
     ]
     return {id(vacancy) for vacancy, _ in pairs}
 
@@ -385,9 +385,9 @@ class Disruptions:
         self._members = context.store.members
         self._membership = context.store.membership
         self._forest = context.store.forest
-        self._companies = context.store.companies
+        self._disruption_groups = context.store.disruption_groups
         self._vacancies = context.store.vacancies
-        self._yields = context.store.yields
+        self._pending_victims = context.store.pending_victims
         self._outbox = context.outbox
         self._status = context.status
         self._timelines = context.timelines
@@ -401,7 +401,7 @@ class Disruptions:
         for pod in self._list_disrupted(key):
             if pod.uid not in state.disrupted:
                 state.disrupted.add(pod.uid)
-                self._end_rest(state, Company(key, group.find_disrupted(self._find_part(pod))), pod)
+                self._end_rest(state, DisruptionGroup(key, group.find_disrupted(self._find_part(pod))), pod)
         if state.disrupted:
             self._let_go(key, state)
 
@@ -412,9 +412,9 @@ class Disruptions:
         return [pod for pod in found if self._counts(pod)]
 
     def _counts(self, pod: Pod) -> bool:
-        if pod.uid in self._yields:
+        if pod.uid in self._pending_victims:
             return False  # who goes with it was decided with it (`preemption`)
-        if self._yields.was_let_off(pod.uid) and not pod.deleting:
+        if self._pending_victims.was_let_off(pod.uid) and not pod.deleting:
             return False  # it stays after all, and nobody may go with it
         if pod.disruption == PREEMPTED:
             return self._is_preempted(pod)
@@ -433,8 +433,8 @@ class Disruptions:
         own = self._membership.resolve(pod)  # whoever is gone is in no group any more
         return own.name if own is not None and own != self._forest.lift(own) else ""
 
-    def _end_rest(self, state: GroupState, company: Company, pod: Pod) -> None:
-        running = self._companies.list_running(company)
+    def _end_rest(self, state: GroupState, disruption_group: DisruptionGroup, pod: Pod) -> None:
+        running = self._disruption_groups.list_running(disruption_group)
         # Nobody else ends one that follows: whoever was to do it is gone.
         rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
         uids = tuple(each.uid for each in rest if each.uid not in state.leaving and not _is_newer(each, pod))
@@ -444,13 +444,13 @@ class Disruptions:
         others = sum(uid != pod.uid for uid in uids)
         text = render_disruption(pod.name, pod.disruption, others)
         if others:
-            self._timelines.note(company.group, Milestone.PREEMPTED)
-            self._status.report_disrupted(company.group, text)
+            self._timelines.note(disruption_group.group, Milestone.PREEMPTED)
+            self._status.report_disrupted(disruption_group.group, text)
         if self._ends_as_preempted(pod):
             state.leaving.update(uids, (pod.uid,))
-            self._outbox.put(Preempt(company.group, uids, text))
+            self._outbox.put(Preempt(disruption_group.group, uids, text))
         else:  # they leave once it is known that all of them may
-            self._outbox.put(EvictTogether(company.group, uids, pod.uid))
+            self._outbox.put(EvictTogether(disruption_group.group, uids, pod.uid))
 
     def _ends_as_preempted(self, pod: Pod) -> bool:
         """Whether those that go with a pod end as kube-scheduler ends its victims, without asking their budgets.

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from extender.options import ALL_PERCENT
-from extender.scheduling.backlog import find_most
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
 from extender.scheduling.group import NO_REPAIR, Repair
+from extender.scheduling.unschedulable import find_most
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
@@ -34,11 +34,11 @@ from serried.cluster.usage import Vacancy
 from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
 
-Homes = Mapping[str, Sequence[str]]
+AssignedNodes = Mapping[str, Sequence[str]]
 """PodGroup in the tree to the nodes of its members."""
 
 
-def find_home(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
+def find_assigned_domain(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
     """The domain of the first resident whose node is there; "" if no key is asked for.
 
     If the nodes of all of them are gone it is what their Bindings have told them, "" for nothing.
@@ -51,18 +51,18 @@ def find_home(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, 
     return next((nodes[pod.node].labels.get(key, "") for pod in residents if pod.node in nodes), told)
 
 
-def find_homes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> Homes:
+def list_assigned_nodes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> AssignedNodes:
     """The nodes of the residents of each PodGroup."""
     return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in group_members.leaves.items()}
 
 
-def homes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[str]]:
+def assigned_nodes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[str]]:
     """The nodes of these slots by the PodGroup of each."""
-    homes: dict[str, list[str]] = {}
+    assigned_nodes: dict[str, list[str]] = {}
     for uid in uids:
         slot = reservation.slots[uid]
-        homes.setdefault(slot.part, []).append(slot.node)
-    return homes
+        assigned_nodes.setdefault(slot.part, []).append(slot.node)
+    return assigned_nodes
 
 
 _MAX_LETTERS = 200
@@ -209,7 +209,7 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
 
     Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
     """
-    split = find_split(list_groups(group.tree), find_homes(group_members, nodes), nodes)
+    split = find_split(list_groups(group.tree), list_assigned_nodes(group_members, nodes), nodes)
     if split is None:
         return None
     stray = f"a member runs on {split.stray}, which has no such label"
@@ -239,7 +239,11 @@ def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[s
 def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
     """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
     occupants = [each for each in list_occupants(group, store, ledger) if each.pod is None or each.pod.uid not in gone]
-    stay = {each.domain for each in occupants if each.pod is None or each.pod.deleting or each.pod.uid in store.yields}
+    stay = {
+        each.domain
+        for each in occupants
+        if each.pod is None or each.pod.deleting or each.pod.uid in store.pending_victims
+    }
     return frozenset(each.domain for each in occupants if each.domain not in stay)
 
 
@@ -323,13 +327,13 @@ class Split(NamedTuple):
     """A node of theirs that has no such label, "" if there is none."""
 
 
-def find_split(trees: Iterable[Tree], homes: Homes, nodes: Mapping[str, Node]) -> Split | None:
+def find_split(trees: Iterable[Tree], assigned_nodes: AssignedNodes, nodes: Mapping[str, Node]) -> Split | None:
     """The first of these groups whose members are in more than one domain, or in none; None if there is no such."""
     for tree in trees:
         key = tree.topology_key
         if key is None:
             continue
-        names = (home for leaf in list_leaves(tree) for home in homes.get(leaf.name, ()))
+        names = (node for leaf in list_leaves(tree) for node in assigned_nodes.get(leaf.name, ()))
         found = [nodes[name] for name in names if name in nodes]
         stray = next((node.name for node in found if key not in node.labels), "")
         domains = {node.labels[key] for node in found if key in node.labels}
@@ -372,10 +376,10 @@ class _Wish:
     members: _Members
     need: _Need
 
-    residents: Homes
+    residents: AssignedNodes
     """The members whose nodes say in which domain each group is."""
 
-    homes: Homes
+    assigned_nodes: AssignedNodes
     """The members beside whom the others are wanted."""
 
     nodes: Mapping[str, Node]
@@ -394,12 +398,12 @@ def build_request(
     nodes: Mapping[str, Node],
     waited: float,
     repair: Repair = NO_REPAIR,
-    home: str = "",
+    assigned_domain: str = "",
 ) -> PlanRequest | Verdict:
     """The planner's request for every PodGroup that has its quorum, or for replacements alone if there are any.
 
     A Verdict where the group's bound members contradict its constraints. ``waited`` is for how many seconds its quorum
-    stands. ``home`` is the domain of members whose nodes are gone: as long as they count, nobody goes elsewhere.
+    stands. ``assigned_domain`` is that of members whose nodes are gone: as long as they count, nobody goes elsewhere.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
@@ -409,11 +413,11 @@ def build_request(
         _list_replacements(leaves, repair.replacements) if repair.replacements else _list_able(group.tree, leaves)
     )
     common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(repair.replacements))
-    homes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
-    wish = _Wish(members, need, find_homes(group_members, nodes), homes, nodes, waited, common)
+    assigned_nodes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
+    wish = _Wish(members, need, list_assigned_nodes(group_members, nodes), assigned_nodes, nodes, waited, common)
     request = _build_root(group, wish)
-    if group.topology_key is not None and group_members.bound and home and not request.pinned:
-        return replace(request, pinned=frozenset({home}))
+    if group.topology_key is not None and group_members.bound and assigned_domain and not request.pinned:
+        return replace(request, pinned=frozenset({assigned_domain}))
     return request
 
 
@@ -442,16 +446,18 @@ def build_joining_request(
 ) -> PlanRequest:
     """The planner's request for members that join a cycle, or move in it: each to where its PodGroup is."""
     group, leaf_of = cycle.group, store.members.leaf_of
-    homes = homes_of(cycle.reservation, cycle.reservation.slots)
+    assigned_nodes = assigned_nodes_of(cycle.reservation, cycle.reservation.slots)
     for uid in cycle.bound:
         if uid in store.pods and store.pods[uid].node:
-            homes.setdefault(leaf_of(uid), []).append(store.pods[uid].node)
+            assigned_nodes.setdefault(leaf_of(uid), []).append(store.pods[uid].node)
     # The root is in the cycle's domain; only what is below it has to be looked for.
-    residents = find_homes(store.members.classify(group.key), store.nodes) if isinstance(group.tree, Branch) else {}
+    residents = (
+        list_assigned_nodes(store.members.classify(group.key), store.nodes) if isinstance(group.tree, Branch) else {}
+    )
     joining: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(group.tree)}
     for pod in members:
         joining.setdefault(leaf_of(pod.uid), []).append(pod)
-    around = {name: [*homes.get(name, ()), *residents.get(name, ())] for name in joining}
+    around = {name: [*assigned_nodes.get(name, ()), *residents.get(name, ())] for name in joining}
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     wish = _Wish(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
     priority = store.priorities.find_own(group.key)
@@ -465,12 +471,12 @@ def _build_root(group: PodGroup, wish: _Wish) -> PlanRequest:
 def _build_below(tree: Tree, wish: _Wish) -> PlanRequest | None:
     """The request for one group of the tree; None if it cannot have its quorum."""
     names = [leaf.name for leaf in list_leaves(tree)]
-    homes = frozenset(home for name in names for home in wish.homes.get(name, ()))
-    residents = {home for name in names for home in wish.residents.get(name, ())}
+    assigned_nodes = frozenset(node for name in names for node in wish.assigned_nodes.get(name, ()))
+    residents = {node for name in names for node in wish.residents.get(name, ())}
     key = tree.topology_key
-    labels = (wish.nodes[home].labels for home in residents if home in wish.nodes)
+    labels = (wish.nodes[node].labels for node in residents if node in wish.nodes)
     pinned = frozenset(each[key] for each in labels if key in each) if key is not None else frozenset[str]()
-    base = replace(wish.common, topology_key=key, pinned=pinned, homes=homes)
+    base = replace(wish.common, topology_key=key, pinned=pinned, assigned_nodes=assigned_nodes)
     if isinstance(tree, Leaf):
         return _build_leaf(tree, base, wish) if tree.name in wish.need else None
     parts = tuple(part for each in tree.below if (part := _build_below(each, wish)) is not None)
@@ -499,18 +505,18 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:
 
 def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
     """The request for the others when these members have their nodes (UID to node): they join them there."""
-    homes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
+    assigned_nodes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned
-    if key is not None and homes:
-        pinned = frozenset(nodes[home].labels[key] for home in homes)
+    if key is not None and assigned_nodes:
+        pinned = frozenset(nodes[node].labels[key] for node in assigned_nodes)
     parts = tuple(leave_out(part, kept_slots, nodes) for part in request.parts)
     whole = sum(now.need == 0 < before.need for now, before in zip(parts, request.parts, strict=True))
     return replace(
         request,
         members=tuple(member for member in request.members if member.uid not in kept_slots),
-        need=max(0, request.need - len(homes)),
+        need=max(0, request.need - len(assigned_nodes)),
         pinned=pinned,
-        homes=request.homes | frozenset(homes),
+        assigned_nodes=request.assigned_nodes | frozenset(assigned_nodes),
         parts=parts,
         wanted=max(0, request.wanted - whole),
     )

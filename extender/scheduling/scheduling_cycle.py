@@ -18,6 +18,7 @@ from extender.scheduling.group import (
     Repair,
 )
 from extender.scheduling.planning import KeptSlots, Planning
+from extender.scheduling.planning_tasks import Unfinished
 from extender.scheduling.preemption import Decision, Preemptions, describe_wait
 from extender.scheduling.queue import Queue
 from extender.scheduling.request import (
@@ -29,7 +30,6 @@ from extender.scheduling.request import (
     find_next_opening,
     find_taken,
 )
-from extender.scheduling.studies import Unfinished
 from extender.scheduling.units import REFUSAL_SECONDS
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
@@ -300,7 +300,9 @@ class SchedulingCycle:
     ) -> PlanRequest | Verdict:
         out = state.find_exclusions(group_members.waiting, self._clock(), self._store.nodes)
         waited = self._find_wait(state)
-        request = build_request(group, group_members, out.pairs, self._store.nodes, waited, repair, state.home)
+        request = build_request(
+            group, group_members, out.pairs, self._store.nodes, waited, repair, state.assigned_domain
+        )
         if isinstance(request, Verdict):
             return request
         return replace(request, group_priority=self._store.priorities.find_own(group.key)).avoiding(out.nodes)
@@ -395,7 +397,7 @@ class SchedulingCycle:
         closed |= request.closed - frozenset(preemption.plan.nodes.values())
         reservation = self._begin(state, group, request, preemption.plan, closed, ending)
         if ending:
-            return describe_wait(reservation, self._store.yields)
+            return describe_wait(reservation, self._store.pending_victims)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
 
     def _is_taken(self, group: PodGroup, preemption: Preemption) -> bool:

@@ -15,7 +15,7 @@ from serried.api.budget import DisruptionBudget, counts, is_asked
 from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.pod import Pod, Shape
-from serried.cluster.priorities import Company, find_exclusive_key
+from serried.cluster.priorities import DisruptionGroup, find_exclusive_key
 from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
 from serried.plan.fit import slots
 from serried.plan.steps import Work
@@ -108,10 +108,10 @@ class Units:
         self._nodes = context.store.nodes
         self._groups = context.store.groups
         self._members = context.store.members
-        self._companies = context.store.companies
+        self._disruption_groups = context.store.disruption_groups
         self._priorities = context.store.priorities
         self._budgets = context.store.budgets
-        self._yields = context.store.yields
+        self._pending_victims = context.store.pending_victims
         self._states = context.groups
         self._profiles = context.store.profiles
         self._rivals = context.store.rivals
@@ -124,7 +124,7 @@ class Units:
         ``gone``.
         """
         pods = list(self._pods.values())
-        away = self._yields.uids | gone if gone else self._yields.uids
+        away = self._pending_victims.uids | gone if gone else self._pending_victims.uids
         rivals = tuple(self._rivals)
         units = yield from self._list_planned(preemptor, away)
         alone_in = find_exclusive_key(self._groups.get(preemptor))
@@ -146,13 +146,13 @@ class Units:
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_own(group.key)
             listing.gangs.update(self._list_spares(group, listing.away))
-        company = self._companies.of_pod(pod.uid)
+        disruption_group = self._disruption_groups.of_pod(pod.uid)
         together: tuple[Pod, ...] = (pod,)
-        if company is not None:
-            if company in listing.companies:
+        if disruption_group is not None:
+            if disruption_group in listing.disruption_groups:
                 return
-            listing.companies.add(company)
-            together = self._list_together(company, listing.away)
+            listing.disruption_groups.add(disruption_group)
+            together = self._list_together(disruption_group, listing.away)
             if not together:
                 return  # since the first step all of it was deleted, or is to end for others
         priority = listing.priorities[group.key] if group is not None else None
@@ -163,9 +163,9 @@ class Units:
             pod.priority if priority is None else priority,
             budgets=budgets,
             doubly_guarded=doubly_guarded,
-            gang=self._name_gang(group, pod, company),
+            gang=self._name_gang(group, pod, disruption_group),
             holds_domain=listing.alone_in is not None and find_exclusive_key(group) == listing.alone_in,
-            together=company is not None,
+            together=disruption_group is not None,
             protection=protection,
         )
         listing.units.append(unit)
@@ -191,15 +191,17 @@ class Units:
         if unit.planned:
             planned = self._find_planned(unit.gang)
             return planned is not None and _list_places(planned) == _list_places(unit)
-        away = self._yields.uids
+        away = self._pending_victims.uids
         now = [self._pods.get(pod.uid) for pod in unit.pods]
         if any(pod is None or not _counts(pod, away) or self.refusals.find(pod.uid) for pod in now):
             return False
         if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
             return False
-        company = self._companies.of_pod(unit.pods[0].uid)
+        disruption_group = self._disruption_groups.of_pod(unit.pods[0].uid)
         uids = {pod.uid for pod in unit.pods}
-        together = {pod.uid for pod in self._list_together(company, away)} if company is not None else uids
+        together = (
+            {pod.uid for pod in self._list_together(disruption_group, away)} if disruption_group is not None else uids
+        )
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> Unit | None:
@@ -218,18 +220,18 @@ class Units:
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
         return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 
-    def _list_together(self, company: Company, away: AbstractSet[str]) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self._companies.list_running(company) if pod.uid not in away)
+    def _list_together(self, disruption_group: DisruptionGroup, away: AbstractSet[str]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._disruption_groups.list_running(disruption_group) if pod.uid not in away)
 
     def _find_group(self, pod: Pod) -> PodGroup | None:
         key = self._members.group_of(pod.uid)
         return self._groups.get(key) if key is not None else None
 
-    def _name_gang(self, group: PodGroup | None, pod: Pod, company: Company | None) -> GroupKey | None:
+    def _name_gang(self, group: PodGroup | None, pod: Pod, disruption_group: DisruptionGroup | None) -> GroupKey | None:
         if group is None or not group.policy.is_gang:
             return None
         part = self._members.leaf_of(pod.uid)
-        whole = find_whole(group.tree, part) if company is not None else None
+        whole = find_whole(group.tree, part) if disruption_group is not None else None
         return group.key.leaf(part) if whole is None else group.key_of(whole)
 
     def _find_protection(self, pods: Iterable[Pod]) -> str:
@@ -276,7 +278,7 @@ class Units:
         found: dict[GroupKey, Spare] = {}
         for group in [self._groups.get(key) for key in keys if key is not None]:
             if group is not None:
-                found.update(self._list_spares(group, self._yields.uids))
+                found.update(self._list_spares(group, self._pending_victims.uids))
         return found
 
     def breaks(self, victims: Iterable[str]) -> bool:
@@ -284,7 +286,7 @@ class Units:
         for uid in victims:
             group = self._groups.get(key) if (key := self._members.group_of(uid)) is not None else None
             if group is not None and group.policy.is_gang:
-                spares = dict(self._list_spares(group, self._yields.uids))
+                spares = dict(self._list_spares(group, self._pending_victims.uids))
                 if group.key.leaf(self._members.leaf_of(uid)) not in spares:
                     return True
         return False
@@ -330,7 +332,7 @@ class _Listing:
     priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
     """Of each group that has been met; None where its pods' own count."""
 
-    companies: set[Company] = field(default_factory=set, init=False)
+    disruption_groups: set[DisruptionGroup] = field(default_factory=set, init=False)
     """Those whose unit is there."""
 
     allowed: dict[Budget, int] = field(default_factory=dict, init=False)

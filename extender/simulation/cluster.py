@@ -78,8 +78,8 @@ def restore(capture: Capture) -> Core:
         _recall(core, memory)
     if capture.kept is not None:
         core.queue.backfill.head = _restore_head(capture.kept)
-    store.touched.clear_groups()
-    store.touched.take_orphans()
+    store.dirty.clear_groups()
+    store.dirty.take_orphans()
     core.queue.take_woken()
     finish(core.queue.review())
     core.term.active = True
@@ -187,7 +187,7 @@ def _recall(core: Core, memory: GroupMemory) -> None:
         broken_since=memory.broken_since,
         started=memory.started,
         stood=memory.stood,
-        home=memory.home,
+        assigned_domain=memory.home,
         rejection=None if memory.rejection is None else Rejection(*memory.rejection),
     )
     nodes = core.store.nodes
@@ -354,7 +354,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         broken_since=state.broken_since,
         started=state.started,
         stood=state.stood,
-        home=state.home,
+        home=state.assigned_domain,
         refusals=tuple(
             NodeRefusal(shape, node, min(found.until, now + VAIN_SECONDS))
             for (shape, node), found in state.refusals.items()

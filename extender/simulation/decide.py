@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.core import Core
 from extender.options import PreemptionMode
-from extender.scheduling.effects import WorkOnStudies
+from extender.scheduling.effects import WorkOnTasks
 from extender.scheduling.group import GroupState, Search
 from extender.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
 from extender.simulation.cluster import restore
@@ -33,11 +33,11 @@ from serried.plan.capacity import Capacity
 from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.quorum import GroupMembers, classify, combine
 from serried.plan.request import Plan, PlanRequest, Snapshot, Waiting
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Deadline, Work
 from serried.plan.tree import solve_group
 
 _MAX_LOOKS = 50
-"""How often a group is looked at: once more after each study that it has asked for."""
+"""How often a group is looked at: once more after each planning task that it has asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ def list_waiting(capture: Capture) -> list[GroupKey]:
 
 
 def _carry_out(core: Core) -> bool:
-    """Finish the studies that were asked for; whether there were any. Everything else stays undone."""
-    asked = any(isinstance(effect, WorkOnStudies) for effect in core.outbox.take())
+    """Finish the planning tasks that were asked for; whether there were any. Everything else stays undone."""
+    asked = any(isinstance(effect, WorkOnTasks) for effect in core.outbox.take())
     if asked:
-        _finish(core.studies.work())
+        _finish(core.planning_tasks.work())
     return asked
 
 
@@ -155,7 +155,7 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
         work.send(None)
     except StopIteration:
         return
-    raise RuntimeError("a study waits for something")
+    raise RuntimeError("a planning task waits for something")
 
 
 def _describe_plan(domain: str, slots: Iterable[Slot], victims: Iterable[Victim]) -> Ruling:
@@ -231,16 +231,16 @@ class _Ground:
 
 
 class Hypothesis:
-    """One question. ``haste`` ends the search for victims with the best that it has."""
+    """One question. ``deadline`` ends the search for victims with the best that it has."""
 
-    def __init__(self, core: Core, changes: Changes, haste: Haste) -> None:
+    def __init__(self, core: Core, changes: Changes, deadline: Deadline) -> None:
         self.displaced = 0
         """How many pods of the drained nodes would need another place."""
 
         self._core = core
         self._store = core.store
         self._changes = changes
-        self._haste = haste
+        self._deadline = deadline
         self._seated: list[tuple[str, Resources]] = []
         """The room of the members that were placed before."""
 
@@ -353,9 +353,9 @@ class Hypothesis:
         if not group_members.waiting:
             return self._judge_running(group, group_members)
         state = self._core.groups.states.get(group.key)
-        home = state.home if state is not None else ""
+        domain = state.assigned_domain if state is not None else ""
         # How long it would wait for a preferred level is no question of whether it fits: all of them are open.
-        request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, home=home)
+        request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, assigned_domain=domain)
         if isinstance(request, Verdict):
             return request
         gone = self._gone.keys()
@@ -409,7 +409,7 @@ class Hypothesis:
         self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
     ) -> Work[Preemption | NoVictims | None]:
         request = request.avoiding(self._core.queue.closed_to(waiting, request))
-        search = Search(request, waiting, refusal, math.inf, haste=self._haste)
+        search = Search(request, waiting, refusal, math.inf, deadline=self._deadline)
         preemptions = self._core.preemptions
         if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_objection(search):
             return None

@@ -24,7 +24,7 @@ from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
 from serried.cluster.index import key_of_group
-from serried.cluster.members import Members, Touched
+from serried.cluster.members import Dirty, Members
 from serried.cluster.membership import (
     Membership,
     Obstacles,
@@ -34,10 +34,10 @@ from serried.cluster.membership import (
     is_replica,
     workload_of,
 )
-from serried.cluster.priorities import Companies, Exclusives, GroupPriorities
+from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import Uncounted, Volumes
-from serried.cluster.usage import ClaimKind, Nominations, Occupancy, Snapshots, Vacancies, Yields
+from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
 
@@ -164,7 +164,7 @@ class Store:
     schedules_gangs: bool = field(default=False, init=False)
     """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
 
-    touched: Touched = field(default_factory=Touched, init=False)
+    dirty: Dirty = field(default_factory=Dirty, init=False)
 
     def __post_init__(self, served: Collection[str], other_profiles: Collection[str]) -> None:
         self.schedulers = frozenset(served)
@@ -185,10 +185,10 @@ class Store:
             self.workloads, self.forest, owners, self.obstacles, self.schedulers, self.gang_jobs
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
-        self.companies = Companies(self.pods, self.groups, self.members)
+        self.disruption_groups = DisruptionGroups(self.pods, self.groups, self.members)
         self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, self.level)
-        self.yields = Yields(self.touched, self.pods)
+        self.pending_victims = PendingVictims(self.dirty, self.pods)
         self.earlier_slots = EarlierSlots(
             self.nodes,
             self.pods,
@@ -197,7 +197,7 @@ class Store:
             members=self.members,
             membership=self.membership,
             owners=owners,
-            yields=self.yields.uids,
+            pending_victims=self.pending_victims.uids,
         )
 
     # --- what cannot be seen -----------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Store:
         """What keeps us from seeing a kind without which nothing is planned, a phrase; "" for nothing (any more)."""
         if self.obstacles.needed != what:
             self.obstacles.needed = what
-            self.touched.update(self.groups, self.members.groups())
+            self.dirty.update(self.groups, self.members.groups())
 
     def note_unread(self, what: str) -> None:
         """Why the PodGroups of the cluster's own API cannot be read, a phrase; "" if they can, or there are none."""
@@ -228,7 +228,7 @@ class Store:
         self._touch_missing()
 
     def _touch_missing(self) -> None:
-        self.touched.update(group for group in self.members.groups() if group not in self.groups)
+        self.dirty.update(group for group in self.members.groups() if group not in self.groups)
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Store:
         turned = self.owners.follow(old, pod)
         self._join(pod)
         self._rejoin(turned)
-        self.yields.note(pod.uid)
+        self.pending_victims.note(pod.uid)
 
     def show_pod(self, pod: Pod) -> Pod:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
@@ -299,11 +299,11 @@ class Store:
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
-        self.yields.note(uid)
+        self.pending_victims.note(uid)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
-        if self.ended is EndedMembers.FREE_SLOTS or pod.uid in self.yields:
+        if self.ended is EndedMembers.FREE_SLOTS or pod.uid in self.pending_victims:
             return  # of a victim, the room is the gang's that it ends for
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
@@ -358,15 +358,15 @@ class Store:
         if group is not None:
             self.members.note(pod)
             self.exclusives.note_pod(pod, group)
-            self.touched.add(group, pod.uid)
+            self.dirty.add(group, pod.uid)
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
-            self.touched.orphans.add(pod.uid)
+            self.dirty.orphans.add(pod.uid)
 
     def _leave(self, uid: str) -> None:
         group = self.members.leave(uid)
         if group is not None:
-            self.touched.add(group, uid)
+            self.dirty.add(group, uid)
             self.priorities.note(group)
             if group not in self.members and is_replica(group):
                 self.drop_group(group)
@@ -402,7 +402,7 @@ class Store:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.exclusives.note_group(old, group)
         self.domain_use.note_group(old, group)
-        self.touched.add(group.key)
+        self.dirty.add(group.key)
         self.priorities.note(group.key)
         if old is not None and old.api == group.api and old.uid != group.uid:
             self.vacancies.close_group(group.key)
@@ -420,7 +420,7 @@ class Store:
         if old is not None:
             self.exclusives.note_group(old, None)
             self.domain_use.note_group(old, None)
-            self.touched.add(key)
+            self.dirty.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)
             self._rejoin_replicas(self.membership.index_group(old, None))
@@ -450,7 +450,7 @@ class Store:
     def _replant(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
         """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
         for tree in trees:
-            self.touched.add(tree)
+            self.dirty.add(tree)
             built = self.forest.build(tree)
             if built is None:
                 self.drop_group(tree)
@@ -545,7 +545,7 @@ class Store:
 
     def _touch_naming(self, found: PriorityClass) -> None:
         for key in self.priorities.list_naming(found):
-            self.touched.add(key)
+            self.dirty.add(key)
             self.priorities.note(key)
 
     def put_job(self, job: Job) -> None:
@@ -563,7 +563,7 @@ class Store:
             # Its pods belong where they did; only how its gang stands may be another.
             groups = {self.members.group_of(pod.uid) for pod in self.owners.pods_of(OwnerKey(JOB, job.key))}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
-            self.touched.update(key for key in groups if key is not None)
+            self.dirty.update(key for key in groups if key is not None)
 
     def drop_job(self, key: Key) -> None:
         """A Job went."""

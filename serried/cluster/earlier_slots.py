@@ -28,7 +28,7 @@ class EarlierSlots:
     members: Members
     membership: Membership
     owners: Owners
-    yields: Collection[str]
+    pending_victims: Collection[str]
 
     awaiting: set[GroupKey] = field(default_factory=set, init=False)
     """Under which keys slots are kept of gangs that have no object at this level yet."""
@@ -40,7 +40,7 @@ class EarlierSlots:
         if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
             return
         key = self.members.group_of(pod.uid)
-        if key is not None and self._stands(key) and pod.uid not in self.yields:
+        if key is not None and self._stands(key) and pod.uid not in self.pending_victims:
             self._open(Vacancy(key, pod, self.members.leaf_of(pod.uid), pod.refusal, since))
 
     def inherit(self, kept: Iterable[Vacancy]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot
-from serried.cluster.usage import ClaimKind, Occupancy, Yields
+from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
 
 
 class Ledger:
@@ -31,9 +31,9 @@ class Ledger:
     the drawing does not have, raise IllegalTransition.
     """
 
-    def __init__(self, occupancy: Occupancy, yields: Yields) -> None:
+    def __init__(self, occupancy: Occupancy, pending_victims: PendingVictims) -> None:
         self._occupancy = occupancy
-        self._yields = yields
+        self._pending_victims = pending_victims
         self._by_group: dict[GroupKey, Reservation] = {}
         self._by_uid: dict[str, Reservation] = {}
 
@@ -70,12 +70,12 @@ class Ledger:
         for uid, slot in reservation.slots.items():
             self._take(uid, reservation)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
-        self._yields.add(reservation.victims, reservation.group)
+        self._pending_victims.add(reservation.victims, reservation.group)
 
     def forget_victims(self, reservation: Reservation) -> None:
         """The victims are gone, or are not waited for any more. Nothing happens if there are none."""
         self._require_held(reservation)
-        self._yields.remove(reservation.victims)
+        self._pending_victims.remove(reservation.victims)
         reservation.forget_victims()
 
     def commit(self, reservation: Reservation, uids: Collection[str]) -> None:
@@ -104,7 +104,7 @@ class Ledger:
         """Give every slot of a group back; returns what it held, None if it held nothing."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:
-            self._yields.remove(reservation.victims)
+            self._pending_victims.remove(reservation.victims)
             for uid in reservation.slots:
                 del self._by_uid[uid]
                 self._occupancy.release(uid, ClaimKind.RESERVED)

@@ -14,7 +14,7 @@ from serried.cluster.membership import Membership
 from serried.plan.quorum import GroupMembers, Standing, classify, combine, count_done, find_standing, order_by_rank
 
 
-class Touched:
+class Dirty:
     """Groups and pods that are to be looked at."""
 
     def __init__(self) -> None:

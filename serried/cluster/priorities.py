@@ -13,14 +13,14 @@ from serried.cluster.index import discard
 from serried.cluster.members import Members
 
 
-class Company(NamedTuple):
+class DisruptionGroup(NamedTuple):
     """The group of members that go together; of a tree, the PodGroups in it."""
 
     group: GroupKey
     parts: frozenset[str]
 
 
-class Companies:
+class DisruptionGroups:
     """Looks companies up. The maps are the Store's and live."""
 
     def __init__(self, pods: Mapping[str, Pod], groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
@@ -28,19 +28,19 @@ class Companies:
         self._groups = groups
         self._members = members
 
-    def of_pod(self, uid: str) -> Company | None:
+    def of_pod(self, uid: str) -> DisruptionGroup | None:
         """That of a bound member; None for one that goes by itself, and for any other pod."""
         key, pod = self._members.group_of(uid), self._pods.get(uid)
         group = self._groups.get(key) if key is not None else None
         if group is None or pod is None or not pod.bound:
             return None
         parts = group.find_disrupted(self._members.leaf_of(uid))
-        return Company(group.key, parts) if parts else None
+        return DisruptionGroup(group.key, parts) if parts else None
 
-    def list_running(self, company: Company) -> list[Pod]:
+    def list_running(self, disruption_group: DisruptionGroup) -> list[Pod]:
         """The members that are bound, and that nobody has begun to delete."""
-        running = [pod for pod in self._members.iterate(company.group) if pod.bound and not pod.deleting]
-        return [pod for pod in running if self._members.leaf_of(pod.uid) in company.parts]
+        running = [pod for pod in self._members.iterate(disruption_group.group) if pod.bound and not pod.deleting]
+        return [pod for pod in running if self._members.leaf_of(pod.uid) in disruption_group.parts]
 
     def list_whole(self, uids: Collection[str]) -> list[GroupKey]:
         """The groups of which no member would run any more without these pods; of a tree, all such groups in it."""

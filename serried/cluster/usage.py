@@ -16,7 +16,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
-from serried.cluster.members import Touched
+from serried.cluster.members import Dirty
 from serried.plan.request import Overlay, Snapshot
 
 _MAX_FREED_NODES = 256
@@ -473,14 +473,14 @@ class Snapshots:
         return self._occupancy.freed, self._nominations.withdrawn
 
 
-class Yields:
+class PendingVictims:
     """Victims by UID. The gang that waits for them is looked at when the last one has ended, and before with the tick.
 
     A thousand victims change thousands of times, and each look is as long as the gang is large.
     """
 
-    def __init__(self, touched: Touched, pods: Mapping[str, Pod]) -> None:
-        self._touched = touched
+    def __init__(self, dirty: Dirty, pods: Mapping[str, Pod]) -> None:
+        self._dirty = dirty
         self._pods = pods
         self._by_uid: dict[str, GroupKey] = {}
 
@@ -549,7 +549,7 @@ class Yields:
         if group in self._left and not self._runs(uid):
             self._end(group, uid)
             if group not in self._left:
-                self._touched.add(group)
+                self._dirty.add(group)
 
     def are_on(self, node: str) -> bool:
         """Whether a node has victims, of whomever, that have not ended."""

@@ -16,7 +16,7 @@ from cachetools import FIFOCache
 from serried.api.names import write_time
 from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
-from serried.kube.retry import Ration, Turns
+from serried.kube.retry import RateLimiter, Turns
 from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
 
@@ -94,7 +94,7 @@ class EventWriter:
     writers: int = 8
     """How many writes may be in flight."""
 
-    ration: Ration | None = None
+    rate_limiter: RateLimiter | None = None
     """How many writes may be begun; None for any number."""
 
     gives_way: Callable[[], bool] = lambda: False
@@ -175,11 +175,11 @@ class EventWriter:
                 continue
 
     def _next(self) -> _SeriesKey | None:
-        if self.ration is not None and self.ration.delay(self.clock()):
+        if self.rate_limiter is not None and self.rate_limiter.delay(self.clock()):
             return None
         key = self._pop_fresh() or self._pop_repeated()
-        if key is not None and self.ration is not None:
-            self.ration.take()
+        if key is not None and self.rate_limiter is not None:
+            self.rate_limiter.take()
         return key
 
     def _pop_fresh(self) -> _SeriesKey | None:
@@ -214,7 +214,7 @@ class EventWriter:
             due = now + (_SECONDS_BETWEEN_LOOKS if self.gives_way() else 0.0)
         if due == math.inf:
             return None
-        return max(0.0, due - now, self.ration.delay(now) if self.ration is not None else 0.0)
+        return max(0.0, due - now, self.rate_limiter.delay(now) if self.rate_limiter is not None else 0.0)
 
     async def _write(self, key: _SeriesKey) -> None:
         series = self._series[key]

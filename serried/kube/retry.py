@@ -63,7 +63,7 @@ class Attempts:
         await asyncio.sleep(min(self._backoff.cap, wait))
 
 
-class Ration:
+class RateLimiter:
     """A token bucket: how often something may be begun."""
 
     def __init__(self, rate: float, burst: int) -> None:

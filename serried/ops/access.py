@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
-from serried.kube.retry import Ration
+from serried.kube.retry import RateLimiter
 from serried.ops.server import Turn, take_none
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Reviews:
         """Answers by question; one that is falsy is a refusal."""
         self._asking = asyncio.Lock()
         """Whoever has it asks: one alone does, so that a crowd has one review under way."""
-        self._ration = Ration(_REVIEWS_A_SECOND, _REVIEWS_AT_ONCE)
+        self._rate_limiter = RateLimiter(_REVIEWS_A_SECOND, _REVIEWS_AT_ONCE)
 
     async def identify(self, token: str) -> Caller | None:
         """Whose token it is; None if it is nobody's, or has expired."""
@@ -113,9 +113,9 @@ class Reviews:
             async with self._asking:
                 # Those who asked the same a moment ago have their answer by now.
                 if (kept := self._kept.get(question)) is None:
-                    if (left := self._ration.delay(self._clock())) > 0:
+                    if (left := self._rate_limiter.delay(self._clock())) > 0:
                         await self._rest(left)
-                    self._ration.take()
+                    self._rate_limiter.take()
                     self._kept[question] = kept = (await review(),)
         answer: T = kept[0]
         return answer

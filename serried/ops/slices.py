@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serried.kube.retry import Ration
+from serried.kube.retry import RateLimiter
 from serried.plan.steps import Work
 
 PIECE_SECONDS = 0.002
@@ -118,7 +118,7 @@ class Paced:
         self._app = app
         self._pace = pace
         self._open_paths = open_paths
-        self._probes = Ration(_PROBES_A_SECOND, _PROBES_AT_ONCE)
+        self._probes = RateLimiter(_PROBES_A_SECOND, _PROBES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -62,7 +62,7 @@ class Table:
         twin.by_node = self.by_node.copy()
         twin.total = self.total
         twin.version = self.version
-        twin._sums = {key: (homes, sums.copy()) for key, (homes, sums) in self._sums.items()}
+        twin._sums = {key: (domains_by_node, sums.copy()) for key, (domains_by_node, sums) in self._sums.items()}
         return twin
 
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> Work[None]:
@@ -82,22 +82,22 @@ class Table:
             return 0
         return count_slots(node.allocatable, used, self.request)
 
-    def sum_by(self, key: LevelKey, homes: Mapping[str, Domain]) -> Mapping[Domain, int]:
-        """Slots by domain; ``homes`` has the domain of each node that carries the key.
+    def sum_by(self, key: LevelKey, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
+        """Slots by domain; ``domains_by_node`` has the domain of each node that carries the key.
 
         Domains without a slot may be missing. Live: the next change of a node changes it.
         """
         kept = self._sums.get(key)
-        if kept is not None and kept[0] is homes:
+        if kept is not None and kept[0] is domains_by_node:
             return kept[1]
         sums: dict[Domain, int] = {}
         for name, free in self.by_node.items():
-            domain = homes.get(name)
+            domain = domains_by_node.get(name)
             if domain is not None:
                 sums[domain] = sums.get(domain, 0) + free
         while len(self._sums) >= _MAX_KEYS_KEPT:
             del self._sums[next(iter(self._sums))]
-        self._sums[key] = homes, sums
+        self._sums[key] = domains_by_node, sums
         return sums
 
     def put(self, name: str, free: int) -> None:
@@ -110,8 +110,8 @@ class Table:
         else:
             del self.by_node[name]
         self.total += more
-        for homes, sums in self._sums.values():
-            domain = homes.get(name)
+        for domains_by_node, sums in self._sums.values():
+            domain = domains_by_node.get(name)
             if domain is not None:
                 sums[domain] = sums.get(domain, 0) + more
 
@@ -136,7 +136,7 @@ class Capacity:
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._version = 0
         self._forgotten = 0
-        self._homes: OrderedDict[LevelKey, dict[str, Domain]] = OrderedDict()
+        self._domains_by_node: OrderedDict[LevelKey, dict[str, Domain]] = OrderedDict()
         self._domains: dict[LevelKey, dict[Domain, dict[str, None]]] = {}
 
     @property
@@ -158,10 +158,10 @@ class Capacity:
         if node is None:
             return
         self.note_used(node.name)
-        for key in list(self._homes):
-            if _home(key, old) != _home(key, new):
+        for key in list(self._domains_by_node):
+            if _domain_of(key, old) != _domain_of(key, new):
                 # Sums were made with the old domain: they are made anew. Nodes do not move every day.
-                del self._homes[key], self._domains[key]
+                del self._domains_by_node[key], self._domains[key]
 
     def table(self, shape: Shape) -> Table:
         """The slots of a class, as of now. O(nodes) for a class that was not asked for lately, else O(changes)."""
@@ -196,7 +196,7 @@ class Capacity:
     def freeze(self) -> "Frozen":
         """The same as of now, whatever changes from here on."""
         frozen = Frozen(self, dict(self._nodes), dict(self._used))
-        frozen.sort_like(self._homes, self._domains)
+        frozen.sort_like(self._domains_by_node, self._domains)
         return frozen
 
     def measure_latest(self) -> tuple[int, Mapping[str, int]]:
@@ -208,8 +208,10 @@ class Capacity:
             return 0, {}
         table = self._tables[next(reversed(self._tables))]
         finish(self.refresh(table))
-        keys = [key for key in self._homes if len(key) == 1]
-        return table.total, {key[0]: max(table.sum_by(key, self._homes[key]).values(), default=0) for key in keys}
+        keys = [key for key in self._domains_by_node if len(key) == 1]
+        return table.total, {
+            key[0]: max(table.sum_by(key, self._domains_by_node[key]).values(), default=0) for key in keys
+        }
 
     def count_missing(self, shapes: Collection[Shape]) -> int:
         """For how many of these shapes every node would have to be looked at."""
@@ -278,23 +280,23 @@ class Capacity:
         self._entries = 0
         self._forgotten = self._version
 
-    def homes(self, key: LevelKey) -> Mapping[str, Domain]:
+    def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
         """The domain of each node that carries every label of the key."""
-        found = self._homes.get(key)
+        found = self._domains_by_node.get(key)
         if found is None:
             found, domains = self._sort(key)
-            self._homes[key] = found
+            self._domains_by_node[key] = found
             self._domains[key] = domains
-            while len(self._homes) > _MAX_KEYS_KEPT:
-                oldest, _ = self._homes.popitem(last=False)
+            while len(self._domains_by_node) > _MAX_KEYS_KEPT:
+                oldest, _ = self._domains_by_node.popitem(last=False)
                 del self._domains[oldest]
-        self._homes.move_to_end(key)
+        self._domains_by_node.move_to_end(key)
         return found
 
     def _sort(self, key: LevelKey) -> tuple[dict[str, Domain], dict[Domain, dict[str, None]]]:
         # Each domain's tuple is made once: a thousand nodes share it.
         by_values: dict[object, tuple[Domain, dict[str, None]]] = {}
-        homes: dict[str, Domain] = {}
+        domains_by_node: dict[str, Domain] = {}
         read = itemgetter(*key)
         for name, node in self._nodes.items():
             try:
@@ -304,13 +306,13 @@ class Capacity:
             known = by_values.get(values)
             if known is None:
                 known = by_values[values] = (values if len(key) > 1 else (values,)), {}
-            homes[name] = known[0]
+            domains_by_node[name] = known[0]
             known[1][name] = None
-        return homes, dict(by_values.values())
+        return domains_by_node, dict(by_values.values())
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
         """The names of each domain's nodes."""
-        self.homes(key)
+        self.domains_by_node(key)
         return self._domains[key]
 
 
@@ -323,10 +325,12 @@ class Frozen(Capacity):
         self.version_then = origin.version
 
     def sort_like(
-        self, homes: OrderedDict[LevelKey, dict[str, Domain]], domains: dict[LevelKey, dict[Domain, dict[str, None]]]
+        self,
+        domains_by_node: OrderedDict[LevelKey, dict[str, Domain]],
+        domains: dict[LevelKey, dict[Domain, dict[str, None]]],
     ) -> None:
         """Take over domains; none of these is changed when a node is: they are made anew."""
-        self._homes = homes.copy()
+        self._domains_by_node = domains_by_node.copy()
         self._domains = domains.copy()
 
     def show(self, snapshot: Snapshot) -> Snapshot:
@@ -363,9 +367,9 @@ class Fork(Capacity):
         self._origin = origin
         self._others = others
 
-    def homes(self, key: LevelKey) -> Mapping[str, Domain]:
+    def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
         """The domain of each node that carries every label of the key."""
-        return self._origin.homes(key)
+        return self._origin.domains_by_node(key)
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
         """The names of each domain's nodes."""
@@ -381,7 +385,7 @@ class Fork(Capacity):
         return False
 
 
-def _home(key: LevelKey, node: Node | None) -> Domain | None:
+def _domain_of(key: LevelKey, node: Node | None) -> Domain | None:
     if node is None or any(each not in node.labels for each in key):
         return None
     return tuple([node.labels[each] for each in key])
@@ -470,24 +474,24 @@ class Census:
 
     def totals(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
         """The slots of a class by domain; domains without a slot may be missing."""
-        homes = self._capacity.homes(key)
+        domains_by_node = self._capacity.domains_by_node(key)
         table = self._table(kind)
-        sums = table.sum_by(key, homes)
+        sums = table.sum_by(key, domains_by_node)
         if not self._special:
             return sums
         corrected = dict(sums)
         for name, more in self._differences(kind, table):
-            if name in homes:
-                corrected[homes[name]] = corrected.get(homes[name], 0) + more
+            if name in domains_by_node:
+                corrected[domains_by_node[name]] = corrected.get(domains_by_node[name], 0) + more
         return corrected
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
         """The names of the nodes in each domain."""
         return self._capacity.domains(key)
 
-    def home(self, key: LevelKey, node: str) -> Domain | None:
+    def domain_of(self, key: LevelKey, node: str) -> Domain | None:
         """The domain in which a node is; None if it lacks a label."""
-        return self._capacity.homes(key).get(node)
+        return self._capacity.domains_by_node(key).get(node)
 
     def label(self, key: str, node: str) -> str:
         """The value of a node's label, "" without it."""

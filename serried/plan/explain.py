@@ -379,12 +379,12 @@ class _Relaxation:
         """The next wider level that holds the gang, or each group of a tree that requires the narrower one."""
         for key in _list_keys(self._ask):
             for wider in (yield from self._find_wider(key)):
-                homes = {
+                wider_domains = {
                     node.labels[key]: node.labels[wider]
                     for node in self._snapshot.nodes.values()
                     if key in node.labels and wider in node.labels
                 }
-                plan = yield from self._plan(_rekey(self._ask, key, wider, homes))
+                plan = yield from self._plan(_rekey(self._ask, key, wider, wider_domains))
                 if plan is not None:
                     return Advice(Change.WIDER, plan, name=wider)
         return None
@@ -556,13 +556,13 @@ def _list_keys(ask: PlanRequest) -> list[str]:
     return list(dict.fromkeys([*own, *(key for part in ask.parts for key in _list_keys(part))]))
 
 
-def _rekey(ask: PlanRequest, key: str, wider: str, homes: Mapping[str, str]) -> PlanRequest:
-    """As if every group that requires ``key`` required ``wider``; ``homes`` has its domain around each of ``key``."""
-    parts = tuple(_rekey(part, key, wider, homes) for part in ask.parts)
+def _rekey(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, str]) -> PlanRequest:
+    """As if every group that requires ``key`` required ``wider``, of which each domain of ``key`` is in a given one."""
+    parts = tuple(_rekey(part, key, wider, wider_domains) for part in ask.parts)
     if ask.topology_key != key:
         return replace(ask, parts=parts)
     levels = tuple(level for level in ask.levels if level != wider)
-    pinned = frozenset(homes[domain] for domain in ask.pinned if domain in homes)
+    pinned = frozenset(wider_domains[domain] for domain in ask.pinned if domain in wider_domains)
     return replace(ask, topology_key=wider, levels=levels, pinned=pinned, taken=frozenset(), parts=parts)
 
 

@@ -255,7 +255,7 @@ class _Stage:
 
     def _sums(self, table: Table) -> Mapping[Domain, int]:
         key = (self._ask.topology_key or "",)
-        return table.sum_by(key, self._capacity.homes(key))
+        return table.sum_by(key, self._capacity.domains_by_node(key))
 
     def _domain(self, name: str) -> str | None:
         """The domain of a node that the gang may use; None for no such node."""

@@ -69,7 +69,11 @@ def hope(trial: Trial, step: Step, placement: Placement) -> Candidate:
     """The best that the placement's numbers can be, without trying: never worse than `measure`."""
     totals = trial.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, trial.classes, strict=True))
-    apart = int(bool(trial.ask.homes) and placement.names is not None and trial.ask.homes.isdisjoint(placement.names))
+    apart = int(
+        bool(trial.ask.assigned_nodes)
+        and placement.names is not None
+        and trial.ask.assigned_nodes.isdisjoint(placement.names)
+    )
     return Candidate(
         placement,
         placed,

@@ -84,8 +84,8 @@ def generate_placements(census: Census, step: Step, ask: PlanRequest) -> list[Pl
         return [Placement(step.key, around, domains.get(around, ()))]
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if pinned and len(step.key) == depth + 1:
-        homes = [(*around, domain) for domain in sorted(pinned)]
-        return [Placement(step.key, home, domains.get(home, ())) for home in homes]
+        known = [(*around, domain) for domain in sorted(pinned)]
+        return [Placement(step.key, domain, domains.get(domain, ())) for domain in known]
     return [
         Placement(step.key, domain, names)
         for domain, names in domains.items()
@@ -178,8 +178,8 @@ class Trial:
         if placement.names is None:
             return ()
         node = next(iter(placement.names), None)
-        homes = [(key, self.census.home(key, node)) for key in self._wider(step)] if node is not None else []
-        return tuple(sum(self.totals(Placement(key, home, ()))) for key, home in homes if home is not None)
+        around = [(key, self.census.domain_of(key, node)) for key in self._wider(step)] if node is not None else []
+        return tuple(sum(self.totals(Placement(key, domain, ()))) for key, domain in around if domain is not None)
 
     def _wider(self, step: Step) -> list[LevelKey]:
         """The keys of the wider domains of the gang's levels, the narrowest first."""

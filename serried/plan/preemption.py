@@ -2,8 +2,8 @@
 
 First the domains are found that would hold the quorum at the lowest priority (`survey`): units go in the order of their
 priority, as the endings of a forecast in the order of time. In the most promising of them, all units up to that
-priority go, or as many as budgets allow that bind (`allotment`), and as many as possible come back (`reprieve`). The
-domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
+priority go, or as many as budgets allow that bind (`budget_reprieve`), and as many as possible come back (`reprieve`).
+The domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.verdict import Reason, Verdict
-from serried.plan.allotment import Allotment, Exchange, Patience
+from serried.plan.budget_reprieve import BudgetReprieve, Exchange, StepLimit
 from serried.plan.capacity import Capacity, Census, Domain, Fork, MemberClass, Table, find_least, group_classes
 from serried.plan.eviction import (
     Allowances,
@@ -30,9 +30,9 @@ from serried.plan.eviction import (
     measure_cost,
 )
 from serried.plan.placement import Placement, generate_placements, list_steps
-from serried.plan.reprieve import Clearing, PlanClearing, SlotClearing, reprieve
+from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Haste, Work, finish, sort_in_steps
+from serried.plan.steps import Deadline, Work, finish, sort_in_steps
 from serried.plan.tree import solve_group
 
 
@@ -61,10 +61,10 @@ When all has gone that may go, the last plan of a domain waits for nothing.
 """
 
 _MAX_PLANNED = 4
-"""How many prospects are looked for where each of them takes a plan."""
+"""How many candidates are looked for where each of them takes a plan."""
 
 _MAX_ALLOTTED = 16
-"""How many prospects of one priority are looked for where budgets do not let go all that may."""
+"""How many candidates of one priority are looked for where budgets do not let go all that may."""
 
 _UNITS_PER_STEP = 250
 
@@ -82,7 +82,7 @@ class Shortage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class CandidateDomain:
     """A domain that would hold the quorum."""
 
     placement: Placement
@@ -140,23 +140,30 @@ class Survey:
     """The cluster while units go, and what that does for a gang in each domain that it may use."""
 
     def __init__(
-        self, snapshot: Snapshot, ask: PlanRequest, allowances: Allowances, capacity: Capacity | None, haste: Haste
+        self,
+        snapshot: Snapshot,
+        ask: PlanRequest,
+        allowances: Allowances,
+        capacity: Capacity | None,
+        deadline: Deadline,
     ) -> None:
         self._all_nodes = snapshot.nodes
         self._step = list_steps(ask)[-1]
         self._ask = _open(ask) if self._is_required(ask) else ask
         self._allowances = allowances
-        self._haste = haste
-        self._patience = Patience()
+        self._deadline = deadline
+        self._limit = StepLimit()
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
         self._base = snapshot.used
-        self._clearing = Clearing(nodes, snapshot.used)
+        self._removal = Removal(nodes, snapshot.used)
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
-        self._capacity = Fork(origin, nodes, self._clearing.used, {*snapshot.over, *ask.closed})
-        self._homes: Mapping[str, Domain] = self._capacity.homes(self._step.key) if self._step.key else {}
+        self._capacity = Fork(origin, nodes, self._removal.used, {*snapshot.over, *ask.closed})
+        self._domains_by_node: Mapping[str, Domain] = (
+            self._capacity.domains_by_node(self._step.key) if self._step.key else {}
+        )
         self._kinds = group_classes(ask.members)
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
         self._tables: list[tuple[MemberClass, Table]] = []
@@ -170,7 +177,7 @@ class Survey:
         self._table = yield from self._capacity.count(self._least.shape)
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, (yield from self._capacity.count(kind.shape))))
-        census = Census(Snapshot(self._clearing.nodes, self._clearing.used), self._ask, self._capacity)
+        census = Census(Snapshot(self._removal.nodes, self._removal.used), self._ask, self._capacity)
         for placement in generate_placements(census, self._step, self._ask):
             self._plots[placement.domain] = _Plot(placement)
         yield from self._measure(self._plots)
@@ -180,12 +187,12 @@ class Survey:
         """The domains that the gang may use."""
         return self._plots.keys()
 
-    def find_homes(self, unit: Unit) -> Iterable[Domain]:
+    def find_domains(self, unit: Unit) -> Iterable[Domain]:
         """The domains of the gang in which a unit has pods, each once."""
         if len(unit.pods) == 1:
-            domain = self._home(unit.pods[0].node)
+            domain = self._domain_of(unit.pods[0].node)
             return () if domain is None else (domain,)
-        found = dict.fromkeys(self._home(pod.node) for pod in unit.pods)
+        found = dict.fromkeys(self._domain_of(pod.node) for pod in unit.pods)
         return [domain for domain in found if domain is not None]
 
     def note_holder(self, unit: Unit) -> None:
@@ -206,24 +213,24 @@ class Survey:
         """Whether domains are looked for by the required key alone, by which others have some for themselves."""
         return ask.topology_key is not None and list_steps(ask)[-1].key == (ask.topology_key,)
 
-    def assign(self, unit: Unit, homes: Iterable[Domain]) -> None:
+    def assign(self, unit: Unit, domains_by_node: Iterable[Domain]) -> None:
         """Note where a unit is that may be evicted."""
-        for domain in homes:
+        for domain in domains_by_node:
             self._plots[domain].units.append(unit)
 
-    def list_units(self, prospect: Prospect) -> Work[list[Unit]]:
-        """What goes from a prospect at first."""
+    def list_units(self, candidate: CandidateDomain) -> Work[list[Unit]]:
+        """What goes from a candidate at first."""
         found: list[Unit] = []
-        rest = iter(self._plots[prospect.placement.domain].units)
+        rest = iter(self._plots[candidate.placement.domain].units)
         while batch := list(islice(rest, _UNITS_PER_STEP)):
-            found += [unit for unit in batch if unit.priority <= prospect.priority]
+            found += [unit for unit in batch if unit.priority <= candidate.priority]
             yield
         return found
 
-    def _home(self, name: str) -> Domain | None:
-        if name not in self._clearing.nodes:
+    def _domain_of(self, name: str) -> Domain | None:
+        if name not in self._removal.nodes:
             return None
-        domain = self._homes.get(name) if self._step.key else ()
+        domain = self._domains_by_node.get(name) if self._step.key else ()
         return domain if domain in self._plots else None
 
     # --- units that go ---------------------------------------------------------------------------------------------
@@ -285,9 +292,9 @@ class Survey:
         touched: dict[Domain, None] = {}
         rest = iter(units)
         while batch := list(islice(rest, _UNITS_PER_STEP)):
-            for name in self._clearing.take(batch):
+            for name in self._removal.take(batch):
                 self._capacity.note_used(name)
-                domain = self._home(name)
+                domain = self._domain_of(name)
                 if domain is not None:
                     touched[domain] = None
             yield
@@ -304,12 +311,12 @@ class Survey:
     def _room(self, table: Table, domain: Domain) -> int:
         if not self._step.key:
             return table.total
-        return table.sum_by(self._step.key, self._homes).get(domain, 0)
+        return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
 
     def _violates(self, unit: Unit) -> bool:
         """Whether more go with a unit from one of its domains than a budget allows."""
         violated = False
-        for domain in self.find_homes(unit):
+        for domain in self.find_domains(unit):
             plot = self._plots[domain]
             for budget in unit.budgets:
                 plot.taken[budget] = count = plot.taken.get(budget, 0) + 1
@@ -322,58 +329,58 @@ class Survey:
         spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
         return spare is not None and len(unit.pods) > spare.count
 
-    # --- prospects -------------------------------------------------------------------------------------------------
+    # --- candidates -------------------------------------------------------------------------------------------------
 
-    def list_prospects(self, domains: Iterable[Domain], priority: int) -> Work[list[Prospect]]:
+    def list_candidates(self, domains: Iterable[Domain], priority: int) -> Work[list[CandidateDomain]]:
         """Those of these domains that hold the quorum now, the most promising first.
 
         Where it takes plans to know, a few are enough, and those with most slots are asked first.
         """
         return (yield from self._list(domains, priority, _GROWTH))
 
-    def list_last_prospects(self, domains: Iterable[Domain], priority: int) -> Work[list[Prospect]]:
-        """As ``list_prospects`` when nothing more will go."""
+    def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> Work[list[CandidateDomain]]:
+        """As ``list_candidates`` when nothing more will go."""
         return (yield from self._list(domains, priority, 1.0))
 
-    def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[Prospect]]:
-        counted: list[Prospect] = []
-        planned: list[Prospect] = []
+    def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[CandidateDomain]]:
+        counted: list[CandidateDomain] = []
+        planned: list[CandidateDomain] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
             if plot.holders or plot.room < self._need:
                 continue
-            prospect = Prospect(plot.placement, priority, tuple(reversed(plot.shortages)))
+            candidate = CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages)))
             if self.is_counted(plot.placement):
-                counted.append(prospect)
-            elif len(planned) < (1 if self._haste.made else _MAX_PLANNED) and (yield from self._try(plot, growth)):
-                planned += yield from self._allot([prospect])
-        counted.sort(key=lambda prospect: prospect.promise)
+                counted.append(candidate)
+            elif len(planned) < (1 if self._deadline.passed else _MAX_PLANNED) and (yield from self._try(plot, growth)):
+                planned += yield from self._allot([candidate])
+        counted.sort(key=lambda candidate: candidate.promise)
         counted = yield from self._allot(counted)
-        return sorted([*planned, *counted], key=lambda prospect: prospect.promise)
+        return sorted([*planned, *counted], key=lambda candidate: candidate.promise)
 
     def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Work[Placement | None]:
         """The most promising of these domains that would hold the quorum if all that has gone might go at once."""
-        found: list[Prospect] = []
+        found: list[CandidateDomain] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
             if not plot.holders and plot.room >= self._need:
-                wanted = len(found) < (1 if self._haste.made else _MAX_PLANNED)
+                wanted = len(found) < (1 if self._deadline.passed else _MAX_PLANNED)
                 if self.is_counted(plot.placement) or (wanted and (yield from self._try(plot, 1.0))):
-                    found.append(Prospect(plot.placement, priority, tuple(reversed(plot.shortages))))
-        return min(found, key=lambda prospect: prospect.promise).placement if found else None
+                    found.append(CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages))))
+        return min(found, key=lambda candidate: candidate.promise).placement if found else None
 
-    def _allot(self, prospects: Iterable[Prospect]) -> Work[list[Prospect]]:
+    def _allot(self, candidates: Iterable[CandidateDomain]) -> Work[list[CandidateDomain]]:
         """Those of these domains in which budgets let go as much as it takes; the first of them, where that is work."""
-        found: list[Prospect] = []
+        found: list[CandidateDomain] = []
         worked = 0
-        for prospect in prospects:
-            if not self.list_exceeded(prospect.placement):
-                found.append(prospect)
-            elif worked < (1 if self._haste.made else _MAX_ALLOTTED):
-                clearing = self.clear(prospect.placement, 0)  # nobody comes back there for a plan's sake
-                yield from clearing.count()
-                units = yield from self.list_units(prospect)
-                going = yield from Allotment(clearing, units, self._allowances.limits, self._patience).run()
+        for candidate in candidates:
+            if not self.list_exceeded(candidate.placement):
+                found.append(candidate)
+            elif worked < (1 if self._deadline.passed else _MAX_ALLOTTED):
+                removal = self.clear(candidate.placement, 0)  # nobody comes back there for a plan's sake
+                yield from removal.count()
+                units = yield from self.list_units(candidate)
+                going = yield from BudgetReprieve(removal, units, self._allowances.limits, self._limit).run()
                 if going is not None:
-                    found.append(replace(prospect, allotted=tuple(going)))
+                    found.append(replace(candidate, allotted=tuple(going)))
                     worked += 1
         return found
 
@@ -390,7 +397,7 @@ class Survey:
         """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""
         if self._ask.parts or len(self._kinds) > 1:
             return False
-        names = self._clearing.nodes if placement.names is None else placement.names
+        names = self._removal.nodes if placement.names is None else placement.names
         return not any(name in names for name in self._excluded)
 
     def _try(self, plot: _Plot, growth: float) -> Work[bool]:
@@ -402,7 +409,7 @@ class Survey:
             return False
         plot.tried = plot.room
         capacity = self._capacity if plot.placement.names is None else None
-        shown = Snapshot(self.find_nodes(plot.placement), self._clearing.used)
+        shown = Snapshot(self.find_nodes(plot.placement), self._removal.used)
         plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
         return plot.planned
 
@@ -419,7 +426,7 @@ class Survey:
 
     def explain(self) -> Work[Verdict]:
         """Why the gang does not fit now."""
-        shown = Snapshot(self._clearing.nodes, self._clearing.used)
+        shown = Snapshot(self._removal.nodes, self._removal.used)
         held = {plot.placement.name for plot in self._plots.values() if plot.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
         answer = yield from solve_group(shown, ask, self._capacity)
@@ -427,18 +434,18 @@ class Survey:
 
     # --- one domain ------------------------------------------------------------------------------------------------
 
-    def clear(self, placement: Placement, steps: int) -> SlotClearing:
+    def clear(self, placement: Placement, steps: int) -> SlotRemoval:
         """A domain as it is before anything has gone; plans there may take so many steps."""
-        clearing = Clearing(self.find_nodes(placement), self._base)
+        removal = Removal(self.find_nodes(placement), self._base)
         banned = self._plots[placement.domain].owners
         if self.is_counted(placement):
-            return SlotClearing(clearing, self._least.shape, self._need, banned=banned)
+            return SlotRemoval(removal, self._least.shape, self._need, banned=banned)
         ask = self.confine(placement)
-        return PlanClearing(clearing, self._least.shape, ask, steps, haste=self._haste, banned=banned)
+        return PlanRemoval(removal, self._least.shape, ask, steps, deadline=self._deadline, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """The nodes of a domain that are open to the gang."""
-        nodes = self._clearing.nodes
+        nodes = self._removal.nodes
         if placement.names is None:
             return nodes
         return {name: nodes[name] for name in placement.names if name in nodes}
@@ -498,14 +505,14 @@ def solve_victims(
     units: Iterable[Unit],
     allowances: Allowances,
     capacity: Capacity | None = None,
-    haste: Haste | None = None,
+    deadline: Deadline | None = None,
 ) -> Work[Preemption | NoVictims]:
     """As `plan_victims`, in steps, between which neither snapshot nor capacity may change.
 
-    When ``haste`` is made, no more is looked for once there is an answer: then other victims might have cost less, and
-    of members of several shapes some may not be needed. Plan and victims are sound all the same.
+    When ``deadline`` has passed, no more is looked for once there is an answer: then other victims might have cost
+    less, and of members of several shapes some may not be needed. Plan and victims are sound all the same.
     """
-    haste = haste or Haste()
+    deadline = deadline or Deadline()
     ask = yield from reopen_full(snapshot, ask, capacity)
     # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
     answer = yield from solve_group(snapshot, ask, capacity)
@@ -515,21 +522,21 @@ def solve_victims(
         return NoVictims(answer, Blocker.ROOM)
     running = tuple(units)
 
-    def look(wish: PlanRequest) -> Work[tuple[_Search, list[Prospect]]]:
-        search = _Search(Survey(snapshot, wish, allowances, capacity, haste), wish, allowances, haste)
+    def look(wish: PlanRequest) -> Work[tuple[_Search, list[CandidateDomain]]]:
+        search = _Search(Survey(snapshot, wish, allowances, capacity, deadline), wish, allowances, deadline)
         yield from search.sort(running, priority)
         return search, (yield from search.look_around())
 
-    search, prospects = yield from look(ask)
-    if not prospects:
+    search, candidates = yield from look(ask)
+    if not candidates:
         return (yield from search.explain())
     count = 1 if ask.need else len(ask.members)
-    while count > 1 and not haste.made:
+    while count > 1 and not deadline.passed:
         larger, found = yield from look(_demand(ask, count))
         if found:
             return (yield from larger.choose(found))
         count = 1 if ask.parts else larger.find_fewer(count)
-    return (yield from search.choose(prospects))
+    return (yield from search.choose(candidates))
 
 
 def _demand(ask: PlanRequest, count: int) -> PlanRequest:
@@ -545,8 +552,8 @@ def _demand(ask: PlanRequest, count: int) -> PlanRequest:
 class _Choice:
     """The victims of one domain."""
 
-    prospect: Prospect
-    clearing: SlotClearing
+    candidate: CandidateDomain
+    removal: SlotRemoval
     units: Sequence[Unit]
     """What may go there."""
 
@@ -555,15 +562,15 @@ class _Choice:
 
     @property
     def domain(self) -> str:
-        return self.prospect.placement.name
+        return self.candidate.placement.name
 
 
 class _Search:
-    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, haste: Haste) -> None:
+    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, deadline: Deadline) -> None:
         self._survey = survey
         self._ask = ask
         self._allowances = allowances
-        self._haste = haste
+        self._deadline = deadline
         self._newest = 0
         # By priority: what may go, and what would have to be allowed to go.
         self._lower: dict[int, list[Unit]] = {}
@@ -577,10 +584,10 @@ class _Search:
         while batch := list(islice(rest, _UNITS_PER_STEP)):
             for unit in batch:
                 self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
-                homes = self._survey.find_homes(unit)
+                domains_by_node = self._survey.find_domains(unit)
                 if unit.holds_domain:
                     self._survey.note_holder(unit)
-                if not homes:
+                if not domains_by_node:
                     continue
                 if unit.priority >= priority:
                     self._higher.setdefault(unit.priority, []).append(unit)
@@ -588,28 +595,28 @@ class _Search:
                     self._protected.append(unit)
                 else:
                     self._lower.setdefault(unit.priority, []).append(unit)
-                    self._survey.assign(unit, homes)
+                    self._survey.assign(unit, domains_by_node)
             yield
 
-    def look_around(self) -> Work[list[Prospect]]:
+    def look_around(self) -> Work[list[CandidateDomain]]:
         """The domains that would hold the quorum, the most promising first: those of the lowest priority, and more.
 
         If it is one only, the next higher priorities are looked at, too, so that there is something to compare with.
         """
-        found: list[Prospect] = []
+        found: list[CandidateDomain] = []
         known: set[Domain] = set()
         priorities = sorted(self._lower)
         for priority in priorities:
             changed = yield from self._survey.remove(priority, self._lower[priority])
             if priority == priorities[-1]:
                 rest = sorted(domain for domain in self._survey.domains if domain not in known)
-                more = yield from self._survey.list_last_prospects(rest, priority)
-            elif self._haste.made:
+                more = yield from self._survey.list_last_candidates(rest, priority)
+            elif self._deadline.passed:
                 continue  # one plan has to do, so it is made where it is most likely to hold
             else:
                 fresh = [domain for domain in changed if domain not in known]
-                more = yield from self._survey.list_prospects(fresh, priority)
-            known.update(prospect.placement.domain for prospect in more)
+                more = yield from self._survey.list_candidates(fresh, priority)
+            known.update(candidate.placement.domain for candidate in more)
             found += more
             if len(found) >= self._count_wanted():
                 break
@@ -621,45 +628,45 @@ class _Search:
         return most if 0 < most < count else count // 2
 
     def _count_wanted(self) -> int:
-        return 1 if self._haste.made else min(2, len(self._survey.domains))
+        return 1 if self._deadline.passed else min(2, len(self._survey.domains))
 
-    def choose(self, prospects: Sequence[Prospect]) -> Work[Preemption]:
+    def choose(self, candidates: Sequence[CandidateDomain]) -> Work[Preemption]:
         """The least victims, in the best of the most promising domains."""
-        counted = all(self._survey.is_counted(prospect.placement) for prospect in prospects)
-        examined = prospects[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
+        counted = all(self._survey.is_counted(candidate.placement) for candidate in candidates)
+        examined = candidates[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
         choices = []
-        for prospect in examined:
-            choices.append((yield from self._clear(prospect, _MAX_STEPS // len(examined))))
-            if self._haste.made:
+        for candidate in examined:
+            choices.append((yield from self._clear(candidate, _MAX_STEPS // len(examined))))
+            if self._deadline.passed:
                 break
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         for place, choice in enumerate(choices[:_MAX_BETTERED]):
-            if not self._haste.made:
+            if not self._deadline.passed:
                 choices[place] = yield from self._better(choice)
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         best = choices[0]
         return Preemption(
-            plan=(yield from best.clearing.plan(self._survey.confine(best.prospect.placement))),
+            plan=(yield from best.removal.plan(self._survey.confine(best.candidate.placement))),
             victims=tuple((yield from sort_in_steps(best.victims, _rank))),
             cost=best.cost,
             runner_up=Alternative(choices[1].domain, choices[1].cost) if len(choices) > 1 else None,
-            domains_fitting=len(prospects),
+            domains_fitting=len(candidates),
             domains_examined=len(choices),
         )
 
-    def _clear(self, prospect: Prospect, steps: int) -> Work[_Choice]:
-        units = yield from self._survey.list_units(prospect)
-        going = units if prospect.allotted is None else prospect.allotted
-        clearing = self._survey.clear(prospect.placement, steps)
-        yield from clearing.count()
-        yield from clearing.take(going)
-        victims = yield from reprieve(clearing, going, self._allowances, self._newest)
+    def _clear(self, candidate: CandidateDomain, steps: int) -> Work[_Choice]:
+        units = yield from self._survey.list_units(candidate)
+        going = units if candidate.allotted is None else candidate.allotted
+        removal = self._survey.clear(candidate.placement, steps)
+        yield from removal.count()
+        yield from removal.take(going)
+        victims = yield from reprieve(removal, going, self._allowances, self._newest)
         cost = yield from measure_cost(victims, self._allowances, self._newest)
-        return _Choice(prospect, clearing, units, victims, cost)
+        return _Choice(candidate, removal, units, victims, cost)
 
     def _better(self, choice: _Choice) -> Work[_Choice]:
         work = Exchange(
-            choice.clearing, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
+            choice.removal, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
         )
         yield from work.run()
         return replace(choice, victims=work.victims, cost=work.cost)
@@ -674,7 +681,7 @@ class _Search:
                 return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=why)
         found = yield from self._remove_more(0, self._protected)
         if found is not None:
-            here = [unit for unit in self._protected if found.domain in self._survey.find_homes(unit)]
+            here = [unit for unit in self._protected if found.domain in self._survey.find_domains(unit)]
             phrases = {unit.protection for unit in here} | set(self._survey.list_exceeded(found))
             count = count_pods(here)
             return NoVictims(

@@ -20,11 +20,11 @@ from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
-from serried.plan.steps import Haste, Work, sort_in_steps
+from serried.plan.steps import Deadline, Work, sort_in_steps
 from serried.plan.tree import solve_group
 
 _MAX_PLANS = 64
-"""How often a gang may be planned in one clearing to find out who can come back."""
+"""How often a gang may be planned in one removal to find out who can come back."""
 
 _CLEARED_PER_STEP = 500
 _UNITS_PER_STEP = 250
@@ -32,7 +32,7 @@ _UNITS_PER_STEP = 250
 _NOTHING: Resources = {}
 
 
-class Clearing:
+class Removal:
     """Some nodes, and what is used there without the units that have gone."""
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
@@ -116,14 +116,14 @@ class Seated:
     """What they take of each node."""
 
 
-class SlotClearing:
-    """A clearing for members of one shape, of which any so many are the quorum: exact."""
+class SlotRemoval:
+    """A removal for members of one shape, of which any so many are the quorum: exact."""
 
-    def __init__(self, clearing: Clearing, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
+    def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
         self.banned = banned
         """The units that do not come back whatever room there is."""
 
-        self.clearing = clearing
+        self.removal = removal
         self.total = 0
         self.request = dict(shape.requests)
         self._shape = shape
@@ -140,7 +140,7 @@ class SlotClearing:
 
     def count(self) -> Work[None]:
         """Count the slots of every node."""
-        for place, node in enumerate(self.clearing.nodes.values(), 1):
+        for place, node in enumerate(self.removal.nodes.values(), 1):
             if admits(self._shape, node):
                 asked = [(name, amount) for name, amount in self.request.items() if amount > 0]
                 self._limits[node.name] = [(name, capacity(node.allocatable, name), amount) for name, amount in asked]
@@ -151,11 +151,11 @@ class SlotClearing:
 
     def take(self, units: Sequence[Unit]) -> Work[None]:
         """These units go."""
-        yield from self._move(units, self.clearing.take)
+        yield from self._move(units, self.removal.take)
 
     def give_back(self, units: Sequence[Unit]) -> Work[None]:
         """These units are there again, whether or not the quorum fits."""
-        yield from self._move(units, self.clearing.give_back)
+        yield from self._move(units, self.removal.give_back)
 
     def fits(self) -> Work[bool]:
         """Whether the quorum fits now."""
@@ -226,7 +226,7 @@ class SlotClearing:
 
     def snapshot(self) -> Snapshot:
         """The nodes as they are now."""
-        return Snapshot(self.clearing.nodes, self.clearing.used)
+        return Snapshot(self.removal.nodes, self.removal.used)
 
     def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
         for first in range(0, len(units), _UNITS_PER_STEP):
@@ -239,7 +239,7 @@ class SlotClearing:
         before = self._slots.get(name)
         if before is None:
             return
-        left = self.clearing.left(name)
+        left = self.removal.left(name)
         now = max(
             0, min([(limit - left.get(each, 0)) // amount for each, limit, amount in self._limits[name]], default=0)
         )
@@ -247,30 +247,30 @@ class SlotClearing:
         self.total += now - before
 
 
-class PlanClearing(SlotClearing):
-    """A clearing for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
+class PlanRemoval(SlotRemoval):
+    """A removal for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
 
-    It is asked so many times and no more, and not after ``steps`` of work, nor in haste. After that units come back
-    only where they leave the members of the last plan their places.
+    It is asked so many times and no more, and not after ``steps`` of work, nor after its deadline. After that units
+    come back only where they leave the members of the last plan their places.
     """
 
     def __init__(
         self,
-        clearing: Clearing,
+        removal: Removal,
         shape: Shape,
         ask: PlanRequest,
         steps: int,
         *,
-        haste: Haste,
+        deadline: Deadline,
         banned: Collection[Unit] = (),
     ) -> None:
-        super().__init__(clearing, shape, max(ask.need, 1), banned=banned)
+        super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._whole = ask
         self._ask = cut_to_quorum(ask)
-        self._capacity = Capacity(clearing.nodes, clearing.used)
+        self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS
         self._steps_left = steps
-        self._haste = haste
+        self._deadline = deadline
 
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """As for members of one shape, in growing bunches."""
@@ -323,10 +323,10 @@ class PlanClearing(SlotClearing):
         """Whether the members of the last plan keep their places beside units that have come back."""
         if self._seated.plan is None:
             return False
-        nodes = self.clearing.nodes
+        nodes = self.removal.nodes
         seats = self._seated.seats
         names = {pod.node for unit in units for pod in unit.pods if pod.node in seats}
-        return all(count_slots(nodes[name].allocatable, self.clearing.left(name), seats[name]) for name in names)
+        return all(count_slots(nodes[name].allocatable, self.removal.left(name), seats[name]) for name in names)
 
     def _plan(self) -> Work[bool]:
         if not self._plans_left or self._steps_left <= 0:
@@ -347,9 +347,9 @@ class PlanClearing(SlotClearing):
         return True
 
     def _solve(self, ask: PlanRequest) -> Work[Plan | Verdict | None]:
-        """The planner's answer; None in haste, if the last plan will do."""
+        """The planner's answer; None at its deadline, if the last plan will do."""
         work = solve_group(self.snapshot(), ask, self._capacity)
-        while self._seated.plan is None or not self._haste.made:
+        while self._seated.plan is None or not self._deadline.passed:
             try:
                 next(work)
             except StopIteration as done:
@@ -406,7 +406,7 @@ class _Turn(NamedTuple):
     """In its bunch."""
 
 
-def reprieve(clearing: SlotClearing, gone: Sequence[Unit], allowances: Allowances, newest: int) -> Work[list[Unit]]:
+def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> Work[list[Unit]]:
     """Those of the units that have to stay gone; the others are there again.
 
     For members of one shape none of them is gone in vain: with it there, the quorum would not fit, or would not have
@@ -422,8 +422,8 @@ def reprieve(clearing: SlotClearing, gone: Sequence[Unit], allowances: Allowance
     losses = Losses(allowances)
     victims: list[Unit] = []
     for priority in sorted(by_priority, reverse=True):
-        order = yield from _put_in_order(clearing, by_priority[priority], below, newest)
-        level = _Level(clearing, losses)
+        order = yield from _put_in_order(removal, by_priority[priority], below, newest)
+        level = _Level(removal, losses)
         yield from level.lose(order)
         yield from level.keep_budgets()
         yield from level.keep_gangs(allowances)
@@ -436,9 +436,9 @@ def reprieve(clearing: SlotClearing, gone: Sequence[Unit], allowances: Allowance
 class _Level:
     """The units of one priority that have gone, in the order in which they may come back."""
 
-    def __init__(self, clearing: SlotClearing, losses: Losses) -> None:
+    def __init__(self, removal: SlotRemoval, losses: Losses) -> None:
         self.gone: dict[Unit, None] = {}
-        self._clearing = clearing
+        self._removal = removal
         self._losses = losses
         self._doomed: set[Unit] = set()
 
@@ -447,7 +447,7 @@ class _Level:
         for place, unit in enumerate(order, 1):
             self.gone[unit] = None
             self._losses.add(unit)
-            if unit in self._clearing.banned:
+            if unit in self._removal.banned:
                 self._doomed.add(unit)  # there is room beside it, and the gang may not have it
             if place % _UNITS_PER_STEP == 0:
                 yield
@@ -471,7 +471,7 @@ class _Level:
         for gang, units in members.items():
             bulk = self._pick_missing(gang, units)
             if bulk:
-                room = yield from self._clearing.count_lost(bulk)
+                room = yield from self._removal.count_lost(bulk)
                 pods = sum(len(unit.pods) for unit in bulk)
                 bulks.append(((not self._losses.is_critical(gang), room, -pods, gang), bulk))
                 yield
@@ -510,7 +510,7 @@ class _Level:
     def _put_back(self, bulks: Iterable[Bulk]) -> Work[None]:
         rest = iter(bulks)
         while batch := list(islice(rest, _UNITS_PER_STEP)):
-            stay = {id(bulk) for bulk in (yield from self._clearing.put_back(batch))}
+            stay = {id(bulk) for bulk in (yield from self._removal.put_back(batch))}
             for bulk in batch:
                 if id(bulk) not in stay:
                     for unit in bulk:
@@ -521,7 +521,7 @@ class _Level:
             yield
 
 
-def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[str], newest: int) -> Work[list[Unit]]:
+def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> Work[list[Unit]]:
     """Units in the order in which they may come back: those first that take fewest slots for each pod.
 
     ``below`` has the number of pods of this priority and lower ones by node, and then of lower ones only.
@@ -533,7 +533,7 @@ def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[
         below.subtract([pod.node for pod in unit.pods])
         shape = unit.pods[0].shape  # shared by many
         if id(shape) not in sizes:
-            sizes[id(shape)] = measure(shape, clearing.request)
+            sizes[id(shape)] = measure(shape, removal.request)
         if len(unit.pods) == 1:
             alone.setdefault(unit.pods[0].node, []).append(unit)
         else:
@@ -542,13 +542,13 @@ def _put_in_order(clearing: SlotClearing, units: Sequence[Unit], below: Counter[
             yield
     turns: dict[Unit, _Turn] = {}
     for unit in joined:
-        room = yield from clearing.count_lost([unit])
+        room = yield from removal.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
         turns[unit] = _Turn(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
         yield
     for place, (node, here) in enumerate(alone.items(), 1):
         here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -age(unit, newest), unit.pods[0].uid))
-        lost = yield from clearing.count_each_lost(here)
+        lost = yield from removal.count_each_lost(here)
         turns.update(_take_turns(here, lost, node, below[node], newest))
         if place % _NODES_PER_STEP == 0:
             yield

@@ -89,7 +89,7 @@ class PlanRequest:
     spills: bool = True
     """Whether the quorum goes over as few domains as possible if no level holds it; else it waits."""
 
-    homes: frozenset[str] = frozenset()
+    assigned_nodes: frozenset[str] = frozenset()
     """The nodes of existing members: others join them at the narrowest level that has room."""
 
     style: Style = Style.PACK

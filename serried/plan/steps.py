@@ -21,10 +21,10 @@ Work = Generator[None, None, Result]
 
 
 @dataclass(slots=True)
-class Haste:
-    """What whoever does the steps tells the work."""
+class Deadline:
+    """Whether it is time to end: the one who does the steps sets it, the work reads it."""
 
-    made: bool = False
+    passed: bool = False
     """Whether the work is to end soon with the best that it has. Set between two steps, and never taken back."""
 
 

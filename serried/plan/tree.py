@@ -36,7 +36,7 @@ class Seating:
     used: Mapping[str, Resources] = field(default_factory=dict)
     """What is used on these nodes with the members."""
 
-    homes: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
+    domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
     """By the name of each group that is placed or stands: the domains around it, and its own."""
 
 
@@ -80,7 +80,7 @@ class _Search:
             found = yield from self._add_surplus(ask, found)
         if found is None or not found.nodes:
             return (yield from self._refuse(ask))
-        return Plan(found.homes[ask.name][1], found.nodes)
+        return Plan(found.domains[ask.name][1], found.nodes)
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
@@ -171,16 +171,16 @@ class _Search:
     # --- members beyond the quorums ----------------------------------------------------------------------------
 
     def _add_surplus(self, ask: PlanRequest, seating: Seating) -> Work[Seating]:
-        if ask.name not in seating.homes:
+        if ask.name not in seating.domains:
             return seating
         for part in ask.parts:
             seating = yield from self._add_surplus(part, seating)
-        within, domain = seating.homes[ask.name]
+        within, domain = seating.domains[ask.name]
         rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in seating.nodes)
         if not rest:
             return seating
         mates = frozenset(seating.nodes[member.uid] for member in ask.members if member.uid in seating.nodes)
-        late = replace(ask, members=rest, need=0, within=within, homes=ask.homes | mates)
+        late = replace(ask, members=rest, need=0, within=within, assigned_nodes=ask.assigned_nodes | mates)
         answer = yield from self._solve(_confine(late, domain), seating)
         return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
 
@@ -222,7 +222,7 @@ class _Search:
         if self._obstacle is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
         last, seating = self._obstacle
-        have = sum(part.need > 0 and part.name in seating.homes and part.name != last.name for part in ask.parts)
+        have = sum(part.need > 0 and part.name in seating.domains and part.name != last.name for part in ask.parts)
         why = yield from self._solve(replace(last, parts=()), seating)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
@@ -248,7 +248,7 @@ def _freedom(ask: PlanRequest) -> int:
 
 
 def _settle(ask: PlanRequest, domain: str, seating: Seating) -> Seating:
-    return replace(seating, homes={**seating.homes, ask.name: (ask.within, domain)})
+    return replace(seating, domains={**seating.domains, ask.name: (ask.within, domain)})
 
 
 def _narrow(ask: PlanRequest, domain: str) -> Within:

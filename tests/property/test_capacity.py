@@ -52,7 +52,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @rule(shape=st.sampled_from(_SHAPES), key=st.sampled_from(_KEYS))
     def ask(self, shape: Shape, key: tuple[str, ...]) -> None:
-        self.store.capacity.table(shape).sum_by(key, self.store.capacity.homes(key))
+        self.store.capacity.table(shape).sum_by(key, self.store.capacity.domains_by_node(key))
 
     @invariant()
     def what_is_kept_is_what_would_be_counted(self) -> None:

@@ -56,7 +56,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     @initialize(count=st.integers(2, 5))
     def start(self, count: int) -> None:
         self.store = Store([SCHEDULER])
-        self.ledger = Ledger(self.store.occupancy, self.store.yields)
+        self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.pods = {}
         self.held: dict[GroupKey, Reservation] = {}
         self.committed: dict[GroupKey, frozenset[str]] = {}
@@ -345,7 +345,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             self._bury(truth)
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
-        others = {"_occupancy": None, "_yields": None}
+        others = {"_occupancy": None, "_pending_victims": None}
         assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}}
 
 

@@ -49,7 +49,7 @@ def stores(draw: st.DrawFn) -> Store:
     if draw(st.booleans()):
         store.put_pod(Pod("ns", "wish", "wish", draw(shapes()), nominated=draw(st.sampled_from(_NAMES))))
     for shape in draw(st.sets(st.sampled_from(_SHAPES))):
-        store.capacity.table(shape).sum_by((RACK,), store.capacity.homes((RACK,)))
+        store.capacity.table(shape).sum_by((RACK,), store.capacity.domains_by_node((RACK,)))
     return store
 
 
@@ -167,8 +167,8 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
 @patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @patch("serried.plan.preemption._UNITS_PER_STEP", 1)
 @patch("serried.plan.reprieve._UNITS_PER_STEP", 1)
-@patch("serried.plan.allotment._UNITS_PER_STEP", 1)
-@patch("serried.plan.allotment._NODES_PER_STEP", 1)
+@patch("serried.plan.budget_reprieve._UNITS_PER_STEP", 1)
+@patch("serried.plan.budget_reprieve._NODES_PER_STEP", 1)
 @given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED, BINDING]))
 def test_so_are_victims(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)

@@ -323,7 +323,7 @@ class StoreMachine(RuleBasedStateMachine):
     def start(self, first: list[Pod]) -> None:
         self.store = Store([SCHEDULER])
         self.store.membership.followed.add(FOLLOWED)
-        self.ledger = Ledger(self.store.occupancy, self.store.yields)
+        self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.model = Model()
         for pod in first:
             self._put_pod(pod)
@@ -524,8 +524,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.drop_group(group)
         for parent in list(self.store.parents):
             self.store.drop_parent(parent)
-        self.store.touched.groups.clear()
-        self.store.touched.orphans.clear()
+        self.store.dirty.groups.clear()
+        self.store.dirty.orphans.clear()
         parts: list[object] = [self.store.members, self.store.nominations, self.store.membership]
         parts += [read_memory(self.store)["owners"]]
         left = {name for part in parts for name, value in vars(part).items() if value == {}}
@@ -535,9 +535,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
-        others = {"_occupancy": None, "_yields": None}
+        others = {"_occupancy": None, "_pending_victims": None}
         assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}}
-        assert not len(self.store.yields)
+        assert not len(self.store.pending_victims)
 
 
 TestStore = StoreMachine.TestCase

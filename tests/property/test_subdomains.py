@@ -43,10 +43,10 @@ def split(count: int, rooms: Mapping[Path, int], steps: int) -> dict[Path, int]:
 
 
 def largest_left_whole(rooms: Mapping[Path, int], used: Iterable[Path]) -> int:
-    touched = {path[0] for path in used}
+    dirty = {path[0] for path in used}
     left: dict[str, int] = {}
     for path, room in rooms.items():
-        if path[0] not in touched:
+        if path[0] not in dirty:
             left[path[0]] = left.get(path[0], 0) + room
     return max(left.values(), default=0)
 

@@ -159,17 +159,17 @@ def test_what_stands_already_keeps_its_domain_and_the_rest_joins_it(grove: Grove
     again = plan_group(grove.snapshot, settle(grove, grove.ask, running.name, dict(first.nodes)))
     if isinstance(again, Plan) and grove.ask.topology_key is not None:
         key = grove.ask.topology_key
-        homes = [first.nodes[member.uid] for member in running.members if member.uid in first.nodes]
-        both = {grove.snapshot.nodes[name].labels[key] for name in [*homes, *again.nodes.values()]}
+        assigned = [first.nodes[member.uid] for member in running.members if member.uid in first.nodes]
+        both = {grove.snapshot.nodes[name].labels[key] for name in [*assigned, *again.nodes.values()]}
         assert len(both) == 1
 
 
 def settle(grove: Grove, ask: PlanRequest, running: str, nodes: dict[str, str]) -> PlanRequest:
     """The tree with one part of its root standing: no member of it waits."""
     stands = next(part for part in ask.parts if part.name == running)
-    homes = frozenset(nodes[member.uid] for member in stands.members if member.uid in nodes)
+    assigned = frozenset(nodes[member.uid] for member in stands.members if member.uid in nodes)
     key = ask.topology_key
-    pinned = frozenset() if key is None else frozenset(grove.snapshot.nodes[name].labels[key] for name in homes)
+    pinned = frozenset() if key is None else frozenset(grove.snapshot.nodes[name].labels[key] for name in assigned)
     parts = tuple(part for part in ask.parts if part is not stands)
     members = tuple(member for part in parts for member in part.members)
     wanted = max(0, ask.wanted - 1)

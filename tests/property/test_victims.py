@@ -18,7 +18,7 @@ from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
 from serried.plan.preemption import plan_victims, solve_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Haste
+from serried.plan.steps import Deadline
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
 from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case
@@ -158,11 +158,11 @@ def test_no_order_of_units_or_nodes_changes_the_answer(source: Random, features:
 
 
 @given(source=RANDOMS, features=FEATURES, steps=st.integers(0, 60))
-def test_made_in_haste_at_any_step_the_answer_holds_and_nobody_goes_who_may_not(
+def test_with_a_deadline_after_any_step_the_answer_holds_and_nobody_goes_who_may_not(
     source: Random, features: Features, steps: int
 ) -> None:
     field, ask = draw_case(source, features)
-    found = plan_in_haste(field, ask, steps)
+    found = plan_until(field, ask, steps)
     assert isinstance(found, Preemption) == isinstance(field.plan(ask), Preemption)
     if isinstance(found, Preemption):
         assert is_sound(field.without(found.victims), ask, dict(found.plan.nodes))
@@ -173,11 +173,11 @@ def test_made_in_haste_at_any_step_the_answer_holds_and_nobody_goes_who_may_not(
 
 
 @given(source=RANDOMS, features=ONE_SHAPE, steps=st.integers(0, 60))
-def test_of_a_gang_of_one_shape_haste_takes_no_victim_too_many_either(
+def test_of_a_gang_of_one_shape_a_passed_deadline_takes_no_victim_too_many_either(
     source: Random, features: Features, steps: int
 ) -> None:
     field, ask = draw_case(source, features)
-    found = plan_in_haste(field, ask, steps)
+    found = plan_until(field, ask, steps)
     if isinstance(found, Preemption):
         for spared in found.victims:
             assert not fits_without(field, set(found.victims) - {spared}, ask)
@@ -204,12 +204,12 @@ def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> boo
     return isinstance(plan_gang(field.without(away), field.tell(ask, away)), Plan)
 
 
-def plan_in_haste(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
-    """What is planned when haste is made after so many steps."""
-    haste = Haste()
-    work = solve_victims(field.snapshot, ask, HIGH, field.units, field.allowances, haste=haste)
+def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
+    """What is planned when deadline is made after so many steps."""
+    deadline = Deadline()
+    work = solve_victims(field.snapshot, ask, HIGH, field.units, field.allowances, deadline=deadline)
     for place in count():
-        haste.made = place >= steps
+        deadline.passed = place >= steps
         try:
             next(work)
         except StopIteration as done:

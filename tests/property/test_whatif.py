@@ -11,7 +11,7 @@ from extender.simulation.owners import find_existing
 from serried.api.group import PodGroup, list_leaves
 from serried.api.level import NATIVE
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Haste, finish
+from serried.plan.steps import Deadline, finish
 from tests.property.test_replay import RANDOMS, begin, come
 
 
@@ -35,7 +35,7 @@ async def play(source: Random) -> tuple[Prediction, Ruling]:
     key = come(source, world)
     try:
         assume(not waits_for_levels(world.store.groups[key]))  # live it tries one after the other, here all are open
-        (predicted,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, key)]))
+        (predicted,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, key)]))
         world.group_scheduler.consider(key)
         live = recall(finish(take_capture(world.core, NATIVE, key)), key)
     finally:

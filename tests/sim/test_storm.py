@@ -10,7 +10,7 @@ import pytest
 
 from extender.scheduling.binding_cycle import BindingCycle, MemberStage
 from extender.scheduling.group import GroupState
-from extender.scheduling.members import CycleTending
+from extender.scheduling.members import CycleUpdates
 from serried.api.verdict import Verdict
 from tests.support.memory import read_memory
 from tests.support.storm import GANGS, SIZE, Storm, take_no_pause
@@ -49,21 +49,21 @@ def describe(cycle: BindingCycle) -> tuple[object, ...]:
 @pytest.mark.parametrize("storm", range(20, 24), indirect=True)
 async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
     tended = []
-    tend = CycleTending.tend
+    tend = CycleUpdates.tend
 
-    def tend_twice(tending: CycleTending, state: GroupState) -> Verdict | None:
-        verdict, cycle = tend(tending, state), state.cycle
+    def tend_twice(cycle_updates: CycleUpdates, state: GroupState) -> Verdict | None:
+        verdict, cycle = tend(cycle_updates, state), state.cycle
         if cycle is not None:
             pods, found = storm.world.store.pods, describe(cycle)
             waiting = [uid for uid in cycle.reservation.slots if cycle.member(uid).stage is MemberStage.WAITING]
             assert not [uid for uid in waiting if pods[uid].unschedulable], "put aside, and nobody has noticed"
             cycle.forget_looks()
-            assert tend(tending, state) == verdict
+            assert tend(cycle_updates, state) == verdict
             assert describe(cycle) == found
             tended.append(cycle)
         return verdict
 
-    monkeypatch.setattr(CycleTending, "tend", tend_twice)
+    monkeypatch.setattr(CycleUpdates, "tend", tend_twice)
     await storm.rage()
     await storm.calm_down()
     assert len(tended) > len({id(cycle) for cycle in tended}), "a storm in which nothing is looked at again"

@@ -273,7 +273,7 @@ class Harness:
 
     def look(self) -> None:
         """One pass of the group scheduler, and its tick."""
-        due = self.group_scheduler.take_touched() | self.group_scheduler.take_woken()
+        due = self.group_scheduler.take_dirty() | self.group_scheduler.take_woken()
         due |= finish(self.group_scheduler.tick())
         for key in finish(self.group_scheduler.in_turn(due)):
             self.group_scheduler.consider(key)

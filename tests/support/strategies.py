@@ -90,7 +90,7 @@ def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most
         levels=draw(st.sampled_from([(RACK,), (POOL,), (RACK, POOL), (POOL, RACK)])),
         spills=draw(st.booleans()),
         style=draw(st.sampled_from(Style)),
-        homes=frozenset(draw(names)),
+        assigned_nodes=frozenset(draw(names)),
         closed=frozenset(draw(names)),
     )
     return Problem(problem.snapshot, wishes)

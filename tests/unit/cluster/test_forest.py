@@ -102,10 +102,10 @@ def leave_root(store: Store) -> None:
 )
 def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None], group: GroupKey, gap: str) -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
-    store.touched.groups.clear()
+    store.dirty.groups.clear()
     leave(store)
     assert store.members.group_of("pod-hand") == group
-    assert TREE in store.touched.groups
+    assert TREE in store.dirty.groups
     assert store.forest.find_gap(group) == gap
     assert group not in store.groups
 
@@ -137,7 +137,7 @@ def test_a_tree_deeper_than_can_be_is_no_tree() -> None:
 
 def test_a_condition_that_is_written_moves_no_member() -> None:
     store = store_of(ROOT, LEADER, WORKERS, BOSS, HAND)
-    store.touched.groups.clear()
+    store.dirty.groups.clear()
     store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
     assert store.members.group_of("pod-hand") == TREE
     assert isinstance(store.groups[TREE].tree, Branch)

@@ -45,10 +45,10 @@ class TestParts:
     def test_a_workload_that_goes_takes_its_parts_along(self, store: Store) -> None:
         store.put_workload(w())
         store.put_pod(pod("p").in_workload("w", "workers", "0").value())
-        store.touched.groups.clear()
+        store.dirty.groups.clear()
         store.drop_workload(Key("default", "w"))
         assert not store.groups
-        assert FIRST in store.touched.groups
+        assert FIRST in store.dirty.groups
 
     def test_a_workload_that_has_no_parts_any_more_takes_them_along(self, store: Store) -> None:
         store.put_workload(w())

@@ -6,8 +6,8 @@ from serried.api.names import GroupKey, IllegalTransition
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, ReservationPhase, Slot
 from serried.cluster.ledger import Ledger
-from serried.cluster.members import Touched
-from serried.cluster.usage import ClaimKind, Occupancy, Yields
+from serried.cluster.members import Dirty
+from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
 from tests.support.builders import pod
 
 GANG, OTHER = GroupKey("default", "gang"), GroupKey("default", "other")
@@ -29,7 +29,7 @@ def occupancy() -> Occupancy:
 
 @pytest.fixture
 def ledger(occupancy: Occupancy) -> Ledger:
-    return Ledger(occupancy, Yields(Touched(), {}))
+    return Ledger(occupancy, PendingVictims(Dirty(), {}))
 
 
 def hold(ledger: Ledger, reservation: Reservation) -> Reservation:

@@ -195,11 +195,11 @@ def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
 
 def test_the_pod_group_of_one_replica_concerns_no_other_replica() -> None:
     store = stored(serving(), set_workload("w", ParentKind.LEADER_WORKER_SET), replica_pod(0), replica_pod(1))
-    store.touched.take_groups()
+    store.dirty.take_groups()
     tell(store, group_of("g1").replica(1))
-    assert store.touched.take_groups() == {named("g1"), provisional(SERVE, replica="1")}
+    assert store.dirty.take_groups() == {named("g1"), provisional(SERVE, replica="1")}
     store.drop_group(named("g1"))
-    assert store.touched.take_groups() == {named("g1"), provisional(SERVE, replica="1")}
+    assert store.dirty.take_groups() == {named("g1"), provisional(SERVE, replica="1")}
 
 
 def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None:

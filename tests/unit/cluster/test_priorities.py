@@ -187,16 +187,16 @@ class TestAClassThatChanges:
     def test_its_groups_are_looked_at_again(self, name: str) -> None:
         group = naming(name) if name else gang(2)
         store = store_at(FALLBACK, group, pod_group("other").having("x", "spec", "priorityClassName"))
-        store.touched.take_groups()
+        store.dirty.take_groups()
         store.put_priority_class(HIGH.value() if name else USUAL.value())
-        assert store.touched.groups == {GANG}
+        assert store.dirty.groups == {GANG}
 
     def test_also_when_it_is_a_default_no_more_or_gone(self) -> None:
         store = store_at(FALLBACK, gang(2), USUAL)
-        store.touched.take_groups()
+        store.dirty.take_groups()
         store.put_priority_class(priority_class("usual", 50).value())
-        assert (store.touched.groups, store.priorities.of_group(GANG)) == ({GANG}, 0)
+        assert (store.dirty.groups, store.priorities.of_group(GANG)) == ({GANG}, 0)
         store.put_priority_class(USUAL.value())
-        store.touched.take_groups()
+        store.dirty.take_groups()
         store.drop_priority_class("usual")
-        assert (store.touched.groups, store.priorities.of_group(GANG)) == ({GANG}, 0)
+        assert (store.dirty.groups, store.priorities.of_group(GANG)) == ({GANG}, 0)

@@ -27,22 +27,22 @@ class TestMovingMembers:
 
     def test_both_the_left_and_the_joined_group_are_touched(self) -> None:
         store = stored(member(0), gang_job(), gang_workload())
-        store.touched.groups.clear()
+        store.dirty.groups.clear()
         store.put_group(group_of().value())
-        assert store.touched.groups == {WAITING, GROUP}
+        assert store.dirty.groups == {WAITING, GROUP}
 
     def test_members_that_name_their_group_stay_when_it_is_deleted(self) -> None:
         store = stored(pod("p").in_group("g"), pod_group("g").gang(1))
-        store.touched.groups.clear()
+        store.dirty.groups.clear()
         store.drop_group(GROUP)
         assert uids(store, GROUP) == {"pod-p"}
-        assert store.touched.groups == {GROUP}
+        assert store.dirty.groups == {GROUP}
 
     def test_the_first_bound_pod_of_a_job_without_workload_frees_its_siblings(self) -> None:
         store = stored(member(0), member(1), gang_job())
         store.put_pod(member(0).on("n1").value())
         assert store.members.group_of("pod-j-1") is None
-        assert store.touched.orphans == {"pod-j-0", "pod-j-1"}
+        assert store.dirty.orphans == {"pod-j-0", "pod-j-1"}
 
     def test_the_job_is_eligible_again_when_its_last_bound_pod_is_gone(self) -> None:
         store = stored(member(0).on("n1"), member(1), gang_job())
@@ -51,11 +51,11 @@ class TestMovingMembers:
 
     def test_a_pod_of_a_plain_job_that_leaves_no_group_orphans_nobody(self) -> None:
         store = stored(gang_job(size=1), member(0))
-        assert store.touched.orphans == set()
+        assert store.dirty.orphans == set()
 
     def test_a_gated_pod_of_no_group_is_orphaned_so_that_its_gate_is_lifted(self) -> None:
         store = stored(gang_job(size=1), member(0).gate())
-        assert store.touched.orphans == {"pod-j-0"}
+        assert store.dirty.orphans == {"pod-j-0"}
 
     def test_a_pod_that_its_job_lets_go_leaves_no_trace(self) -> None:
         store = stored(member(0), member(1), gang_job())
@@ -72,7 +72,7 @@ class TestMovingMembers:
         store.drop_group(GroupKey("default", "x"))
         for drop in (store.drop_workload, store.drop_job):
             drop(Key("default", "x"))
-        assert (store.touched.groups, store.touched.orphans, store.occupancy.freed) == (set(), set(), 0)
+        assert (store.dirty.groups, store.dirty.orphans, store.occupancy.freed) == (set(), set(), 0)
 
 
 class TestRoom:

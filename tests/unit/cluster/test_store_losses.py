@@ -31,7 +31,7 @@ def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() ->
     store.drop_group(GROUP.value().key)
     store.drop_workload(LOAD.value().key)
     assert group_of(store) == GroupKey("default", "train", GroupKind.JOB)
-    assert not store.touched.orphans
+    assert not store.dirty.orphans
 
     store.put_workload(LOAD.value())
     store.put_group(GROUP.value())
@@ -49,7 +49,7 @@ def test_pods_of_a_job_that_began_without_objects_are_let_go_again_when_the_api_
     assert group_of(store) is not None
     store.meet_obstacle("")
     assert group_of(store) is None
-    assert WAITS.value().uid in store.touched.orphans
+    assert WAITS.value().uid in store.dirty.orphans
 
 
 def test_a_workload_that_is_deleted_changes_nothing_while_its_pod_group_stands() -> None:

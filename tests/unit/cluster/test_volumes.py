@@ -84,10 +84,10 @@ def test_what_changes_later_counts() -> None:
         (volume("w").local_to("n2"), "n2"),
     ]
     for change, nodes in changes:
-        store.touched.groups.clear()
+        store.dirty.groups.clear()
         show(store, change)
         assert reached(store) == nodes
-    assert store.touched.groups == {GroupKey("default", "g")}
+    assert store.dirty.groups == {GroupKey("default", "g")}
     store.drop_volume("w")
     assert reached(store) == "n1 n2 n3"
     show(store, volume("w").local_to("n2"))
@@ -97,10 +97,10 @@ def test_what_changes_later_counts() -> None:
 
 def test_a_change_that_changes_nothing_touches_nobody() -> None:
     store = stored(pod("p").mounting("c").in_group("g"), *CLAIMED)
-    store.touched.groups.clear()
+    store.dirty.groups.clear()
     for builder in CLAIMED:
         show(store, builder.version("8"))
-    assert not store.touched.groups
+    assert not store.dirty.groups
     assert store.volumes.volumes["v"].version == "8"
 
 

@@ -12,7 +12,7 @@ from controller.diff.changes import (
     SetMinCount,
 )
 from controller.diff.objects import desired_count, job_template, successor_name, workload_name
-from controller.diff.owner import Duty, Follow, begin_pod_group
+from controller.diff.owner import DesiredAction, Follow, begin_pod_group
 from controller.diff.owner import diff as changes_of
 from serried.api.group import BASIC, Policy
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, Owner
@@ -25,43 +25,47 @@ OURS = workload("train-x").for_job("train").gang_template("train-pgt-0", 3)
 GROUP = pod_group("train-g").gang(3).of("train-x", "train-pgt-0")
 
 
-def diff(owner: Owner, found: Observed, duty: Duty, follow: Follow) -> list[Change]:
-    return list(changes_of(owner, found, duty, follow))
+def diff(owner: Owner, found: Observed, action: DesiredAction, follow: Follow) -> list[Change]:
+    return list(changes_of(owner, found, action, follow))
 
 
 def test_a_gang_gets_its_workload_first() -> None:
     gang = GANG.value()
-    assert diff(gang, Observed(), Duty.START, Follow.PATCH) == [
+    assert diff(gang, Observed(), DesiredAction.START, Follow.PATCH) == [
         CreateWorkload(gang, workload_name(gang), (job_template(gang, Policy(3)),))
     ]
 
 
-@pytest.mark.parametrize("duty", [Duty.START, Duty.COMPLETE])
-def test_a_workload_without_pod_group_is_completed(duty: Duty) -> None:
-    (action,) = diff(GANG.value(), Observed([OURS.value()]), duty, Follow.PATCH)
-    assert isinstance(action, CreatePodGroup)
-    assert action.workload == OURS.value()
-    assert action.name.startswith("train-x-train-pgt-0-")
+@pytest.mark.parametrize("action", [DesiredAction.START, DesiredAction.COMPLETE])
+def test_a_workload_without_pod_group_is_completed(action: DesiredAction) -> None:
+    (change,) = diff(GANG.value(), Observed([OURS.value()]), action, Follow.PATCH)
+    assert isinstance(change, CreatePodGroup)
+    assert change.workload == OURS.value()
+    assert change.name.startswith("train-x-train-pgt-0-")
 
 
 @pytest.mark.parametrize(
-    ("found", "duty"),
+    ("found", "action"),
     [
-        pytest.param(Observed(), Duty.COMPLETE, id="nothing is begun for a Job that runs"),
-        pytest.param(Observed(), Duty.NONE, id="nothing is begun for a Job of others"),
-        pytest.param(Observed([OURS.value()]), Duty.NONE, id="nothing is completed for a Job of others"),
-        pytest.param(Observed([OURS.value()], [GROUP.value()]), Duty.START, id="all is there"),
-        pytest.param(Observed([OURS.value()], [GROUP.gang(7).value()]), Duty.START, id="what differs is not changed"),
+        pytest.param(Observed(), DesiredAction.COMPLETE, id="nothing is begun for a Job that runs"),
+        pytest.param(Observed(), DesiredAction.NONE, id="nothing is begun for a Job of others"),
+        pytest.param(Observed([OURS.value()]), DesiredAction.NONE, id="nothing is completed for a Job of others"),
+        pytest.param(Observed([OURS.value()], [GROUP.value()]), DesiredAction.START, id="all is there"),
+        pytest.param(
+            Observed([OURS.value()], [GROUP.gang(7).value()]), DesiredAction.START, id="what differs is not changed"
+        ),
         pytest.param(
             Observed([workload("theirs").for_job("train").basic_template("t").value()], [GROUP.value()]),
-            Duty.START,
+            DesiredAction.START,
             id="a foreign Workload and PodGroup are used as they are",
         ),
-        pytest.param(Observed([OURS.value(), OURS.value()]), Duty.NONE, id="ambiguity of others' Jobs is not ours"),
+        pytest.param(
+            Observed([OURS.value(), OURS.value()]), DesiredAction.NONE, id="ambiguity of others' Jobs is not ours"
+        ),
     ],
 )
-def test_nothing_is_to_be_done(found: Observed, duty: Duty) -> None:
-    assert diff(GANG.value(), found, duty, Follow.PATCH) == []
+def test_nothing_is_to_be_done(found: Observed, action: DesiredAction) -> None:
+    assert diff(GANG.value(), found, action, Follow.PATCH) == []
 
 
 @pytest.mark.parametrize(
@@ -86,15 +90,15 @@ def test_nothing_is_to_be_done(found: Observed, duty: Duty) -> None:
     ],
 )
 def test_ambiguity_is_told_by_name(found: Observed, words: list[str]) -> None:
-    (action,) = diff(GANG.value(), found, Duty.START, Follow.PATCH)
-    assert isinstance(action, ReportAmbiguous)
-    assert all(word in action.problem for word in words)
+    (change,) = diff(GANG.value(), found, DesiredAction.START, Follow.PATCH)
+    assert isinstance(change, ReportAmbiguous)
+    assert all(word in change.problem for word in words)
 
 
 def test_what_we_made_beside_two_workloads_of_users_goes() -> None:
     gang = GANG.value()
     theirs = [workload(name).for_job("train").gang_template("t", 2).value() for name in ("one", "two")]
-    told, *deletes = diff(gang, Observed(theirs, outdated=[MADE_GROUP, MADE]), Duty.START, Follow.PATCH)
+    told, *deletes = diff(gang, Observed(theirs, outdated=[MADE_GROUP, MADE]), DesiredAction.START, Follow.PATCH)
     assert isinstance(told, ReportAmbiguous)
     assert deletes == [Delete(gang, MADE_GROUP), Delete(gang, MADE)]
 
@@ -183,33 +187,33 @@ FOLLOWED = ours(workload("train-x").for_job("train").gang_template("train-pgt-0"
     ],
 )
 def test_min_count_follows_an_elastic_job(found: Observed, follow: Follow, actions: list[Change]) -> None:
-    assert diff(LARGER, found, Duty.COMPLETE, follow) == actions
+    assert diff(LARGER, found, DesiredAction.COMPLETE, follow) == actions
 
 
 def test_a_gang_whose_parallelism_is_0_stays_what_it_was() -> None:
     paused = job("train").size(0, 3).scheduler("serried").value()
-    assert diff(paused, Observed([MADE], [MADE_GROUP]), Duty.COMPLETE, Follow.PATCH) == []
+    assert diff(paused, Observed([MADE], [MADE_GROUP]), DesiredAction.COMPLETE, Follow.PATCH) == []
 
 
 def test_a_released_job_loses_its_pod_group_and_then_its_workload() -> None:
     gang = GANG.value()
-    assert diff(gang, Observed([MADE], [MADE_GROUP]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
-    assert diff(gang, Observed([MADE]), Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
-    assert diff(gang, Observed(), Duty.RELEASE, Follow.PATCH) == []
+    assert diff(gang, Observed([MADE], [MADE_GROUP]), DesiredAction.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP)]
+    assert diff(gang, Observed([MADE]), DesiredAction.RELEASE, Follow.PATCH) == [Delete(gang, MADE)]
+    assert diff(gang, Observed(), DesiredAction.RELEASE, Follow.PATCH) == []
 
 
 def test_a_released_job_loses_what_was_replaced_first() -> None:
     gang, found = GANG.value(), Observed([OURS.value()], [GROUP.value()], [MADE_GROUP, MADE])
-    assert diff(gang, found, Duty.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP), Delete(gang, MADE)]
+    assert diff(gang, found, DesiredAction.RELEASE, Follow.PATCH) == [Delete(gang, MADE_GROUP), Delete(gang, MADE)]
 
 
 def test_a_release_leaves_the_objects_of_others() -> None:
-    assert diff(GANG.value(), Observed([OURS.value()], [GROUP.value()]), Duty.RELEASE, Follow.PATCH) == []
+    assert diff(GANG.value(), Observed([OURS.value()], [GROUP.value()]), DesiredAction.RELEASE, Follow.PATCH) == []
 
 
 def test_a_tracked_job_gets_a_workload_with_policy_basic() -> None:
     tracked = GANG.not_indexed().value()
-    (action,) = diff(tracked, Observed(), Duty.TRACK, Follow.PATCH)
-    assert action == CreateWorkload(tracked, workload_name(tracked), (job_template(tracked, BASIC),))
+    (change,) = diff(tracked, Observed(), DesiredAction.TRACK, Follow.PATCH)
+    assert change == CreateWorkload(tracked, workload_name(tracked), (job_template(tracked, BASIC),))
     basic = ours(workload("train-x").for_job("train").basic_template("t")).value()
-    assert diff(tracked, Observed([basic], [MADE_GROUP]), Duty.COMPLETE, Follow.NEVER) == []
+    assert diff(tracked, Observed([basic], [MADE_GROUP]), DesiredAction.COMPLETE, Follow.NEVER) == []

@@ -172,17 +172,17 @@ class TestAPassUnderWhichTheTermEnds:
 class TestAGangThatGoesWhileAnotherInstanceLeads:
     async def test_is_forgotten_when_our_turn_comes_again(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
-        assert GANG in world.queue.backlog
+        assert GANG in world.queue.unschedulable
         world.core.end_term()
         world.store.drop_group(GANG)
         for name in ("m0", "m1", "m2"):
             world.delete(name)
-        world.store.touched.groups.clear()  # as the loop of a standby does
+        world.store.dirty.groups.clear()  # as the loop of a standby does
         world.term.active = True
         world.group_scheduler.meet_obstacle("")
         await world.go()
         assert GANG not in world.groups.states
-        assert GANG not in world.queue.backlog
+        assert GANG not in world.queue.unschedulable
 
 
 class TestAPodGroupOfATree:
@@ -200,17 +200,17 @@ class TestAPodGroupOfATree:
         assert call.error
 
 
-class TestTheWorkerOfStudies:
+class TestTheWorkerOfTasks:
     async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: Harness) -> None:
-        studies = world.core.studies
+        planning_tasks = world.core.planning_tasks
         tasks = world.core.tasks
-        studies._set_to_work()
+        planning_tasks._set_to_work()
         world.core.runner.carry_out()
         assert len(tasks) == 1
         world.core.end_term()
         await world.settle()
         assert len(tasks) == 0
-        studies._set_to_work()
+        planning_tasks._set_to_work()
         world.core.runner.carry_out()
         assert len(tasks) == 1
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from extender.protocol import Hold
-from extender.scheduling.backlog import Backlog
-from extender.scheduling.studies import Study, StudyKind, StudyTurns
+from extender.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
+from extender.scheduling.unschedulable import UnschedulableGroups
 from serried.api.group import decode_pod_group
 from serried.api.job import Job, decode_job
 from serried.api.names import GroupKey, Key, Malformed, is_label_key
@@ -236,29 +236,29 @@ def request(number: int, count: int = 1) -> PlanRequest:
     return PlanRequest((made,) * count, count)
 
 
-class TestTheBacklog:
+class TestTheUnschedulableGroups:
     """2,000 gangs of 2,000 shapes wait in one namespace."""
 
     COUNT = 2_000
     FULL = Verdict(Reason.NO_CAPACITY, have=0, need=1)
 
-    def fill(self, count: int) -> Backlog:
+    def fill(self, count: int) -> UnschedulableGroups:
         nodes = {"n1": node("n1").cpu(64).value()}
-        backlog = Backlog(nodes, {})
+        unschedulable = UnschedulableGroups(nodes, {})
         for number in range(count):
-            backlog.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
-        backlog.put(GroupKey("modest", "g"), request(1), self.FULL)
-        backlog.put(GroupKey("modest", "h"), request(999_999), self.FULL)
-        return backlog
+            unschedulable.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
+        unschedulable.put(GroupKey("modest", "g"), request(1), self.FULL)
+        unschedulable.put(GroupKey("modest", "h"), request(999_999), self.FULL)
+        return unschedulable
 
     def test_freed_room_is_looked_at_for_few_of_them_at_a_time_and_for_all_in_the_end(self) -> None:
-        backlog = self.fill(self.COUNT)
-        first = backlog.wake({"n1": None}, {})
+        unschedulable = self.fill(self.COUNT)
+        first = unschedulable.wake({"n1": None}, {})
         own = [group for group in first if group.namespace == "greedy"]
         assert len(own) < 100
         woken = set(first)
         passes = 0
-        while more := backlog.wake({}, {}):
+        while more := unschedulable.wake({}, {}):
             woken |= more
             passes += 1
         assert len([group for group in woken if group.namespace == "greedy"]) == self.COUNT
@@ -268,19 +268,19 @@ class TestTheBacklog:
         assert GroupKey("modest", "g") in self.fill(self.COUNT).wake({"n1": None}, {})
 
     def test_those_that_are_gone_are_not_woken(self) -> None:
-        backlog = self.fill(200)
-        backlog.wake({"n1": None}, {})
+        unschedulable = self.fill(200)
+        unschedulable.wake({"n1": None}, {})
         for number in range(200):
-            backlog.leave(GroupKey("greedy", f"g{number}"))
-        assert all(group.namespace == "modest" for group in backlog.wake({"n1": None}, {}))
+            unschedulable.leave(GroupKey("greedy", f"g{number}"))
+        assert all(group.namespace == "modest" for group in unschedulable.wake({"n1": None}, {}))
 
     def test_a_namespace_whose_gangs_have_left_has_its_demands_again(self) -> None:
-        backlog = self.fill(200)
+        unschedulable = self.fill(200)
         for number in range(200):
-            backlog.leave(GroupKey("greedy", f"g{number}"))
+            unschedulable.leave(GroupKey("greedy", f"g{number}"))
         for number in range(60):
-            backlog.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
-        assert len([group for group in backlog.wake({"n1": None}, {}) if group.namespace == "greedy"]) == 60
+            unschedulable.put(GroupKey("greedy", f"g{number}"), request(number), self.FULL)
+        assert len([group for group in unschedulable.wake({"n1": None}, {}) if group.namespace == "greedy"]) == 60
 
 
 # --- many groups ------------------------------------------------------------------------------------------------------
@@ -347,57 +347,57 @@ async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: 
     assert world.reasons(GANG) == [Reason.PLANNED]
 
 
-# --- studies ----------------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def make_study(namespace: str, number: int) -> Study:
+def make_task(namespace: str, number: int) -> PlanningTask:
     key = GroupKey(namespace, f"g{number}")
     asked = PlanRequest((), 0)
-    return Study(key, StudyKind.PLAN, asked, (), make=lambda *_: iter(()), limit=1.0, turn=number, tried=True)  # type: ignore[arg-type]
+    return PlanningTask(key, TaskKind.PLAN, asked, (), make=lambda *_: iter(()), limit=1.0, turn=number, tried=True)  # type: ignore[arg-type]
 
 
-def choose(turns: StudyTurns) -> Study:
+def choose(turns: TaskTurns) -> PlanningTask:
     chosen = turns.choose()
     assert chosen is not None
     return chosen
 
 
-class TestStudies:
+class TestPlanningTasks:
     """A thousand plans of one namespace take long, and one of another."""
 
-    def fill(self) -> StudyTurns:
-        self.studies = {study.group: [study] for study in [make_study("greedy", number) for number in range(1_000)]}
-        turns = StudyTurns(self.studies)
-        for (study,) in self.studies.values():
-            turns.add(study)
+    def fill(self) -> TaskTurns:
+        self.planning_tasks = {task.group: [task] for task in [make_task("greedy", number) for number in range(1_000)]}
+        turns = TaskTurns(self.planning_tasks)
+        for (task,) in self.planning_tasks.values():
+            turns.add(task)
         return turns
 
     def test_no_more_than_eight_of_them_have_a_copy_of_the_cluster(self) -> None:
         turns = self.fill()
         begun = set()
         for _ in range(100):
-            study = choose(turns)
-            study.spent += 0.06
-            begun.add(study.group)
+            task = choose(turns)
+            task.spent += 0.06
+            begun.add(task.group)
         assert len(begun) == 8
 
     def test_that_of_the_other_namespace_is_the_next_but_one(self) -> None:
         turns = self.fill()
         choose(turns)
-        other = make_study("modest", 5_000)
-        self.studies[other.group] = [other]
+        other = make_task("modest", 5_000)
+        self.planning_tasks[other.group] = [other]
         turns.add(other)
         assert other in [choose(turns) for _ in range(2)]
 
     def test_all_of_them_have_their_turn_in_the_end(self) -> None:
         turns = self.fill()
         done = 0
-        while (study := turns.choose()) is not None:
-            study.done = True
+        while (task := turns.choose()) is not None:
+            task.done = True
             done += 1
         assert done == 1_000
 
     def test_those_that_nobody_waits_for_have_none(self) -> None:
         turns = self.fill()
-        self.studies.clear()
+        self.planning_tasks.clear()
         assert turns.choose() is None

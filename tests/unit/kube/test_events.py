@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from serried.kube.events import EventWriter
-from serried.kube.retry import Ration
+from serried.kube.retry import RateLimiter
 from serried.kube.wire import EVENTS
 from serried.ops.metrics import Metrics
 from tests.support.apiserver import FakeApiServer
@@ -189,7 +189,7 @@ async def test_repeats_of_a_namespace_do_not_wait_for_all_those_of_another(serve
 async def test_warnings_go_before_news_when_writes_are_rationed(server: FakeApiServer) -> None:
     clock = Clock()
     async with server.client() as client:
-        writer = EventWriter(client, "serried", writers=1, ration=Ration(rate=20.0, burst=1), clock=clock)
+        writer = EventWriter(client, "serried", writers=1, rate_limiter=RateLimiter(rate=20.0, burst=1), clock=clock)
         for number, kind in enumerate(["Normal", "Normal", "Warning"]):
             writer.emit(GANG | {"uid": str(number)}, kind, "Planned", str(number))
         task = asyncio.create_task(writer.run())

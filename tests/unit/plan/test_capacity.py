@@ -142,7 +142,7 @@ def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> No
     assert capacity.measure_latest() == (0, {})
     shape = pod("p").cpu(1).value().shape
     capacity.table(shape)
-    capacity.homes((ZONE,))
+    capacity.domains_by_node((ZONE,))
     assert capacity.measure_latest() == (24, {ZONE: 12})
 
     used["n0"] = {"cpu": 4000}

@@ -88,9 +88,11 @@ class TestPreferredLevels:
 
     def test_others_join_at_the_narrowest_level_that_has_room(self) -> None:
         snapshot = cluster(a=[[1], [4]], b=[[9]])
-        plan = solve(snapshot, 2, 0, homes=frozenset({"a-0-0"}))
+        plan = solve(snapshot, 2, 0, assigned_nodes=frozenset({"a-0-0"}))
         assert racks_of(plan) == ["a-0"]
-        plan = solve(Snapshot(snapshot.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}), 2, 0, homes=frozenset({"a-0-0"}))
+        plan = solve(
+            Snapshot(snapshot.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}), 2, 0, assigned_nodes=frozenset({"a-0-0"})
+        )
         assert racks_of(plan) == ["a-1", "a-1"]
 
     def test_of_equal_racks_the_one_whose_block_has_least_room_is_taken(self) -> None:

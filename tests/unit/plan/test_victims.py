@@ -262,7 +262,9 @@ class TestGangsThatAreNotSimple:
         field = field.running(one("a1", "a1"), one("a2", "a2"), one("b1", "b1"))
         field = field.running(one("b2", free), priority=HIGH if free == "b3" else 0)
         parts = tuple(
-            PlanRequest(gang(2, prefix=rack), 0, RACK, frozenset({rack}), name=rack, homes=frozenset({f"{rack}1"}))
+            PlanRequest(
+                gang(2, prefix=rack), 0, RACK, frozenset({rack}), name=rack, assigned_nodes=frozenset({f"{rack}1"})
+            )
             for rack in "ab"
         )
         ask = PlanRequest([member for part in parts for member in part.members], 0, name="root", parts=parts)

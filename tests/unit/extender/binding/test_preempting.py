@@ -191,10 +191,10 @@ async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: 
 
 async def test_while_victims_take_their_time_events_are_not_held_up(world: Harness) -> None:
     await start(world)
-    assert world.core.preempting.rush.is_on()
+    assert world.core.preempting.eviction_writes.is_on()
     for _ in range(5):
         await world.pass_time(6)
-        assert not world.core.preempting.rush.is_on()
+        assert not world.core.preempting.eviction_writes.is_on()
 
 
 async def test_while_one_victim_after_the_other_ends_events_wait(world: Harness) -> None:
@@ -202,7 +202,7 @@ async def test_while_one_victim_after_the_other_ends_events_wait(world: Harness)
     await world.pass_time(1.5)
     await end(world, "low1")
     await world.pass_time(1.5)
-    assert world.core.preempting.rush.is_on()
+    assert world.core.preempting.eviction_writes.is_on()
 
 
 async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Harness) -> None:
@@ -364,7 +364,7 @@ async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: Harne
     await world.go()
     assert not len(world.ledger)
     assert not world.api.records
-    assert not len(world.store.yields)
+    assert not len(world.store.pending_victims)
 
 
 async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) -> None:

@@ -70,7 +70,7 @@ class Ticking:
 
 def end_for_another(world: Harness) -> None:
     """A gang whose search began at the same time gets two other members."""
-    world.store.yields.add([pod("e0").value().uid, pod("e1").value().uid], OTHER)
+    world.store.pending_victims.add([pod("e0").value().uid, pod("e1").value().uid], OTHER)
 
 
 def end_by_themselves(world: Harness) -> None:
@@ -84,7 +84,7 @@ async def test_who_would_break_it_by_now_looks_again(change: Callable[[Harness],
     while GANG not in world.groups.states or world.groups.states[GANG].search is None:
         world.look()
         await world.settle()
-    while len(world.core.studies):
+    while len(world.core.planning_tasks):
         await world.settle()
     assert not world.heard.searches
     change(world)

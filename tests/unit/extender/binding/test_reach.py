@@ -162,7 +162,7 @@ class TestVictims:
         await leave_behind(world, {"m0": "n1", "m1": "n1"}, committed=True, victims=[Victim("pod-v", "default", "v")])
         await recover(world)
         assert world.ledger.of_group(GANG) is not None
-        assert not list(world.store.yields)
+        assert not list(world.store.pending_victims)
         world.api.let_go("bind")
         await world.go()
 

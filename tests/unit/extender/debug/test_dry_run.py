@@ -16,7 +16,7 @@ from extender.debug.routes import debug_routes
 from extender.options import PreemptionMode
 from serried.api.level import NATIVE
 from serried.api.names import Disruption, write_time
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Deadline, Work
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -183,11 +183,11 @@ async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it
 
     ticks = count()
     await full(world).add(*urgent(2)).go()
-    world.group_scheduler.take_touched()
-    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(haste=Haste()))
+    world.group_scheduler.take_dirty()
+    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(deadline=Deadline()))
     monkeypatch.setattr(world.core.preemptions, "prepare", lambda _: make)
     monkeypatch.setattr("extender.debug.explain.freeze", Mock(return_value=(None, None)))
     told = await Inquiries(world.core, lambda: next(ticks) * 0.001, AsyncMock()).try_out(GANG)
     assert told.found is None
     assert told.message == "no victims were found in time"
-    assert GANG not in world.group_scheduler.take_touched()
+    assert GANG not in world.group_scheduler.take_dirty()

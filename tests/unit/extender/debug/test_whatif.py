@@ -697,7 +697,7 @@ def remember(world: Harness) -> Any:
         kept,
         states,
         ledger,
-        list(world.queue.backlog),
+        list(world.queue.unschedulable),
         None if head is None else (head.group, head.until, dict(head.passed)),
         len(world.api.calls),
         world.core.outbox.take(),

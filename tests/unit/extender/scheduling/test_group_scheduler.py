@@ -110,7 +110,7 @@ class TestBeforeAPlan:
 
     async def test_a_verdict_is_said_once_while_it_does_not_change(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(3), *members(2)).go()
-        world.store.touched.add(GANG)
+        world.store.dirty.add(GANG)
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
@@ -148,7 +148,7 @@ class TestThePlan:
     async def test_a_gang_that_does_not_fit_is_not_planned_again_until_room_is_freed(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *members(3)).go()
         planned = len(world.heard.plans)
-        world.store.touched.add(GANG)
+        world.store.dirty.add(GANG)
         await world.go()
         assert len(world.heard.plans) == planned
         await world.add(node("n2").cpu(2)).go()
@@ -352,7 +352,7 @@ class TestDuringARound:
         world.store.drop_node(nodes["m0"])
         world.delete("m0")
         await world.go()
-        world.core.tending.refuse("pod-m2", nodes["m2"])
+        world.core.cycle_updates.refuse("pod-m2", nodes["m2"])
         assert (set(world.cycle().reservation.slots), world.cycle().over) == ({"pod-m1"}, False)
         world.api.let_go("bind")
         await world.go()

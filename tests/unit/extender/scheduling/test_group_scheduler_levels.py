@@ -69,7 +69,7 @@ class TestExclusive:
         first, second = self.alone(), pod_group("second").gang(1).topology().annotation(EXCLUSIVE, "true")
         held = pod("s0").cpu(1).scheduler(SCHEDULER).in_group("second").on("n1")
         await self.cluster(world).add(first, second, running[0], held, self.alone("other"), *others).go()
-        assert self.OTHER in world.queue.backlog
+        assert self.OTHER in world.queue.unschedulable
         world.delete("s0")
         world.store.drop_group(GroupKey("default", "second"))
         await world.go()

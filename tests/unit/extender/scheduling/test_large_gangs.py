@@ -121,7 +121,7 @@ def look_at_the_change_of(world: Harness, index: int) -> int:
     changed = world.pod(f"m{index}")
     with measured() as effort:
         world.store.put_pod(changed)
-        for key in world.group_scheduler.take_touched():
+        for key in world.group_scheduler.take_dirty():
             world.group_scheduler.consider(key)
     assert world.groups.states[GANG].cycle is not None
     return effort.calls

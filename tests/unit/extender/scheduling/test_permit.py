@@ -354,7 +354,7 @@ def planned() -> tuple[Store, Reservation]:
         store.put_pod(each)
     slots = {each.uid: Slot(each.uid, each.name, "n1") for each in pods}
     reservation = Reservation(GroupKey("default", "g"), "podgroup-g", "", 2, slots)
-    Ledger(store.occupancy, store.yields).reserve(reservation, {each.uid: each for each in pods})
+    Ledger(store.occupancy, store.pending_victims).reserve(reservation, {each.uid: each for each in pods})
     return store, reservation
 
 
@@ -441,7 +441,7 @@ class TestSlotsOfOthers:
         """Gangs g and h have a slot each on n1, which they fill; then a plain pod is bound there."""
         store = Store([SCHEDULER])
         store.put_node(node("n1").cpu(2).value())
-        ledger = Ledger(store.occupancy, store.yields)
+        ledger = Ledger(store.occupancy, store.pending_victims)
         for name, priority in (("g", own), ("h", others)):
             store.put_group(pod_group(name).gang(1).priority(priority).value())
             member = pod(name).cpu(1).scheduler(SCHEDULER).in_group(name).priority(priority).value()

@@ -120,22 +120,22 @@ class TestWhatAGangCanSpare:
     async def test_is_not_promised_twice(self, world: Harness) -> None:
         uids = run(world.add(pod_group("elastic").gang(4)), "elastic", 6)
         assert read_spares(world) == {"elastic": 2}
-        world.store.yields.add(uids[:1], GANG)
+        world.store.pending_victims.add(uids[:1], GANG)
         assert read_spares(world) == {"elastic": 1}
-        world.store.yields.add(uids[1:2], GANG)
+        world.store.pending_victims.add(uids[1:2], GANG)
         assert read_spares(world) == {"elastic": 0}
 
     async def test_is_there_again_when_its_members_stay_after_all(self, world: Harness) -> None:
         uids = run(world.add(pod_group("elastic").gang(4)), "elastic", 6)
-        world.store.yields.add(uids[:2], GANG)
-        world.store.yields.remove(uids[:2])
+        world.store.pending_victims.add(uids[:2], GANG)
+        world.store.pending_victims.remove(uids[:2])
         assert read_spares(world) == {"elastic": 2}
 
     async def test_no_more_than_is_there_is_promised_of_a_gang_that_breaks_for_another_one(
         self, world: Harness
     ) -> None:
         uids = run(world.add(pod_group("broken").gang(4)), "broken", 4)
-        world.store.yields.add(uids[:1], GANG)
+        world.store.pending_victims.add(uids[:1], GANG)
         assert read_spares(world) == {}
 
     async def test_of_a_tree_are_the_groups_that_stand_when_those_have_ended_that_end_for_others(
@@ -144,9 +144,9 @@ class TestWhatAGangCanSpare:
         world.add(composite("top").gang(2), *(pod_group(name).gang(2).under("top") for name in "abc"))
         uids = [uid for name in "abc" for uid in run(world, name, 3)]
         assert read_spares(world) == {"top": 1, "a": 1, "b": 1, "c": 1}
-        world.store.yields.add(uids[:1], GANG)
+        world.store.pending_victims.add(uids[:1], GANG)
         assert read_spares(world) == {"top": 1, "a": 0, "b": 1, "c": 1}
-        world.store.yields.add(uids[1:2], GANG)
+        world.store.pending_victims.add(uids[1:2], GANG)
         assert read_spares(world) == {"top": 0, "b": 1, "c": 1}
 
 
@@ -162,7 +162,7 @@ class TestAGangThatGoesWhole:
 
     async def test_has_none_in_its_unit_who_ends_for_another_gang(self, world: Harness) -> None:
         uids = run(world.add(pod_group("whole").gang(2).disruption(Disruption.ALL)), "whole", 3)
-        world.store.yields.add(uids[:1], GANG)
+        world.store.pending_victims.add(uids[:1], GANG)
         units = read_units(world)
         (unit,) = finish(units.list_running(GANG)).units
         assert [each.uid for each in unit.pods] == uids[1:]

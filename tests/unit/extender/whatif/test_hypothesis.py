@@ -13,7 +13,7 @@ from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Haste, finish
+from serried.plan.steps import Deadline, finish
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
@@ -22,7 +22,7 @@ H = GroupKey("default", "h")
 
 async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like_it(world: Harness) -> None:
     await world.add(*small_nodes(2), gang(6), *members(6)).go()
-    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), added=(("n1", 2),)), Haste())
+    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), added=(("n1", 2),)), Deadline())
     hypothesis.check()
     work = hypothesis.solve([find_existing(world.store, GANG)])
     next(work)
@@ -53,7 +53,7 @@ async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like
 async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harness, changes: Changes, said: str) -> None:
     one, two, three = members(3)
     world.add(*small_nodes(3), gang(2), one.on("n1"), two.on("n1"), three.on("n2"))
-    hypothesis = Hypothesis(world.core, changes, Haste())
+    hypothesis = Hypothesis(world.core, changes, Deadline())
     hypothesis.check()
     (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
     assert found.verdict is not None
@@ -80,7 +80,7 @@ async def test_a_gang_that_is_refused_names_the_first_of_the_moment_when_it_was_
     web, coming = pod("web").cpu(1).on("n1"), [each.in_group("h") for each in members(2, 10)]
     await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
     world.add(pod_group("h").gang(2), *coming)
-    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    hypothesis = Hypothesis(world.core, Changes(), Deadline())
     hypothesis.check()
     work = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
     closed_to = Mock(side_effect=world.queue.closed_to)
@@ -102,7 +102,7 @@ async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for
     stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
     await world.add(stays, alone[0].gang(2), *[each.cpu(2) for each in members(2)]).go()
     world.add(alone[1].gang(1), *[each.in_group("h") for each in members(1, 10)])
-    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    hypothesis = Hypothesis(world.core, Changes(), Deadline())
     (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
     assert found.verdict is not None
     assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
@@ -113,7 +113,7 @@ async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_t
     world.add(node("a1").cpu(2).rack("a"), low, members(1)[0].cpu(1).on("a1"))
     high = pod_group("h").topology().annotation(EXCLUSIVE, "true").gang(1).priority(100)
     world.add(high, *[each.in_group("h").priority(100) for each in members(1, 10)])
-    hypothesis = Hypothesis(world.core, Changes(), Haste())
+    hypothesis = Hypothesis(world.core, Changes(), Deadline())
     (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
     assert isinstance(found.preemption, Preemption)
     assert [pod.name for unit in found.preemption.victims for pod in unit.pods] == ["m0"]
@@ -131,7 +131,7 @@ async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pa
     assert world.queue.backfill.head is not None
     world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
     before = dict(world.queue.backfill.head.passed)
-    (found,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, H)]))
+    (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
     assert (found.verdict.reason if found.verdict is not None else None) is reason
     assert world.queue.backfill.head.passed == before
 
@@ -144,7 +144,7 @@ async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness
     assert world.queue.backfill.head is not None
     assert world.queue.backfill.head.forecast.nodes >= {"n1", "n2"}
     world.add(pod_group("h").gang(3).priority(50), *[each.in_group("h").priority(50) for each in members(3, 10)])
-    (found,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, H)]))
+    (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
     assert found.plan is None
     assert not isinstance(found.preemption, Preemption)
 
@@ -156,5 +156,5 @@ async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_membe
     refused = Rejection(world.core.clock() + 60, "there is no such volume", world.pod("m0").uid)
     for rejection, goes in ((None, True), (refused, False)):
         world.groups.states[GANG].rejection = rejection
-        (found,) = finish(Hypothesis(world.core, Changes(), Haste()).solve([find_existing(world.store, GANG)]))
+        (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, GANG)]))
         assert isinstance(found.preemption, Preemption) is goes

@@ -17,7 +17,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from extender.scheduling.effects import Context, WorkOnStudies
+from extender.scheduling.effects import Context, WorkOnTasks
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.verdict import Reason, Verdict
@@ -27,17 +27,17 @@ from serried.plan.capacity import Capacity
 from serried.plan.fit import still_holds, weigh
 from serried.plan.forecast import Forecast
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Haste, Work
+from serried.plan.steps import Deadline, Work
 from serried.plan.tree import solve_group
 
 GO_SECONDS = 0.05
-"""Work that every study gets at once. One that takes more comes after those that take less."""
+"""Work that every task gets at once. One that takes more comes after those that take less."""
 
 Make = Callable[[Snapshot, Capacity], Work[Any]]
 """Begins the work on a snapshot."""
 
 
-class StudyKind(Enum):
+class TaskKind(Enum):
     """What is asked for."""
 
     PLAN = "plan"
@@ -46,11 +46,11 @@ class StudyKind(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Study:
+class PlanningTask:
     """One question, and how far its answer is."""
 
     group: GroupKey
-    kind: StudyKind
+    kind: TaskKind
     request: PlanRequest
 
     leaving: tuple[Vacancy, ...]
@@ -58,14 +58,14 @@ class Study:
 
     make: Make
 
-    haste: Haste | None = None
+    deadline: Deadline | None = None
     """How it is told to end soon; None if it cannot end sooner."""
 
     limit: float = 0.0
     """Seconds of work after which it is given up."""
 
     turn: int = 0
-    """Its number among all studies, in the order in which they were asked for."""
+    """Its number among all tasks, in the order in which they were asked for."""
 
     tried: bool = False
     """Whether it was tried straight before."""
@@ -115,7 +115,7 @@ class Study:
 
 
 _MAX_BEGUN = 8
-"""How many studies of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
+"""How many tasks of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
 
 _MAX_SEARCHES_BEGUN = 1
 """The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
@@ -125,42 +125,42 @@ _LONG_SECONDS = 0.5
 
 
 class _Lane(NamedTuple):
-    """Studies that begin one after the other."""
+    """Tasks that begin one after the other."""
 
     namespace: str
     searches: bool
     """Whether victims are looked for."""
 
 
-def _lane_of(study: Study) -> _Lane:
-    return _Lane(study.group.namespace, study.kind is StudyKind.PREEMPTION)
+def _lane_of(task: PlanningTask) -> _Lane:
+    return _Lane(task.group.namespace, task.kind is TaskKind.PREEMPTION)
 
 
-class StudyTurns:
-    """The studies that are not done. ``studies`` is live: one that is not in it any more has no turn."""
+class TaskTurns:
+    """The tasks that are not done. ``tasks`` is live: one that is not in it any more has no turn."""
 
-    def __init__(self, studies: Mapping[GroupKey, Sequence[Study]]) -> None:
-        self._studies = studies
+    def __init__(self, planning_tasks: Mapping[GroupKey, Sequence[PlanningTask]]) -> None:
+        self._tasks = planning_tasks
 
-        self._fresh: dict[_Lane, deque[Study]] = {}
+        self._fresh: dict[_Lane, deque[PlanningTask]] = {}
         """Those that have not begun, in the order in which they were asked for."""
 
-        self._begun: list[Study] = []
+        self._begun: list[PlanningTask] = []
         """Those that have: each has a copy of the cluster."""
 
         self._served: dict[str, int] = {}
-        """When a study of each namespace was begun last, as a number of ``_count``."""
+        """When a task of each namespace was begun last, as a number of ``_count``."""
 
         self._count = 0
-        """How many studies have begun."""
+        """How many tasks have begun."""
 
-    def add(self, study: Study) -> None:
+    def add(self, task: PlanningTask) -> None:
         """Something new is asked for."""
-        self._fresh.setdefault(_lane_of(study), deque()).append(study)
+        self._fresh.setdefault(_lane_of(task), deque()).append(task)
 
-    def add_again(self, study: Study) -> None:
-        """A study is to be made once more."""
-        self._begun.append(study)
+    def add_again(self, task: PlanningTask) -> None:
+        """A task is to be made once more."""
+        self._begun.append(task)
 
     def clear(self) -> None:
         """Nobody waits for anything."""
@@ -168,10 +168,10 @@ class StudyTurns:
         self._begun.clear()
         self._served.clear()
 
-    def choose(self) -> Study | None:
+    def choose(self) -> PlanningTask | None:
         """The next one; None if nothing is to be done."""
         self._begun = [each for each in self._begun if self._is_open(each)]
-        waiting = [study for lane in self._list_free() if (study := self._find_first(lane)) is not None]
+        waiting = [task for lane in self._list_free() if (task := self._find_first(lane)) is not None]
         chosen = min([*self._begun, *waiting], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
             self._begun.append(self._fresh[_lane_of(chosen)].popleft())
@@ -180,19 +180,19 @@ class StudyTurns:
         return chosen
 
     def _list_free(self) -> list[_Lane]:
-        """The lanes in which another study may begin."""
+        """The lanes in which another task may begin."""
         begun = Counter(_lane_of(each) for each in self._begun)
         short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
         free = [lane for lane in self._fresh if begun[lane] < _MAX_BEGUN]
         return [lane for lane in free if not lane.searches or short[lane] < _MAX_SEARCHES_BEGUN]
 
-    def _rank(self, study: Study) -> tuple[int, int, int]:
+    def _rank(self, task: PlanningTask) -> tuple[int, int, int]:
         """As their places are; of equals that of the namespace of which one was begun the longest ago."""
-        level, turn = study.place
-        return level, self._served.get(study.group.namespace, 0), turn
+        level, turn = task.place
+        return level, self._served.get(task.group.namespace, 0), turn
 
-    def _find_first(self, lane: _Lane) -> Study | None:
-        """The first study of a lane that has not begun and that somebody still waits for."""
+    def _find_first(self, lane: _Lane) -> PlanningTask | None:
+        """The first task of a lane that has not begun and that somebody still waits for."""
         fresh = self._fresh[lane]
         while fresh:
             if self._is_open(fresh[0]):
@@ -203,12 +203,12 @@ class StudyTurns:
             self._served.pop(lane.namespace, None)
         return None
 
-    def _is_open(self, study: Study) -> bool:
-        return not study.done and study in self._studies.get(study.group, ())
+    def _is_open(self, task: PlanningTask) -> bool:
+        return not task.done and task in self._tasks.get(task.group, ())
 
 
-def _is_long_search(study: Study) -> bool:
-    return study.kind is StudyKind.PREEMPTION and study.spent > _LONG_SECONDS
+def _is_long_search(task: PlanningTask) -> bool:
+    return task.kind is TaskKind.PREEMPTION and task.spent > _LONG_SECONDS
 
 
 log = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ _PREEMPTION_SECONDS = 5.0
 _MAX_PREEMPTION_SECONDS = 80.0
 """How much work a search may take that was given up again and again: each time twice as much, up to this."""
 
-_HASTE_FRACTION = 0.5
+_DEADLINE_FRACTION = 0.5
 """After which part of the work that it may take a search for victims is to end with what it has."""
 
 _MAX_PLAN_SECONDS = 32.0
@@ -261,7 +261,7 @@ class Unfinished(Exception):
 
 
 class Answer(NamedTuple):
-    """What a study has found."""
+    """What a task has found."""
 
     found: Any
 
@@ -269,7 +269,7 @@ class Answer(NamedTuple):
     """The work that it took; None if that was told before."""
 
 
-class Toll(NamedTuple):
+class PlanBackoff(NamedTuple):
     """What is due for plans in vain."""
 
     pause: float
@@ -280,7 +280,7 @@ class Toll(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Studies:
+class PlanningTasks:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
     Groups are told of an answer that is there; the outbox asks for ``work`` when it has something to do.
@@ -291,9 +291,9 @@ class Studies:
     _stopwatch: Callable[[], float] = time.perf_counter
     _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    _studies: dict[GroupKey, list[Study]] = field(default_factory=dict, init=False)
+    _tasks: dict[GroupKey, list[PlanningTask]] = field(default_factory=dict, init=False)
 
-    _turns: StudyTurns = field(init=False)
+    _turns: TaskTurns = field(init=False)
 
     _slow: dict[GroupKey, float] = field(default_factory=dict, init=False)
     """Groups whose last answer took long, and how many seconds of work their next plan may take."""
@@ -301,11 +301,11 @@ class Studies:
     _patience: dict[GroupKey, float] = field(default_factory=dict, init=False)
     """Groups whose last search for victims was given up, and how many seconds of work their next one may take."""
 
-    _tolls: dict[GroupKey, Toll] = field(default_factory=dict, init=False)
+    _backoffs: dict[GroupKey, PlanBackoff] = field(default_factory=dict, init=False)
     """What is due for answers that were given."""
 
     _turn: int = field(default=0, init=False)
-    """How many studies there were."""
+    """How many tasks there were."""
 
     _working: bool = field(default=False, init=False)
     """Whether somebody works, or was asked to."""
@@ -314,10 +314,10 @@ class Studies:
     """A number that changes when all work ends: who began before then stops."""
 
     def __post_init__(self) -> None:
-        self._turns = StudyTurns(self._studies)
+        self._turns = TaskTurns(self._tasks)
 
     def __len__(self) -> int:
-        return sum(not study.done for studies in self._studies.values() for study in studies)
+        return sum(not task.done for planning_tasks in self._tasks.values() for task in planning_tasks)
 
     # --- asking ------------------------------------------------------------------------------------------------
 
@@ -331,44 +331,44 @@ class Studies:
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
         make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
         key = group or GroupKey("", "")
-        return self._answer(Study(key, StudyKind.PLAN, request, tuple(leaving), make), straight_seconds)
+        return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(leaving), make), straight_seconds)
 
     def foresee(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
-        found: Forecast | None = self._answer(Study(group, StudyKind.FORECAST, request, (), make)).found
-        self._drop(group, StudyKind.FORECAST)
+        found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), make)).found
+        self._drop(group, TaskKind.FORECAST)
         return found
 
     def seek_victims(
-        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make, haste: Haste
+        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make, deadline: Deadline
     ) -> Answer:
         """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
 
-        When half of the time is over, ``haste`` is made: the work is to end with the best that it has. A search that
+        When half of the time is over, ``deadline`` is made: the work is to end with the best that it has. A search that
         takes too long all the same gets twice the time the next time. The cluster may have changed since the search
         began: whether the answer holds, the caller sees to.
         """
-        answer = self._answer(Study(group, StudyKind.PREEMPTION, request, tuple(leaving), make, haste))
-        self._drop(group, StudyKind.PREEMPTION)
+        answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(leaving), make, deadline))
+        self._drop(group, TaskKind.PREEMPTION)
         return answer
 
-    def _answer(self, asked: Study, straight_seconds: float = STRAIGHT_SECONDS) -> Answer:
+    def _answer(self, asked: PlanningTask, straight_seconds: float = STRAIGHT_SECONDS) -> Answer:
         group, kind, request, leaving = asked.group, asked.kind, asked.request, asked.leaving
-        study = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
-        if study is None:
+        task = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
+        if task is None:
             asked.tried = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
             answer = self._run_straight(request, leaving, asked.make, straight_seconds) if asked.tried else None
             if answer is not None:
                 return answer
             self._open(asked)
             raise Unfinished
-        if not study.done:
+        if not task.done:
             self._set_to_work()  # the end of a term ends all work
             raise Unfinished
-        if study.failure is not None:
+        if task.failure is not None:
             self._drop(group, kind)
-            raise study.failure
-        return self._take(study) if self._holds(study, request) else self._renew(study, request)
+            raise task.failure
+        return self._take(task) if self._holds(task, request) else self._renew(task, request)
 
     def _run_straight(
         self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
@@ -396,108 +396,108 @@ class Studies:
         missing = self._context.store.capacity.count_missing(set(shapes))
         return missing * len(self._context.store.nodes) > _MAX_NODES_COUNTED_AT_ONCE
 
-    def _find_limit(self, group: GroupKey, kind: StudyKind) -> float:
-        if kind is StudyKind.PREEMPTION:
+    def _find_limit(self, group: GroupKey, kind: TaskKind) -> float:
+        if kind is TaskKind.PREEMPTION:
             return self._patience.get(group, _PREEMPTION_SECONDS)
-        return _FORECAST_SECONDS if kind is StudyKind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
+        return _FORECAST_SECONDS if kind is TaskKind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
-    def _holds(self, study: Study, request: PlanRequest) -> bool:
-        if not isinstance(study.found, Plan):
+    def _holds(self, task: PlanningTask, request: PlanRequest) -> bool:
+        if not isinstance(task.found, Plan):
             return True
-        now = self._context.store.snapshots.take(request.yielding_priority, request.members, study.leaving)
-        return still_holds(study.found, request, study.nodes, now)
+        now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.leaving)
+        return still_holds(task.found, request, task.nodes, now)
 
-    def _renew(self, study: Study, request: PlanRequest) -> Answer:
+    def _renew(self, task: PlanningTask, request: PlanRequest) -> Answer:
         """The ground has changed: once more, straight if by now that will do.
 
         What took long is looked for straight in the domain that was found, which is much less work. For this there is
         more time in the end: gangs with shorter plans may not take the room of one with a long plan for ever.
         """
-        last = study.restarts >= _MAX_RESTARTS
+        last = task.restarts >= _MAX_RESTARTS
         again = request
-        if study.spent > GO_SECONDS and request.topology_key is not None:
-            again = replace(request, pinned=frozenset({study.found.domain}))
+        if task.spent > GO_SECONDS and request.topology_key is not None:
+            again = replace(request, pinned=frozenset({task.found.domain}))
         make: Make = lambda snapshot, capacity: solve_group(snapshot, again, capacity)  # noqa: E731
-        answer = self._run_straight(again, study.leaving, make, GO_SECONDS if last else STRAIGHT_SECONDS)
+        answer = self._run_straight(again, task.leaving, make, GO_SECONDS if last else STRAIGHT_SECONDS)
         if answer is not None and (again is request or isinstance(answer.found, Plan)):
-            self._studies[study.group].remove(study)
+            self._tasks[task.group].remove(task)
             return answer
         if not last:
-            study.begin_anew()
-            self._turns.add_again(study)
+            task.begin_anew()
+            self._turns.add_again(task)
             self._set_to_work()
             raise Unfinished
         changed = "the cluster changed each time before a plan was there"
-        members = len(study.request.members)
-        study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.spent), need=members, detail=changed)
-        return self._take(study)
+        members = len(task.request.members)
+        task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.spent), need=members, detail=changed)
+        return self._take(task)
 
-    def _take(self, study: Study) -> Answer:
-        seconds = None if study.told else study.spent
+    def _take(self, task: PlanningTask) -> Answer:
+        seconds = None if task.told else task.spent
         if seconds is not None:
-            before = self._tolls.get(study.group, Toll(0.0, stale=False))
-            pause = before.pause + (study.spent * _PAUSE_FACTOR if study.spent > GO_SECONDS else 0.0)
-            self._tolls[study.group] = Toll(
-                pause, before.stale or study.room != self._context.store.snapshots.count_freed()
+            before = self._backoffs.get(task.group, PlanBackoff(0.0, stale=False))
+            pause = before.pause + (task.spent * _PAUSE_FACTOR if task.spent > GO_SECONDS else 0.0)
+            self._backoffs[task.group] = PlanBackoff(
+                pause, before.stale or task.room != self._context.store.snapshots.count_freed()
             )
-        study.told = True
-        return Answer(study.found, seconds)
+        task.told = True
+        return Answer(task.found, seconds)
 
-    def collect(self, request: PlanRequest) -> Toll:
+    def collect(self, request: PlanRequest) -> PlanBackoff:
         """As ``settle``, but what is still being made goes on."""
         group = self._context.store.members.group_of(request.members[0].uid) or GroupKey("", "")
-        if group in self._studies:
-            kept = [each for each in self._studies[group] if each.kind is not StudyKind.PLAN or not each.told]
-            self._studies[group] = kept
-        return self._tolls.pop(group, Toll(0.0, stale=False))
+        if group in self._tasks:
+            kept = [each for each in self._tasks[group] if each.kind is not TaskKind.PLAN or not each.told]
+            self._tasks[group] = kept
+        return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def is_stale(self, group: GroupKey) -> bool:
         """Whether room was freed while one of the plans was made that a group was given since it was settled last."""
-        toll = self._tolls.get(group)
-        return toll is not None and toll.stale
+        backoff = self._backoffs.get(group)
+        return backoff is not None and backoff.stale
 
     # --- groups ------------------------------------------------------------------------------------------------
 
-    def settle(self, group: GroupKey) -> Toll:
+    def settle(self, group: GroupKey) -> PlanBackoff:
         """The answers of a group's plans have been used: what is due for them if they were in vain."""
-        self._drop(group, StudyKind.PLAN)
-        return self._tolls.pop(group, Toll(0.0, stale=False))
+        self._drop(group, TaskKind.PLAN)
+        return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def forget(self, group: GroupKey) -> None:
         """Nobody waits for the answers of a group any more."""
-        self._studies.pop(group, None)
+        self._tasks.pop(group, None)
         self._slow.pop(group, None)
         self._patience.pop(group, None)
-        self._tolls.pop(group, None)
+        self._backoffs.pop(group, None)
 
     def clear(self) -> None:
         """Nobody waits for anything; who works on it stops, whether or not it is told so itself."""
         self._working = False
         self._shift += 1
-        self._studies.clear()
+        self._tasks.clear()
         self._turns.clear()
         self._slow.clear()
         self._patience.clear()
-        self._tolls.clear()
+        self._backoffs.clear()
 
-    def _of(self, group: GroupKey, kind: StudyKind) -> list[Study]:
-        return [study for study in self._studies.get(group, ()) if study.kind is kind]
+    def _of(self, group: GroupKey, kind: TaskKind) -> list[PlanningTask]:
+        return [task for task in self._tasks.get(group, ()) if task.kind is kind]
 
-    def _drop(self, group: GroupKey, kind: StudyKind) -> None:
-        left = [study for study in self._studies.get(group, ()) if study.kind is not kind]
+    def _drop(self, group: GroupKey, kind: TaskKind) -> None:
+        left = [task for task in self._tasks.get(group, ()) if task.kind is not kind]
         if left:
-            self._studies[group] = left
+            self._tasks[group] = left
         else:
-            self._studies.pop(group, None)
+            self._tasks.pop(group, None)
 
-    def _open(self, study: Study) -> None:
-        study.limit = self._find_limit(study.group, study.kind)
-        study.turn = self._turn
+    def _open(self, task: PlanningTask) -> None:
+        task.limit = self._find_limit(task.group, task.kind)
+        task.turn = self._turn
         self._turn += 1
         # A question that is asked in another way now is asked no more; two may belong to one answer.
-        kept = [each for each in self._studies.get(study.group, ()) if each.done or each.kind is not study.kind]
-        self._studies[study.group] = [*kept[-_MAX_ANSWERS:], study]
-        self._turns.add(study)
+        kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
+        self._tasks[task.group] = [*kept[-_MAX_ANSWERS:], task]
+        self._turns.add(task)
         self._set_to_work()
 
     # --- work --------------------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class Studies:
     def _set_to_work(self) -> None:
         if not self._working:
             self._working = True
-            self._context.outbox.put(WorkOnStudies())
+            self._context.outbox.put(WorkOnTasks())
 
     def work(self) -> Coroutine[Any, Any, None]:
         """Make all answers that are asked for, the loop's turn after each slice."""
@@ -513,64 +513,64 @@ class Studies:
 
     async def _work(self, shift: int) -> None:
         try:
-            while shift == self._shift and (study := self._turns.choose()) is not None:
+            while shift == self._shift and (task := self._turns.choose()) is not None:
                 begun = self._stopwatch()
-                self._advance(study, begun)
+                self._advance(task, begun)
                 await self._rest(self._stopwatch() - begun)
         finally:
             if shift == self._shift:
                 self._working = False
 
-    def _advance(self, study: Study, begun: float) -> None:
-        if study.work is None and not study.tried and not self._is_long(study.group, study.request):
+    def _advance(self, task: PlanningTask, begun: float) -> None:
+        if task.work is None and not task.tried and not self._is_long(task.group, task.request):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
-            self._studies[study.group].remove(study)
-            self._context.groups.note_study(study.group)
+            self._tasks[task.group].remove(task)
+            self._context.groups.note_task(task.group)
             return
-        self._make_slice(study, begun)
-        study.spent += self._stopwatch() - begun
-        if not study.done and study.spent > study.limit:
-            self._give_up(study)
-        elif study.haste is not None:
-            study.haste.made = study.spent > study.limit * _HASTE_FRACTION
-        if study.done:
-            study.work = None
-            self._note_cost(study)
-            self._context.groups.note_study(study.group)
+        self._make_slice(task, begun)
+        task.spent += self._stopwatch() - begun
+        if not task.done and task.spent > task.limit:
+            self._give_up(task)
+        elif task.deadline is not None:
+            task.deadline.passed = task.spent > task.limit * _DEADLINE_FRACTION
+        if task.done:
+            task.work = None
+            self._note_cost(task)
+            self._context.groups.note_task(task.group)
 
-    def _make_slice(self, study: Study, begun: float) -> None:
+    def _make_slice(self, task: PlanningTask, begun: float) -> None:
         try:
-            work = study.work or self._begin(study)
+            work = task.work or self._begin(task)
             next(work)
             while self._stopwatch() - begun < _SLICE_SECONDS:
                 next(work)
         except StopIteration as done:
-            study.found = done.value
-            study.done = True
+            task.found = done.value
+            task.done = True
         except Exception as error:
-            log.exception("a plan failed", extra=name_group(study.group))
-            study.failure = error
-            study.done = True
+            log.exception("a plan failed", extra=name_group(task.group))
+            task.failure = error
+            task.done = True
 
-    def _begin(self, study: Study) -> Work[Any]:
+    def _begin(self, task: PlanningTask) -> Work[Any]:
         snapshot = self._context.store.snapshots.take(
-            study.request.yielding_priority, study.request.members, study.leaving
+            task.request.yielding_priority, task.request.members, task.leaving
         )
         frozen = self._context.store.capacity.freeze()
         shown = frozen.show(snapshot)
-        study.nodes = shown.nodes
-        study.room = self._context.store.snapshots.count_freed()
-        study.work = study.make(shown, frozen)
-        return study.work
+        task.nodes = shown.nodes
+        task.room = self._context.store.snapshots.count_freed()
+        task.work = task.make(shown, frozen)
+        return task.work
 
-    def _give_up(self, study: Study) -> None:
-        study.done = True
-        if study.kind is StudyKind.PLAN:
-            study.found = Verdict(Reason.PLAN_UNFINISHED, have=round(study.limit), need=len(study.request.members))
-            self._slow[study.group] = min(_MAX_PLAN_SECONDS, 2 * study.limit)
-        if study.kind is StudyKind.PREEMPTION:
-            self._patience[study.group] = min(_MAX_PREEMPTION_SECONDS, 2 * study.limit)
+    def _give_up(self, task: PlanningTask) -> None:
+        task.done = True
+        if task.kind is TaskKind.PLAN:
+            task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.limit), need=len(task.request.members))
+            self._slow[task.group] = min(_MAX_PLAN_SECONDS, 2 * task.limit)
+        if task.kind is TaskKind.PREEMPTION:
+            self._patience[task.group] = min(_MAX_PREEMPTION_SECONDS, 2 * task.limit)
 
-    def _note_cost(self, study: Study) -> None:
-        if study.spent > GO_SECONDS and study.kind is not StudyKind.PREEMPTION:
-            self._slow.setdefault(study.group, _PLAN_SECONDS)
+    def _note_cost(self, task: PlanningTask) -> None:
+        if task.spent > GO_SECONDS and task.kind is not TaskKind.PREEMPTION:
+            self._slow.setdefault(task.group, _PLAN_SECONDS)

@@ -1,9 +1,9 @@
-"""Nobody is forgotten: whatever happens to the cluster, no gang sleeps in the backlog although it fits."""
+"""Nobody is forgotten: whatever happens to the cluster, no gang sleeps in the unschedulable groups although it fits."""
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.scheduling.backlog import Backlog
+from extender.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Verdict
@@ -19,11 +19,11 @@ GROUPS = [GroupKey("default", f"g{number}") for number in range(4)]
 UIDS = st.sampled_from([f"u{number}" for number in range(8)])
 
 
-class BacklogMachine(RuleBasedStateMachine):
+class UnschedulableMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = Store(["serried"])
-        self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
+        self.unschedulable = UnschedulableGroups(self.store.nodes, self.store.occupancy.used)
         self.asks: dict[GroupKey, PlanRequest] = {}
 
     def plan(self, ask: PlanRequest) -> Plan | Verdict:
@@ -74,16 +74,16 @@ class BacklogMachine(RuleBasedStateMachine):
         members = [Pod("default", f"m{i}", f"{group}-{i}", shape, priority=priority) for i, shape in enumerate(each)]
         ask = PlanRequest(members, count, key, pinned if key else frozenset(), closed=closed)
         answer = self.plan(ask)
-        self.backlog.leave(group)
+        self.unschedulable.leave(group)
         if isinstance(answer, Verdict):
-            self.backlog.put(group, ask, answer)
+            self.unschedulable.put(group, ask, answer)
             self.asks[group] = ask
 
     @invariant()
     def who_sleeps_does_not_fit(self) -> None:
-        self.backlog.wake(self.store.occupancy.freed_nodes.take(), self.store.nominations.withdrawn_nodes.take())
-        for group in self.backlog:
+        self.unschedulable.wake(self.store.occupancy.freed_nodes.take(), self.store.nominations.withdrawn_nodes.take())
+        for group in self.unschedulable:
             assert isinstance(self.plan(self.asks[group]), Verdict), group
 
 
-TestBacklog = BacklogMachine.TestCase
+TestUnschedulableGroups = UnschedulableMachine.TestCase

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.scheduling.backlog import Backlog
+from extender.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
@@ -20,14 +20,14 @@ ONE_CPU = pod("p").cpu(1)
 
 
 class Scene:
-    """A cluster of three full nodes in two racks, and the backlog of its gangs."""
+    """A cluster of three full nodes in two racks, and the unschedulable of its gangs."""
 
     def __init__(self) -> None:
         self.store = Store([])
         for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
             self.store.put_node(node(name).cpu(4).rack(rack).value())
             self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000), ("pods", 1)))
-        self.backlog = Backlog(self.store.nodes, self.store.occupancy.used)
+        self.unschedulable = UnschedulableGroups(self.store.nodes, self.store.occupancy.used)
         self.store.occupancy.freed_nodes.take()
 
     def refuse(self, group: GroupKey, count: int, like: PodBuilder = ONE_CPU, **said: object) -> None:
@@ -35,7 +35,7 @@ class Scene:
         asked = self.ask(count, like, **said)
         answer = plan_gang(self.store.snapshots.take(0, asked.members), asked)
         assert isinstance(answer, Verdict)
-        self.backlog.put(group, asked, answer)
+        self.unschedulable.put(group, asked, answer)
 
     def ask(self, count: int, like: PodBuilder = ONE_CPU, **said: object) -> PlanRequest:
         pods = tuple(like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
@@ -47,7 +47,7 @@ class Scene:
         return self.wake()
 
     def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[GroupKey]:
-        return self.backlog.wake(self.store.occupancy.freed_nodes.take(), withdrawn)
+        return self.unschedulable.wake(self.store.occupancy.freed_nodes.take(), withdrawn)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_gang_wakes_when_as_much_is_free_as_it_needs_and_not_before(scene: Sce
     scene.refuse(G, 3)
     assert scene.free("a1", 2) == set()
     assert scene.free("b1", 1) == {G}
-    assert G not in scene.backlog
+    assert G not in scene.unschedulable
 
 
 def test_room_that_is_freed_little_by_little_adds_up(scene: Scene) -> None:
@@ -102,7 +102,7 @@ def test_a_refusal_from_before_room_was_freed_takes_nothing_from_others_that_wai
     assert isinstance(answer, Verdict)
     scene.refuse(H, 3)
     assert scene.free("a1", 2) == set()
-    scene.backlog.put_late(G, asked, answer)
+    scene.unschedulable.put_late(G, asked, answer)
     assert scene.free("b1", 1) == {H}
 
 
@@ -110,7 +110,7 @@ def test_a_refusal_from_before_room_was_freed_is_what_is_known_if_nobody_else_wa
     asked = scene.ask(3)
     answer = plan_gang(scene.store.snapshots.take(0, asked.members), asked)
     assert isinstance(answer, Verdict)
-    scene.backlog.put_late(G, asked, answer)
+    scene.unschedulable.put_late(G, asked, answer)
     assert scene.free("a1", 2) == set()
     assert scene.free("a1", 3) == {G}
 
@@ -118,7 +118,7 @@ def test_a_refusal_from_before_room_was_freed_is_what_is_known_if_nobody_else_wa
 def test_replacements_whose_own_slots_are_taken_say_nothing_of_the_room_for_others(scene: Scene) -> None:
     scene.refuse(H, 3)
     assert scene.free("a1", 2) == set()
-    scene.backlog.put(G, scene.ask(1, own_slots=True), Verdict(Reason.NO_CAPACITY, need=1))
+    scene.unschedulable.put(G, scene.ask(1, own_slots=True), Verdict(Reason.NO_CAPACITY, need=1))
     assert scene.free("b1", 1) == {G, H}
 
 
@@ -152,13 +152,13 @@ def test_a_closed_node_helps_nobody_to_whom_it_is_closed(scene: Scene) -> None:
 def test_a_gang_of_several_shapes_wakes_for_any_slot_of_one_of_them(scene: Scene) -> None:
     small, large = ONE_CPU.uid("s").value(), pod("l").cpu(3).uid("l").value()
     asked = PlanRequest((small, large), 2)
-    scene.backlog.put(G, asked, Verdict(Reason.NO_CAPACITY, have=0, need=2))
+    scene.unschedulable.put(G, asked, Verdict(Reason.NO_CAPACITY, have=0, need=2))
     assert scene.free("a1", 1) == {G}
 
 
 def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_nominations(scene: Scene) -> None:
     scene.free("a1", 4)
-    scene.backlog.put_aside(G, scene.ask(2))
+    scene.unschedulable.put_aside(G, scene.ask(2))
     scene.refuse(H, 5)
     assert scene.wake(withdrawn={"a1": None}) == {H}
     scene.refuse(H, 5)
@@ -175,27 +175,27 @@ def test_too_much_news_wakes_everybody(scene: Scene) -> None:
 def test_who_has_left_is_not_woken(scene: Scene) -> None:
     scene.refuse(G, 1)
     scene.refuse(H, 1)
-    scene.backlog.leave(G)
+    scene.unschedulable.leave(G)
     assert scene.free("a1", 4) == {H}
-    assert len(scene.backlog) == 0
+    assert len(scene.unschedulable) == 0
 
 
 def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Mock(side_effect=slots)
     for number in range(50):
         scene.refuse(GroupKey("default", f"g{number}"), 5 + number)
-    monkeypatch.setattr("extender.scheduling.backlog.slots", counting)
+    monkeypatch.setattr("extender.scheduling.unschedulable.slots", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after
 
 
 def test_it_knows_whether_anybody_waits_of_another_namespace(scene: Scene) -> None:
     other = GroupKey("other", "g")
-    assert not scene.backlog.holds_others("default")
+    assert not scene.unschedulable.holds_others("default")
     scene.refuse(G, 3)
     scene.refuse(G, 3)
-    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (False, True)
+    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (False, True)
     scene.refuse(other, 3)
-    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (True, True)
-    scene.backlog.leave(G)
-    assert (scene.backlog.holds_others("default"), scene.backlog.holds_others("other")) == (True, False)
+    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (True, True)
+    scene.unschedulable.leave(G)
+    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (True, False)

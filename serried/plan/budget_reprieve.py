@@ -15,7 +15,7 @@ from itertools import chain, combinations, islice
 
 from serried.api.names import GroupKey
 from serried.plan.eviction import Allowances, Budget, Cost, Unit, age, count_pods, exceeds, measure_cost
-from serried.plan.reprieve import Bulk, SlotClearing, measure, reprieve
+from serried.plan.reprieve import Bulk, SlotRemoval, measure, reprieve
 from serried.plan.steps import Work, sort_in_steps
 
 _UNITS_PER_STEP = 250
@@ -32,7 +32,7 @@ _MAX_PLANS = 8
 
 
 @dataclass(slots=True)
-class Patience:
+class StepLimit:
     """How much work all domains together may be."""
 
     moves: int = 20_000
@@ -42,19 +42,19 @@ class Patience:
     """How many steps it may take to tell whether the quorum fits: for a tree, or several shapes, a second or two."""
 
 
-class Allotment:
-    """What goes of the units of one domain, from whose ``clearing`` nothing has gone yet.
+class BudgetReprieve:
+    """What goes of the units of one domain, from whose ``removal`` nothing has gone yet.
 
     Of each budget no more go than its limit. Which ones go does not depend on the order of the units.
     """
 
     def __init__(
-        self, clearing: SlotClearing, units: Sequence[Unit], limits: Mapping[Budget, int], patience: Patience
+        self, removal: SlotRemoval, units: Sequence[Unit], limits: Mapping[Budget, int], limit: StepLimit
     ) -> None:
-        self._clearing = clearing
+        self._removal = removal
         self._units = units
         self._limits = limits
-        self._patience = patience
+        self._limit = limit
         self._moves = _MAX_MOVES
         self._plans = _MAX_PLANS
 
@@ -74,10 +74,10 @@ class Allotment:
         """Those of them that do not come back."""
 
     def run(self) -> Work[list[Unit] | None]:
-        """Units after whose end the quorum fits; None if none were found. They are gone from the clearing then."""
+        """Units after whose end the quorum fits; None if none were found. They are gone from the removal then."""
         free = yield from self._sort()
-        yield from self._clearing.take(free)
-        banned = self._clearing.banned
+        yield from self._removal.take(free)
+        banned = self._removal.banned
         forced = [unit for unit in self._scarce if unit in banned] if banned else []
         if not all(self._spend(unit) for unit in forced):
             return None
@@ -110,7 +110,7 @@ class Allotment:
     def _rank(self, unit: Unit) -> tuple[int, float, str]:
         """The lowest priority first, the largest of these: fewer of them are needed."""
         pod = unit.pods[0]
-        return unit.priority, -measure(pod.shape, self._clearing.request), pod.uid
+        return unit.priority, -measure(pod.shape, self._removal.request), pod.uid
 
     # --- one node after the other ------------------------------------------------------------------------------
 
@@ -133,10 +133,10 @@ class Allotment:
         """The units of each node, those first of a low priority, of which few pods make much room."""
         prices: dict[str, tuple[int, float, str]] = {}
         for place, (node, here) in enumerate(alone.items(), 1):
-            before = self._clearing.total
-            yield from self._clearing.take(here)
-            more = self._clearing.total - before
-            yield from self._clearing.give_back(here)
+            before = self._removal.total
+            yield from self._removal.take(here)
+            more = self._removal.total - before
+            yield from self._removal.give_back(here)
             prices[node] = here[-1].priority, len(here) / more if more else math.inf, node
             if place % _NODES_PER_STEP == 0:
                 yield
@@ -147,8 +147,8 @@ class Allotment:
         for place, here in enumerate(nodes, 1):
             may_go = [unit for unit in here if self._spend(unit)]
             if may_go:
-                yield from self._clearing.take(may_go)
-                stay = dict.fromkeys((yield from self._clearing.trim(may_go)))
+                yield from self._removal.take(may_go)
+                stay = dict.fromkeys((yield from self._removal.trim(may_go)))
                 self._gone.update(stay)
                 for unit in may_go:
                     if unit not in stay:
@@ -191,8 +191,8 @@ class Allotment:
                 break
             del self._gone[unit]
             self._refund(unit.budgets)
-            yield from self._clearing.give_back([unit])
-            found = self._clearing.has_slots() and (yield from self._look())
+            yield from self._removal.give_back([unit])
+            found = self._removal.has_slots() and (yield from self._look())
             if found:
                 break
             yield from self._take([unit])
@@ -206,18 +206,18 @@ class Allotment:
 
     def _move(self) -> bool:
         self._moves -= 1
-        self._patience.moves -= 1
-        return self._moves >= 0 and self._patience.moves >= 0
+        self._limit.moves -= 1
+        return self._moves >= 0 and self._limit.moves >= 0
 
     def _fits(self) -> Work[bool]:
         self._plans -= 1
-        work = self._clearing.fits()
-        while self._patience.steps > 0:
+        work = self._removal.fits()
+        while self._limit.steps > 0:
             try:
                 next(work)
             except StopIteration as done:
                 return bool(done.value)
-            self._patience.steps -= 1
+            self._limit.steps -= 1
             yield
         return False
 
@@ -227,7 +227,7 @@ class Allotment:
         rest = iter(units)
         while batch := list(islice(rest, _UNITS_PER_STEP)):
             self._gone.update(dict.fromkeys(batch))
-            yield from self._clearing.take(batch)
+            yield from self._removal.take(batch)
 
     def _spend(self, unit: Unit) -> bool:
         """Whether the budgets allow one more unit; it is taken off them then."""
@@ -262,7 +262,7 @@ _MAX_UNITS = 2_000
 class Exchange:
     """The victims of one domain, as good as they are known; ``units`` are all that may go there."""
 
-    clearing: SlotClearing
+    removal: SlotRemoval
     units: Sequence[Unit]
     victims: list[Unit]
     cost: Cost
@@ -306,10 +306,10 @@ class Exchange:
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
         self.moves -= 3 * (count_pods(again) + count_pods(bulk))
-        before = self.clearing.save()
-        yield from self.clearing.take([*bulk, *lower])
-        rest = yield from reprieve(self.clearing, again, self.allowances, self.newest)
-        stay = yield from self.clearing.put_back([[unit] for unit in bulk])
+        before = self.removal.save()
+        yield from self.removal.take([*bulk, *lower])
+        rest = yield from reprieve(self.removal, again, self.allowances, self.newest)
+        stay = yield from self.removal.put_back([[unit] for unit in bulk])
         now = [*rest, *(unit for each in stay for unit in each)]
         cost = yield from measure_cost(now, self.allowances, self.newest)
         if cost < self.cost and not exceeds(now, self.allowances.limits):
@@ -317,8 +317,8 @@ class Exchange:
             self.victims = now
             return True
         left = set(now)
-        yield from self.clearing.take([unit for unit in self.victims if unit not in left])
-        yield from self.clearing.restore([unit for unit in now if unit not in gone], before)
+        yield from self.removal.take([unit for unit in self.victims if unit not in left])
+        yield from self.removal.restore([unit for unit in now if unit not in gone], before)
         return False
 
 

@@ -1,8 +1,8 @@
 """The groups that did not fit, and which freed room could help which of them.
 
-Groups that want the same kind of room share one demand. Of each demand an upper bound of the slots in each domain is
-known: what the last refusal counted, and what has been freed since. Freed room wakes the groups that the bound would
-hold, so its cost is that of freed nodes and demands, not of the cluster, nor of planning each group anew.
+Groups that want the same kind of room share one queueing hint. It knows an upper bound of the slots in each domain:
+what the last refusal counted, and what has been freed since. Freed room wakes the groups that the bound would hold, so
+its cost is that of freed nodes and hints, not of the cluster, nor of planning each group anew.
 """
 
 import math
@@ -35,15 +35,15 @@ _MAX_SHAPES_COUNTED = 8
 """Up to how many shapes of members are counted on a freed node; with more the planner is asked at once."""
 
 
-_MAX_DEMANDS = 64
-"""How many demands a namespace may have. What is freed is counted for each, so thousands would hold up everybody."""
+_MAX_HINTS = 64
+"""How many hints a namespace may have. What is freed is counted for each, so thousands would hold up everybody."""
 
-_CROWD_AT_ONCE = 4
-"""How many groups of a crowd are woken at a time."""
+_OF_NAMESPACE_AT_ONCE = 4
+"""How many groups that share the hint of their namespace are woken at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class QueueingHint:
     """A kind of room: what decides which nodes could help, and how many slots a plan would count on them."""
 
     shapes: frozenset[Shape]
@@ -63,13 +63,13 @@ class Demand:
     counted: bool
     """Whether the refusal says how many slots there are; else any slot that is freed could be the missing one."""
 
-    crowd: str = ""
-    """The namespace whose groups share it as that has too many demands; "" for a demand that says what is wanted."""
+    namespace: str = ""
+    """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
 
 
 @dataclass(slots=True)
 class _Waiters:
-    """The groups with one demand."""
+    """The groups with one hint."""
 
     room: dict[str, int] = field(default_factory=dict)
     """An upper bound of the slots by domain."""
@@ -84,77 +84,77 @@ class _Waiters:
     """The groups that have given their room up themselves: withdrawn nominations do not wake them."""
 
     untried: dict[GroupKey, None] = field(default_factory=dict)
-    """Of a crowd: the groups that have not been woken since room was freed last, the longest wait first."""
+    """Where a namespace shares one: those not woken since room was freed last, the longest wait first."""
 
     namespace: str = ""
     """The namespace for which it counts: that of its first group."""
 
 
-class Backlog:
+class UnschedulableGroups:
     """Groups that need no planning before room is freed that could help them. ``nodes`` and ``used`` are live."""
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes = nodes
         self._used = used
-        self._by_demand: dict[Demand, _Waiters] = {}
-        self._demands: dict[GroupKey, Demand] = {}
+        self._by_hint: dict[QueueingHint, _Waiters] = {}
+        self._hints: dict[GroupKey, QueueingHint] = {}
         self._counts: Counter[str] = Counter()
-        """How many demands count for each namespace."""
+        """How many hints count for each namespace."""
         self._waiting: Counter[str] = Counter()
         """How many groups of each namespace wait."""
 
     def __contains__(self, group: GroupKey) -> bool:
-        return group in self._demands
+        return group in self._hints
 
     def __iter__(self) -> Iterator[GroupKey]:
-        return iter(list(self._demands))
+        return iter(list(self._hints))
 
     def __len__(self) -> int:
-        return len(self._demands)
+        return len(self._hints)
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """A group was refused just now."""
-        demand, waiters = self._enlist_refused(group, request, refusal)
-        self._limit(demand, waiters, refusal)
+        hint, waiters = self._enlist_refused(group, request, refusal)
+        self._limit(hint, waiters, refusal)
 
     def put_late(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
         """As `put`, for a refusal that has counted before room was freed. The group has to be planned again soon.
 
         What is known for others that wait stays as it is: it counts the room of which this refusal may lack some.
         """
-        demand, waiters = self._enlist_refused(group, request, refusal)
+        hint, waiters = self._enlist_refused(group, request, refusal)
         if len(waiters.needs) == 1:
-            self._limit(demand, waiters, refusal)
+            self._limit(hint, waiters, refusal)
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
         """A group has given its room and its nominations up: that they are free is no news to it."""
-        demand = self._choose(group, _demand(request, counted=False))
-        self._enlist(group, demand, 1).put_aside.add(group)
+        hint = self._choose(group, _hint(request, counted=False))
+        self._enlist(group, hint, 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:
         """A group waits for room no more, or is to be planned whatever is free."""
-        demand = self._demands.pop(group, None)
-        if demand is None:
+        hint = self._hints.pop(group, None)
+        if hint is None:
             return
         self._waiting[group.namespace] -= 1
         if not self._waiting[group.namespace]:
             del self._waiting[group.namespace]
-        waiters = self._by_demand[demand]
+        waiters = self._by_hint[hint]
         del waiters.needs[group]
         waiters.put_aside.discard(group)
         waiters.untried.pop(group, None)
         if not waiters.needs:
-            del self._by_demand[demand]
+            del self._by_hint[hint]
             self._counts[waiters.namespace] -= 1
 
     def holds_others(self, namespace: str) -> bool:
         """Whether any group of another namespace waits for room."""
-        return len(self._demands) > self._waiting[namespace]
+        return len(self._hints) > self._waiting[namespace]
 
     def closed_to(self, group: GroupKey) -> frozenset[str]:
         """The nodes that were closed to a group when it was refused."""
-        demand = self._demands.get(group)
-        return demand.closed if demand is not None else frozenset()
+        hint = self._hints.get(group)
+        return hint.closed if hint is not None else frozenset()
 
     def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
@@ -162,97 +162,99 @@ class Backlog:
         ``withdrawn`` are nodes that pods were nominated to.
         """
         woken: set[GroupKey] = set()
-        for demand, waiters in self._by_demand.items():
-            if demand.crowd:
-                woken |= self._help_crowd(demand, waiters, freed, withdrawn)
+        for hint, waiters in self._by_hint.items():
+            if hint.namespace:
+                woken |= self._help_namespace(hint, waiters, freed, withdrawn)
             else:
-                woken |= self._help(demand, waiters, withdrawn) - waiters.put_aside
-                woken |= self._help(demand, waiters, freed)
+                woken |= self._help(hint, waiters, withdrawn) - waiters.put_aside
+                woken |= self._help(hint, waiters, freed)
         for group in woken:
             self.leave(group)
         return woken
 
-    def _choose(self, group: GroupKey, demand: Demand) -> Demand:
-        """The demand under which a group waits: its own, or that of the crowd if its namespace has too many."""
+    def _choose(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
+        """The hint under which a group waits: its own, or that of its namespace if that has too many."""
         self.leave(group)
-        if demand in self._by_demand or self._counts[group.namespace] < _MAX_DEMANDS:
-            return demand
-        return Demand(frozenset(), None, frozenset(), demand.closed, priority=0, counted=False, crowd=group.namespace)
+        if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
+            return hint
+        return QueueingHint(
+            frozenset(), None, frozenset(), hint.closed, priority=0, counted=False, namespace=group.namespace
+        )
 
-    def _enlist(self, group: GroupKey, demand: Demand, need: int) -> _Waiters:
-        self._demands[group] = demand
+    def _enlist(self, group: GroupKey, hint: QueueingHint, need: int) -> _Waiters:
+        self._hints[group] = hint
         self._waiting[group.namespace] += 1
-        waiters = self._by_demand.get(demand)
+        waiters = self._by_hint.get(hint)
         if waiters is None:
-            waiters = self._by_demand[demand] = _Waiters(namespace=group.namespace)
+            waiters = self._by_hint[hint] = _Waiters(namespace=group.namespace)
             self._counts[group.namespace] += 1
         waiters.needs[group] = need
         return waiters
 
-    def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[Demand, _Waiters]:
+    def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
         counted = refusal.reason in _COUNTED and _is_plain(request)
-        demand = self._choose(group, _demand(request, counted=counted))
-        return demand, self._enlist(group, demand, max(1, request.need) if counted else 1)
+        hint = self._choose(group, _hint(request, counted=counted))
+        return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 
-    def _limit(self, demand: Demand, waiters: _Waiters, refusal: Verdict) -> None:
+    def _limit(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
         """The slots that a refusal has counted are all that there are."""
-        if not demand.counted:
+        if not hint.counted:
             return
-        named = {"": refusal.have} if demand.topology_key is None else {d.domain: d.slots for d in refusal.domains}
+        named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
         waiters.room = named
         waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def _help_crowd(
-        self, demand: Demand, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
+    def _help_namespace(
+        self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
-        """A few groups of a crowd after the other, until each was woken since room was freed last."""
-        if _is_open(demand, freed):
+        """A few groups of a namespace after the other, until each was woken since room was freed last."""
+        if _is_open(hint, freed):
             waiters.untried.update(dict.fromkeys(waiters.needs))
-        elif _is_open(demand, withdrawn):
+        elif _is_open(hint, withdrawn):
             waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.put_aside))
-        return set(islice(waiters.untried, _CROWD_AT_ONCE))
+        return set(islice(waiters.untried, _OF_NAMESPACE_AT_ONCE))
 
-    def _help(self, demand: Demand, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """The groups of a demand that room on these nodes could help."""
+    def _help(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
+        """The groups of a hint that room on these nodes could help."""
         if freed is None:
             return set(waiters.needs)
-        grown = {self._add(demand, waiters, name, before) for name, before in freed.items()} - {None}
+        grown = {self._add(hint, waiters, name, before) for name, before in freed.items()} - {None}
         most = max((waiters.room[domain] for domain in grown if domain is not None), default=0)
         return {group for group, need in waiters.needs.items() if need <= most}
 
-    def _add(self, demand: Demand, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
+    def _add(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
         """Count what was freed on a node in; its domain if it has a slot now."""
         node = self._nodes.get(name)
-        domain = _domain(demand, node)
+        domain = _domain(hint, node)
         # A node that is another by now may be open again to those that were kept from it.
-        if node is None or domain is None or (before is not None and name in demand.closed):
+        if node is None or domain is None or (before is not None and name in hint.closed):
             return None
-        if not demand.counted:
-            return domain if self._may_help(demand, waiters, node, before) else None
-        free = self._count(demand, node, self._used.get(name, {}))
+        if not hint.counted:
+            return domain if self._may_help(hint, waiters, node, before) else None
+        free = self._count(hint, node, self._used.get(name, {}))
         # A refusal between the two counts has seen some of it: the bound is never too low, and no group is forgotten.
-        grown = free - (0 if before is None else self._count(demand, node, before))
+        grown = free - (0 if before is None else self._count(hint, node, before))
         waiters.room[domain] = waiters.room.get(domain, waiters.elsewhere) + max(0, grown)
         return domain if free else None
 
-    def _may_help(self, demand: Demand, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
+    def _may_help(self, hint: QueueingHint, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
         """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
         used = self._used.get(node.name, {})
-        domain = _domain(demand, node) or ""
-        many = len(demand.shapes) > _MAX_SHAPES_COUNTED
-        free = [shape for shape in demand.shapes if slots(shape, node, used)] if not many else []
+        domain = _domain(hint, node) or ""
+        many = len(hint.shapes) > _MAX_SHAPES_COUNTED
+        free = [shape for shape in hint.shapes if slots(shape, node, used)] if not many else []
         if many or any(before is None or slots(shape, node, before) < slots(shape, node, used) for shape in free):
             waiters.room[domain] = 1
         waiters.room.setdefault(domain, 0)
         return many or bool(free)
 
-    def _count(self, demand: Demand, node: Node, used: Resources) -> int:
-        return sum(slots(shape, node, used) for shape in demand.shapes)
+    def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
+        return sum(slots(shape, node, used) for shape in hint.shapes)
 
 
-def _is_open(demand: Demand, freed: Freed | None) -> bool:
+def _is_open(hint: QueueingHint, freed: Freed | None) -> bool:
     """Whether room is free on any node that counts."""
-    return freed is None or any(name not in demand.closed for name in freed)
+    return freed is None or any(name not in hint.closed for name in freed)
 
 
 def _is_plain(request: PlanRequest) -> bool:
@@ -267,9 +269,9 @@ def _is_plain(request: PlanRequest) -> bool:
     return not apart and len({member.shape for member in request.members}) == 1
 
 
-def _demand(request: PlanRequest, *, counted: bool) -> Demand:
+def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
     shapes = frozenset(member.shape for member in request.members)
-    return Demand(
+    return QueueingHint(
         shapes,
         request.topology_key,
         request.pinned,
@@ -279,14 +281,14 @@ def _demand(request: PlanRequest, *, counted: bool) -> Demand:
     )
 
 
-def _domain(demand: Demand, node: Node | None) -> str | None:
+def _domain(hint: QueueingHint, node: Node | None) -> str | None:
     """The domain in which a node could help; None for none."""
     if node is None:
         return None
-    if demand.topology_key is None:
+    if hint.topology_key is None:
         return ""
-    domain = node.labels.get(demand.topology_key)
-    return domain if not demand.pinned or domain in demand.pinned else None
+    domain = node.labels.get(hint.topology_key)
+    return domain if not hint.pinned or domain in hint.pinned else None
 
 
 class QueueOrder:

@@ -14,14 +14,14 @@ import pytest
 from extender.options import BackfillMode, PreemptionMode
 from extender.protocol import Pass
 from extender.scheduling.group import GroupState
-from extender.scheduling.studies import GO_SECONDS, Studies, Unfinished
+from extender.scheduling.planning_tasks import GO_SECONDS, PlanningTasks, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan import forecast
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Blocker, NoVictims, Preemption
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Haste, Work, finish
+from serried.plan.steps import Deadline, Work, finish
 from tests.support.builders import RACK, Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
@@ -74,9 +74,9 @@ async def begin(world: Harness) -> None:
     """The first slice of a plan is done, and not the last one."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    (study,) = read_memory(world.core.studies)["studies"][GANG]
-    assert study.work is not None
-    assert not study.done
+    (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
+    assert task.work is not None
+    assert not task.done
 
 
 def is_planned(world: Harness, group: GroupKey = GANG) -> bool:
@@ -98,7 +98,7 @@ def slow() -> Harness:
 async def test_a_small_plan_runs_straight_through(slow: Harness) -> None:
     slow.add(*small()).look()
     assert is_planned(slow, SMALL)
-    assert not len(slow.core.studies)
+    assert not len(slow.core.planning_tasks)
     await slow.close()
 
 
@@ -110,8 +110,8 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
 
     world = racks(Harness()).add(gang(3).topology(), *map(choosy, range(3)))
     world.look()
-    (study,) = read_memory(world.core.studies)["studies"][GANG]
-    assert not study.tried
+    (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
+    assert not task.tried
     await until(world, lambda: is_planned(world))
     assert world.reasons() == [Reason.PLANNING, Reason.PLANNED]
     await world.close()
@@ -119,7 +119,7 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
 
 async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: Harness) -> None:
     slow.add(*odd(12)).look()
-    assert len(slow.core.studies) == 1
+    assert len(slow.core.planning_tasks) == 1
     slow.add(pod("plain").scheduler(SCHEDULER), *small())
     assert isinstance(slow.filter("plain"), Pass)
     slow.look()
@@ -133,19 +133,19 @@ async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_p
 async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: Harness) -> None:
     slow.groups.states[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
     slow.add(*odd(12)).look()
-    assert len(slow.core.studies) == 1
+    assert len(slow.core.planning_tasks) == 1
     assert slow.reasons() == []
     await slow.close()
 
 
 async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.scheduling.studies._MAX_NODES_COUNTED_AT_ONCE", 0)
+    monkeypatch.setattr("extender.scheduling.planning_tasks._MAX_NODES_COUNTED_AT_ONCE", 0)
     for number in range(30):
         name = f"g{number}"
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
         slow.add(pod_group(name).gang(2), *pods)
     slow.look()
-    assert len(slow.core.studies) == 30
+    assert len(slow.core.planning_tasks) == 30
     await until(slow, lambda: len(slow.ledger) == 30)
     assert {verdict.reason for _, verdict in slow.heard.verdicts} == {Reason.PLANNING, Reason.PLANNED}
     assert not is_over_committed(slow)
@@ -179,20 +179,20 @@ async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Harn
 async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("extender.scheduling.studies._MAX_RESTARTS", 0)
+    monkeypatch.setattr("extender.scheduling.planning_tasks._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
     world = racks(Harness(stopwatch=stopwatch))
     world.add(*odd(12)).look()
     for _ in range(500):
         await asyncio.sleep(0)
-    (study,) = read_memory(world.core.studies)["studies"][GANG]
-    assert study.done
-    assert study.spent > GO_SECONDS
-    world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(study.found.nodes.values())])
+    (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
+    assert task.done
+    assert task.spent > GO_SECONDS
+    world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(task.found.nodes.values())])
     stopwatch.step = 0.0001
     world.look()
     assert is_planned(world)
-    assert world.cycle().reservation.domain == study.found.domain
+    assert world.cycle().reservation.domain == task.found.domain
     assert not is_over_committed(world)
     await world.close()
 
@@ -267,7 +267,7 @@ async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_lat
     world.add(*odd(12)).look()
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert world.heard.plans == ["PlanUnfinished"]
-    assert not len(world.core.studies)
+    assert not len(world.core.planning_tasks)
     while not is_planned(world):
         await world.pass_time(60)
         for _ in range(20):
@@ -319,7 +319,7 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
     world = racks(Harness(stopwatch=ticking()), cpus=2, size=8)
     full = {name: pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)}
     world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
-    assert len(world.core.studies) == 1
+    assert len(world.core.planning_tasks) == 1
     world.delete("xa0")
     await until(world, lambda: world.queue.backfill.head is not None)
     world.delete("xa1")
@@ -364,18 +364,18 @@ async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(
 
 async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_question() -> None:
     world = racks(Harness())
-    studies = Studies(world.core.context, ticking())
+    planning_tasks = PlanningTasks(world.core.context, ticking())
     pods = [pod(f"m{i}").cpu(f"{1000 + i}m").value() for i in range(20)]
     with pytest.raises(Unfinished):
-        studies.plan(PlanRequest(pods, 20))
-    await studies.work()
+        planning_tasks.plan(PlanRequest(pods, 20))
+    await planning_tasks.work()
     newer = [replace(each, version="2", unschedulable=True) for each in pods]
-    found = studies.plan(PlanRequest(newer, 20))
+    found = planning_tasks.plan(PlanRequest(newer, 20))
     assert isinstance(found.found, Plan)
     assert found.seconds
-    assert studies.plan(PlanRequest(newer, 20)).seconds is None  # told once
+    assert planning_tasks.plan(PlanRequest(newer, 20)).seconds is None  # told once
     with pytest.raises(Unfinished):
-        studies.plan(PlanRequest(newer, 19))
+        planning_tasks.plan(PlanRequest(newer, 19))
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2], ids=["before it began", "in its first slice", "in the middle"])
@@ -385,18 +385,18 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
         await asyncio.sleep(0)
     slow.core.end_term()
     await slow.settle()
-    assert not len(slow.core.studies)
+    assert not len(slow.core.planning_tasks)
     assert not is_planned(slow)
     slow.term.active = True
-    slow.store.touched.add(GANG)
+    slow.store.dirty.add(GANG)
     await until(slow, lambda: is_planned(slow))
     await slow.close()
 
 
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
-    assert len(slow.core.studies) == 1
-    monkeypatch.setattr("extender.scheduling.studies.Studies._begin", _fail)
+    assert len(slow.core.planning_tasks) == 1
+    monkeypatch.setattr("extender.scheduling.planning_tasks.PlanningTasks._begin", _fail)
     with pytest.raises(RuntimeError, match="of all"):
         await until(slow, lambda: False)
     await slow.close()
@@ -415,10 +415,10 @@ def test_a_verdict_that_time_is_over_says_what_helps() -> None:
 class Victims:
     """A search for victims that ends after so many steps, or soon after it is told to."""
 
-    def __init__(self, steps: int, after_haste: int) -> None:
-        self.haste = Haste()
+    def __init__(self, steps: int, after_deadline: int) -> None:
+        self.deadline = Deadline()
         self._steps = steps
-        self._after_haste = after_haste
+        self._after_deadline = after_deadline
 
     def make(self, snapshot: Snapshot, capacity: Capacity) -> Work[NoVictims]:
         left = self._steps
@@ -426,43 +426,43 @@ class Victims:
         while left > 0:
             yield
             done += 1
-            left = min(left - 1, self._after_haste if self.haste.made else left)
+            left = min(left - 1, self._after_deadline if self.deadline.passed else left)
         return NoVictims(Verdict(Reason.NO_CAPACITY, have=done), Blocker.ROOM)
 
 
-def seek(studies: Studies, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
+def seek(planning_tasks: PlanningTasks, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
     pods = [pod(f"m{i}").cpu(1).value() for i in range(members_)]
-    found: Preemption | NoVictims | None = studies.seek_victims(
-        GANG, PlanRequest(pods, members_), (), search.make, search.haste
+    found: Preemption | NoVictims | None = planning_tasks.seek_victims(
+        GANG, PlanRequest(pods, members_), (), search.make, search.deadline
     ).found
     return found
 
 
-def studies_at(step: float) -> Studies:
-    """Studies in which a step takes so many seconds, and each slice is one."""
-    return Studies(Harness().core.context, ticking(step=step), lambda _: asyncio.sleep(0))
+def tasks_at(step: float) -> PlanningTasks:
+    """Tasks in which a step takes so many seconds, and each slice is one."""
+    return PlanningTasks(Harness().core.context, ticking(step=step), lambda _: asyncio.sleep(0))
 
 
 async def test_a_search_for_victims_is_told_to_end_with_what_it_has_when_half_of_its_time_is_over() -> None:
-    studies = studies_at(0.1)
-    search = Victims(steps=1_000, after_haste=3)
+    planning_tasks = tasks_at(0.1)
+    search = Victims(steps=1_000, after_deadline=3)
     with pytest.raises(Unfinished):
-        seek(studies, search)
-    await studies.work()
-    found = seek(studies, search)
+        seek(planning_tasks, search)
+    await planning_tasks.work()
+    found = seek(planning_tasks, search)
     assert isinstance(found, NoVictims)
-    assert search.haste.made
+    assert search.deadline.passed
     assert 2.5 / 0.3 <= found.verdict.have <= 2.5 / 0.1 + 5
 
 
 async def test_a_search_that_nothing_ends_in_time_gets_twice_the_time_the_next_time() -> None:
-    studies = studies_at(0.1)
+    planning_tasks = tasks_at(0.1)
     for _ in range(8):
-        search = Victims(steps=300, after_haste=300)
+        search = Victims(steps=300, after_deadline=300)
         with pytest.raises(Unfinished):
-            seek(studies, search)
-        await studies.work()
-        found = seek(studies, search)
+            seek(planning_tasks, search)
+        await planning_tasks.work()
+        found = seek(planning_tasks, search)
         if found is not None:
             break
     assert isinstance(found, NoVictims)

@@ -7,13 +7,13 @@ import pytest
 
 from serried.api.names import Key
 from serried.api.pod import Pod
-from serried.plan import allotment
+from serried.plan import budget_reprieve
 from serried.plan import preemption as survey
-from serried.plan.allotment import Patience
+from serried.plan.budget_reprieve import StepLimit
 from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
 from serried.plan.preemption import solve_victims
 from serried.plan.request import PlanRequest
-from serried.plan.steps import Haste, finish
+from serried.plan.steps import Deadline, finish
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, Occupied, find_least, names, occupied, price
 
@@ -187,7 +187,7 @@ def test_where_the_first_way_is_not_enough_others_are_tried() -> None:
 
 
 def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allotment, "_MAX_MOVES", 1)
+    monkeypatch.setattr(budget_reprieve, "_MAX_MOVES", 1)
     found = crossed().plan(PlanRequest(gang(2, 2), 2))
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION
@@ -197,7 +197,7 @@ def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) 
 def test_so_is_whether_they_would_do_which_takes(ask: PlanRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rack that is no choice takes work, too: with very many of them there would be no end."""
     assert isinstance(crossed().plan(ask), Preemption)
-    monkeypatch.setattr(survey, "Patience", lambda: Patience(steps=0))
+    monkeypatch.setattr(survey, "StepLimit", lambda: StepLimit(steps=0))
     found = crossed().plan(ask)
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION
@@ -235,7 +235,7 @@ def tell_memory() -> tuple[Occupied, PlanRequest, list[str]]:
 def test_the_first_way_is_a_good_one(
     case: Callable[[], tuple[Occupied, PlanRequest, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allotment, "_MAX_MOVES", 0)
+    monkeypatch.setattr(budget_reprieve, "_MAX_MOVES", 0)
     field, ask, victims = case()
     found = field.with_binding_budgets().plan(ask)
     assert isinstance(found, Preemption)
@@ -259,8 +259,10 @@ def test_members_of_several_shapes_find_a_rack_behind_those_that_budgets_keep() 
     assert names(found.victims) == ["s08-0", "s08-1"]
 
 
-def test_in_haste_no_more_go_than_budgets_allow_either() -> None:
+def test_at_its_deadline_no_more_go_than_budgets_allow_either() -> None:
     field = SPLIT.with_binding_budgets()
-    found = finish(solve_victims(field.snapshot, ONE, HIGH, field.units, field.allowances, haste=Haste(made=True)))
+    found = finish(
+        solve_victims(field.snapshot, ONE, HIGH, field.units, field.allowances, deadline=Deadline(passed=True))
+    )
     assert isinstance(found, Preemption)
     assert names(found.victims) == ["p5", "q"]
