@@ -7,7 +7,7 @@ from fastapi import Response
 
 from extender.core import Core
 from extender.debug.document import View, write_list
-from extender.debug.views import GroupName, name_key
+from extender.debug.names import GroupName, name_group
 from serried.api.names import GroupKey
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add
@@ -112,7 +112,7 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
         nodes=len(names),
         unschedulable=cordoned,
         resources={key: ShareView(allocatable=amount, used=used.get(key, 0)) for key, amount in allocatable.items()},
-        groups=[PresenceView(**name_key(key), members=members) for key, members in sorted(groups.items())],
+        groups=[PresenceView(**name_group(core, key), members=members) for key, members in sorted(groups.items())],
     )
 
 

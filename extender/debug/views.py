@@ -1,8 +1,8 @@
 """The pages of ``/debug`` that show groups: how they stand, in which order they wait, what is kept, and decisions."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import HTTPException, Query, Response
 
@@ -26,32 +26,19 @@ from extender.debug.explain import (
     view_timeline,
     view_turn,
 )
+from extender.debug.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group, name_owner
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.group import GroupState
 from extender.status.reports import Reports, Said
 from serried.api.group import PodGroup
 from serried.api.level import ApiLevel
-from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind, decode_group_key
-from serried.api.parent import OwnerKey
+from serried.api.names import GroupKey, GroupKind, Key, decode_group_key
 from serried.api.pod import Pod
 from serried.api.verdict import render
 from serried.cluster.usage import Vacancy
 from serried.ops.slices import one_by_one
 from serried.plan.request import Waiting
-
-
-class GroupName(View):
-    """A group, by the name that it has on ``/debug``."""
-
-    namespace: str
-    name: str
-    kind: GroupKind
-
-
-def name_key(key: GroupKey) -> dict[str, Any]:
-    """The fields of a GroupName."""
-    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind}
 
 
 class DecisionView(View):
@@ -62,56 +49,13 @@ class DecisionView(View):
 
     at: str
     group: str
+
+    owner: str
+    """As of a group. "" for one that is gone, too."""
+
     kind: GroupKind
     reason: str
     text: str
-
-
-_OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
-_KINDS = ("podgroup", "pod", "workload", *_OWNERS)
-
-
-async def _find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
-    store = core.store
-    if kind == "podgroup":
-        for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
-            key = GroupKey(object_key.namespace, object_key.name, each)
-            if _is_known(core, key) or store.forest.lift(key) != key:
-                yield key
-        return
-    if kind != "pod":
-        async for key, group in one_by_one(store.groups.items()):
-            if key.namespace == object_key.namespace and _is_of(group, kind, object_key.name):
-                yield key
-    async for pod in _find_pods(core, kind, object_key):
-        group_key = store.members.group_of(pod.uid)
-        if group_key is not None:
-            yield group_key
-
-
-def _is_of(group: PodGroup, kind: str, name: str) -> bool:
-    """Whether a group is that of a Workload, or of an owner, of this name."""
-    if kind == "workload":
-        return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
-    return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
-
-
-async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
-    """The pod itself, or those of an owner."""
-    pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
-    if kind in _OWNERS:
-        pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
-    async for pod in one_by_one(pods):
-        if kind != "pod" or (pod.namespace, pod.name) == object_key:
-            yield pod
-
-
-async def _explain_none(core: Core, kind: str, object_key: Key) -> str:
-    if kind == "pod" and [pod async for pod in _find_pods(core, kind, object_key)]:
-        return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
-    if kind in _OWNERS and core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) is not None:
-        return f"{kind} {object_key} is no gang: Serried lets the scheduler place its pods one by one"
-    return f"no {kind} {object_key} is known"
 
 
 class HeadView(GroupName):
@@ -144,6 +88,10 @@ class WaitingView(View):
     namespace: str
     name: str
     kind: GroupKind
+
+    owner: str
+    """As of a group."""
+
     priority: int
 
     countsAs: int
@@ -170,7 +118,7 @@ class QueueView(View):
 def _view_head(core: Core, head: Head) -> HeadView:
     tell = core.queue.backfill.tell_time
     return HeadView(
-        **name_key(head.group),
+        **name_group(core, head.group),
         domain=head.forecast.domain,
         nodes=sorted(head.forecast.nodes),
         forecast="" if head.forecast.at is None else tell(head.forecast.at),
@@ -185,7 +133,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
     since = state.quorum_since if state is not None else None
     return WaitingView(
         position=position,
-        **name_key(waiting.group),
+        **name_group(core, waiting.group),
         priority=waiting.priority,
         countsAs=core.queue.counts_as(waiting),
         since="" if since is None else core.queue.backfill.tell_time(since),
@@ -216,7 +164,7 @@ def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
         slots.setdefault(slot.node, []).append(slot.name)
     cycle = state.cycle if state else None
     return ReservationView(
-        **name_key(key),
+        **name_group(core, key),
         phase=reservation.phase,
         stage=cycle.stage.value if cycle else "",
         domain=reservation.domain,
@@ -350,10 +298,6 @@ def _read_limit(text: str) -> int:
     return int(text)
 
 
-def _is_known(core: Core, key: GroupKey) -> bool:
-    return key in core.store.groups or key in core.store.members
-
-
 async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
     found = [
         key
@@ -370,7 +314,7 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     members = core.store.members.of_group(key)
     reason, message = say(state)
     return GroupView(
-        **name_key(key),
+        **name_group(core, key),
         object=_view_object(group, level),
         policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
         minCount=(group.policy.min_count or 0) if group else 0,
@@ -515,7 +459,7 @@ class GroupPages:
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
         keys = await _find_groups(core, state, namespace)
         # Between two of them one may go.
-        response = await write_list(_view_group(core, self._level, key) for key in keys[:most] if _is_known(core, key))
+        response = await write_list(_view_group(core, self._level, key) for key in keys[:most] if is_known(core, key))
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
         return response
 
@@ -535,7 +479,7 @@ class GroupPages:
         """
         core, asked = self._core, read_dry_run(dry_run)
         key = core.store.forest.lift(decode_group_key(namespace, name))
-        if not _is_known(core, key):
+        if not is_known(core, key):
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await self._inquiries.try_out(key) if asked else None
         found = await _inquire(self._inquiries, key, diagnosis)
@@ -557,12 +501,12 @@ class GroupPages:
     async def look_up(self, namespace: str, kind: str, name: str) -> list[GroupName]:
         """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
         core, object_key = self._core, Key(namespace, name)
-        if kind not in _KINDS:
-            raise HTTPException(400, f"a kind is one of {', '.join(_KINDS)}, not {kind[:100]!r}")
-        found = {core.store.forest.lift(key) async for key in _find_groups_of(core, kind, object_key)}
+        if kind not in KINDS:
+            raise HTTPException(400, f"a kind is one of {', '.join(KINDS)}, not {kind[:100]!r}")
+        found = {core.store.forest.lift(key) async for key in find_groups_of(core, kind, object_key)}
         if not found:
-            raise HTTPException(404, await _explain_none(core, kind, object_key))
-        return [GroupName(**name_key(key)) for key in sorted(found)]
+            raise HTTPException(404, await explain_none(core, kind, object_key))
+        return [GroupName(**name_group(core, key)) for key in sorted(found)]
 
     async def show_queue(self, limit: int = 500) -> Response:
         """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
@@ -592,7 +536,7 @@ class GroupPages:
     async def list_decisions(self, limit: int = 100, group: str = "") -> Response:
         """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
         said = [one for one in reversed(self._reports.decisions) if not group or str(one.group) == group]
-        return await write_list(_view_decision(one) for one in said[: max(0, limit)])
+        return await write_list(_view_decision(self._core, one) for one in said[: max(0, limit)])
 
     async def show_decision(self, id: str) -> DecisionView:  # noqa: A002 - the path's own word
         """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
@@ -600,10 +544,16 @@ class GroupPages:
         found = next((one for one in decisions if one.id == id), None)
         if found is None:
             raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(decisions)}")
-        return _view_decision(found)
+        return _view_decision(self._core, found)
 
 
-def _view_decision(said: Said) -> DecisionView:
+def _view_decision(core: Core, said: Said) -> DecisionView:
     return DecisionView(
-        id=said.id, at=said.at, group=str(said.group), kind=said.group.kind, reason=said.reason, text=said.text
+        id=said.id,
+        at=said.at,
+        group=str(said.group),
+        owner=name_owner(core, said.group),
+        kind=said.group.kind,
+        reason=said.reason,
+        text=said.text,
     )

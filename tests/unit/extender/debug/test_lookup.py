@@ -23,7 +23,8 @@ async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     world.add(job("early").size(2).scheduler(SCHEDULER).uid("u-early"))
     world.add(pod("early-0").scheduler(SCHEDULER).controlled_by("Job", "early", "u-early"))
     world.add(job("plain").not_indexed().scheduler(SCHEDULER))
-    world.add(composite("tree"), pod_group("leaf").gang(1).under("tree"))
+    world.add(composite("tree").owned_by("JobSet", "wood"), pod_group("leaf").gang(1).under("tree"))
+    world.add(pod_group("made").gang(1))
     await world.go()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
@@ -47,6 +48,21 @@ async def test_it_leads_to_its_group(http: httpx.AsyncClient, what: str, names: 
     assert [group["name"] for group in answer.json()] == names
     for name in names:
         assert (await http.get(f"/debug/groups/default/{name}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        pytest.param("train", "job/train", id="of a Job's PodGroup"),
+        pytest.param("job:early", "job/early", id="of a Job that has no PodGroup yet"),
+        pytest.param("composite:tree", "jobset/wood", id="of a tree"),
+        pytest.param("made", "", id="of a PodGroup that somebody has made"),
+    ],
+)
+async def test_a_group_is_shown_with_the_name_that_people_gave(http: httpx.AsyncClient, name: str, owner: str) -> None:
+    assert (await http.get(f"/debug/groups/default/{name}")).json()["owner"] == owner
+    listed = (await http.get("/debug/groups")).json()
+    assert [each["owner"] for each in listed if each["name"] == name] == [owner]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ async def test_the_head_its_forecast_and_who_passed_it(world: Harness, http: htt
         "namespace": "default",
         "name": "g",
         "kind": "PodGroup",
+        "owner": "",
         "domain": "",
         "nodes": ["n1", "n2"],
         "forecast": "2023-11-14T22:40:00Z",

@@ -1,0 +1,96 @@
+"""How ``/debug`` names groups, and which group somebody means who names a Job, a pod or another object."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from extender.core import Core
+from extender.debug.document import View
+from serried.api.group import PodGroup
+from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
+from serried.api.parent import OwnerKey
+from serried.api.pod import Pod
+from serried.cluster.membership import owner_of_provisional
+from serried.ops.slices import one_by_one
+
+
+class GroupName(View):
+    """A group, by the name that it has on ``/debug``."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    owner: str
+    """The Job, JobSet or LeaderWorkerSet that it was made for, as kubectl names it: `job/train`. "" without one."""
+
+
+def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
+    """The fields of a GroupName."""
+    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": name_owner(core, key)}
+
+
+def name_owner(core: Core, key: GroupKey) -> str:
+    """The owner of a group as kubectl names it; "" for a group without one, or that is gone."""
+    made = owner_of_provisional(key)
+    if made is not None:
+        return f"{made.kind.lower()}/{made.key.name}"
+    trees = core.store.forest.composites
+    group = trees.get(key.object_key) if key.kind is GroupKind.COMPOSITE else core.store.groups.get(key)
+    owners = group.owners if group is not None else ()
+    known = [each for each in owners if each.kind.lower() in _OWNERS]
+    owner = min(known, key=lambda each: not each.controller, default=None)
+    return f"{owner.kind.lower()}/{owner.name}" if owner is not None else ""
+
+
+_OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
+KINDS = ("podgroup", "pod", "workload", *_OWNERS)
+
+
+async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
+    """The groups to which an object of one of the ``KINDS`` leads; one may come several times."""
+    store = core.store
+    if kind == "podgroup":
+        for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
+            key = GroupKey(object_key.namespace, object_key.name, each)
+            if is_known(core, key) or store.forest.lift(key) != key:
+                yield key
+        return
+    if kind != "pod":
+        async for key, group in one_by_one(store.groups.items()):
+            if key.namespace == object_key.namespace and _is_of(group, kind, object_key.name):
+                yield key
+    async for pod in _find_pods(core, kind, object_key):
+        group_key = store.members.group_of(pod.uid)
+        if group_key is not None:
+            yield group_key
+
+
+def _is_of(group: PodGroup, kind: str, name: str) -> bool:
+    """Whether a group is that of a Workload, or of an owner, of this name."""
+    if kind == "workload":
+        return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
+    return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
+
+
+async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
+    """The pod itself, or those of an owner."""
+    pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
+    if kind in _OWNERS:
+        pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
+    async for pod in one_by_one(pods):
+        if kind != "pod" or (pod.namespace, pod.name) == object_key:
+            yield pod
+
+
+async def explain_none(core: Core, kind: str, object_key: Key) -> str:
+    """Why an object leads to no group, a sentence."""
+    if kind == "pod" and [pod async for pod in _find_pods(core, kind, object_key)]:
+        return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
+    if kind in _OWNERS and core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) is not None:
+        return f"{kind} {object_key} is no gang: Serried lets the scheduler place its pods one by one"
+    return f"no {kind} {object_key} is known"
+
+
+def is_known(core: Core, key: GroupKey) -> bool:
+    """Whether there is such a group, or a pod that names it."""
+    return key in core.store.groups or key in core.store.members
