@@ -483,6 +483,7 @@ def _is_more_than_status(old: Item | None, new: Item | None) -> bool:
         old,
         version=new.version,
         condition=new.condition,
+        ready=new.ready,
         scheduled=new.scheduled,
         told_natively=new.told_natively,
         preempted=new.preempted,

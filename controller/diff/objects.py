@@ -13,7 +13,7 @@ from controller.diff.changes import CreatePodGroup, CreateWorkload
 from serried.api.group import BASIC, Claim, Policy, Template, Workload
 from serried.api.job import Job
 from serried.api.level import FALLBACK, V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
-from serried.api.names import REPLACES, REPLICA, REQUIRED_TOPOLOGY
+from serried.api.names import OWNER, REPLACES, REPLICA, REQUIRED_TOPOLOGY, name_object
 from serried.api.parent import (
     WHOLE,
     Owner,
@@ -141,12 +141,14 @@ def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
     second = {"apiVersion": level.api_version, "kind": "Workload", "name": workload.key.name, "uid": workload.uid}
     delegated = isinstance(owner, Job) and owner.delegation is not None
     metadata = _metadata(owner, change.name, [_controller_reference(owner), *([] if delegated else [second])])
+    if level.group == FALLBACK.group:
+        metadata["annotations"] = {OWNER: name_object(kind_of(owner), owner.key.name)}
     if change.replica:
         metadata["labels"][REPLICA] = change.replica
     key = template.topology_key or owner.topology_key
     if key is not None:
         # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
-        metadata["annotations"] = {REQUIRED_TOPOLOGY: key}
+        _annotate(metadata, {REQUIRED_TOPOLOGY: key})
     _annotate(metadata, write_preference(owner.preference))
     return {
         "apiVersion": level.api_version,

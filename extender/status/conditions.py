@@ -1,11 +1,15 @@
-"""The condition of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not."""
+"""The conditions of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not.
+
+At the fallback level a gang has a second one, Ready: its reason is ours, its message how many of its quorum are placed,
+such as ``0/6``. It is what ``kubectl get`` shows of the group, and unlike the first it can turn False again.
+"""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from serried.api.group import Composite, PodGroup, Tree, list_groups, list_leaves
-from serried.api.level import COMPOSITE_CONDITION, ApiLevel
+from serried.api.level import COMPOSITE_CONDITION, FALLBACK, READY, ApiLevel
 from serried.api.names import BARE_KINDS, DISRUPTION_TARGET, PREEMPTED, GroupKey, GroupKind, write_time
 from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.forest import Forest
@@ -13,7 +17,7 @@ from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
-from serried.plan.quorum import GroupMembers, count_missing
+from serried.plan.quorum import GroupMembers, count_missing, count_standing
 
 _OWN_FAULTS = frozenset(
     {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
@@ -23,6 +27,9 @@ FIELD_MANAGER = "serried"
 
 _DISRUPTION_MANAGER = "serried-preemption"
 """Another one, so that a condition is not taken away when the other one is applied."""
+
+_READY_MANAGER = "serried-ready"
+"""The one of Ready once the other condition is True: that is not applied again."""
 
 _MAX_GONE = 1000
 """How many more objects may be remembered than twice as many as there are."""
@@ -51,8 +58,8 @@ class Conditions:
         self._forest = forest
         self._members = members
 
-        self._written: dict[str, _Condition] = {}
-        """What was written last, by the UID of the object."""
+        self._written: dict[str, tuple[_Condition, _Condition | None]] = {}
+        """What was written last, by the UID of the object: of Ready None where it has none."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
         """Say how each group of a tree stands. One that is gone is fine.
@@ -69,9 +76,8 @@ class Conditions:
             found = self.find(group.key_of(tree))
             try:
                 if found is not None:
-                    stands = count_missing(tree, placed) == 0
-                    await self._settle(found, verdict, stands=stands)
-                    if stands and _is_placed_anew(found, tree, members):
+                    await self._settle(found, verdict, tree, placed)
+                    if count_missing(tree, placed) == 0 and _is_placed_anew(found, tree, members):
                         await self._apply(found, [], _DISRUPTION_MANAGER)
             except ApiError as error:
                 refusals.append(error)
@@ -101,21 +107,47 @@ class Conditions:
         """Others may write from now on: what counts is what the watch shows."""
         self._written.clear()
 
-    async def _settle(self, item: PodGroup | Composite, verdict: Verdict, *, stands: bool) -> None:
+    async def _settle(
+        self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
+    ) -> None:
+        stands = count_missing(tree, placed) == 0
         reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
         wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
-        written = self._written.get(item.uid)
+        ready = self._find_ready(item, verdict, tree, placed)
+        # Our own watch may not have shown yet what we wrote last.
+        last, last_ready = self._written.get(item.uid, (item.condition, item.ready))
         # Once True it never goes back (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go); later
-        # reasons are told by events and /debug. Our own watch may not have shown yet what we wrote last.
-        if item.scheduled or (written or item.condition) == wanted or (written is not None and written[0] == "True"):
+        # reasons are told by Ready, events and /debug.
+        through = item.scheduled or (last is not None and last[0] == "True")
+        if through and last is not None:
+            # A gang that ran before there was a Ready gets none before it changes.
+            if ready is None or ready == last_ready or (last_ready is None and stands):
+                return
+            wanted, said, manager = last, [_describe(item, READY, ready)], _READY_MANAGER
+        elif (last, last_ready) == (wanted, ready):
             return
+        else:
+            said = [_describe(item, self._name_condition(item), wanted)]
+            said += [_describe(item, READY, ready)] if ready is not None else []
+            manager = FIELD_MANAGER
         try:
-            await self._apply(item, [_describe(item, self._name_condition(item), wanted)], FIELD_MANAGER)
+            await self._apply(item, said, manager)
         except NotFound:
             return
-        self._written[item.uid] = wanted
+        self._written[item.uid] = wanted, ready
         if len(self._written) > 2 * (len(self._groups) + len(self._forest.composites)) + _MAX_GONE:
             self._forget_gone()
+
+    def _find_ready(
+        self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
+    ) -> _Condition | None:
+        """The condition Ready, None for a group that is no gang, or whose kind is not ours."""
+        is_gang = item.policy.is_gang if isinstance(item, PodGroup) else item.min_group_count is not None
+        if not is_gang or self._level_of(item).group != FALLBACK.group:
+            return None
+        stands = count_missing(tree, placed) == 0
+        counts = f"{count_standing(tree, placed)}/{tree.need}"
+        return (str(stands), (Reason.SCHEDULED if stands else verdict.reason).value, counts)
 
     def _name_condition(self, item: PodGroup | Composite) -> str:
         return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level_of(item).condition

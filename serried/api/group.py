@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from serried.api.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, V1ALPHA2_DISRUPTION
+from serried.api.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, READY, V1ALPHA2_DISRUPTION
 from serried.api.names import (
     BARE_KINDS,
     COMPATIBLE_API,
@@ -78,6 +78,7 @@ class Composite:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
+    ready: tuple[str, str, str] | None = None
     disruption: Disruption = Disruption.SINGLE
     api: str = ""
 
@@ -193,7 +194,8 @@ class PodGroup:
     ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``; which
     priority counts, `cluster.priorities` says. ``preemption`` is ``preemptionPolicy``, which the fallback lacks.
     ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
-    PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message).
+    PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message), ``ready``
+    the same of the condition Ready, which only our own kinds have.
     """
 
     key: GroupKey
@@ -213,6 +215,7 @@ class PodGroup:
     version: str = ""
     scheduled: bool = False
     condition: tuple[str, str, str] | None = None
+    ready: tuple[str, str, str] | None = None
     timeout: float = math.inf
     preference: Preference = NO_PREFERENCE
     parent: str | None = None
@@ -428,6 +431,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         version=read_version(obj),
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
+        ready=_read_condition(read_map(obj, "status"), READY),
         preference=read_preference(obj),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
@@ -468,6 +472,7 @@ def _decode_composite(obj: Raw) -> Composite:
         version=read_version(obj),
         scheduled=condition is not None and condition[0] == "True",
         condition=condition,
+        ready=_read_condition(read_map(obj, "status"), READY),
         disruption=read_disruption(spec) or Disruption.SINGLE,
         preempted=_read_preemption_time(obj),
     )

@@ -158,6 +158,9 @@ class ApiLevel:
 COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
 """The same of a CompositePodGroup."""
 
+READY = "Ready"
+"""The condition of a gang at the fallback level: Serried's own reason, and how much of the quorum is placed."""
+
 V1ALPHA1 = "v1alpha1"
 """Served by 1.35 only: Workloads contain their PodGroups."""
 

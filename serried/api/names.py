@@ -370,6 +370,15 @@ On a PodGroup it stands for ``schedulingConstraints``, a field that API servers 
 TopologyAwareWorkloadScheduling drop without a word. Where both are set, the field counts.
 """
 
+
+def name_object(kind: str, name: str) -> str:
+    """An object as people name it to kubectl: ``job/train``."""
+    return f"{kind.lower()}/{name}"
+
+
+OWNER = "scheduling.serried.dev/owner"
+"""Annotation of a PodGroup of our own kind: what it was made for, as kubectl names it. It is there to be read."""
+
 REPLACES = "scheduling.serried.dev/replaces"
 """Label of a Workload: the UID of the Workload that it replaces, where minCount cannot be changed."""
 

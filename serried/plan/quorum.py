@@ -220,6 +220,13 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
     return sum(missing[: tree.need]) if len(missing) >= tree.need else math.inf
 
 
+def count_standing(tree: Tree, placed: Mapping[str, int]) -> int:
+    """How many members of a PodGroup's quorum are placed, or how many of the groups that a tree takes stand."""
+    if isinstance(tree, Leaf):
+        return min(tree.need, placed.get(tree.name, 0))
+    return min(tree.need, sum(count_missing(each, placed) == 0 for each in tree.below))
+
+
 def date_quorum(tree: Tree, group_members: GroupMembers) -> int | None:
     """Since when the members are there with which a tree could stand, in seconds since 1970.
 

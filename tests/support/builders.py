@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from serried.api.group import PodGroup, Workload, decode_compatible_group, decode_pod_group, decode_workload
 from serried.api.job import Job, decode_job
+from serried.api.level import READY
 from serried.api.names import (
     COMPATIBLE_LABEL,
     DISRUPTION_TARGET,
@@ -336,6 +337,11 @@ class PodGroupBuilder(Builder):
         """With the condition PodGroupInitiallyScheduled."""
         condition = {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message}
         return self.joining(condition, "status", "conditions")
+
+    def ready(self, reason: str, count: str) -> Self:
+        """With the condition Ready, of a gang that does not run."""
+        said = {"type": READY, "status": "False", "reason": reason, "message": count}
+        return self.joining(said, "status", "conditions")
 
 
 class CompatibleGroupBuilder(Builder):

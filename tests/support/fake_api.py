@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
+from serried.api.level import READY
 from serried.api.names import GroupKey, Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
@@ -59,6 +60,9 @@ class FakeApi:
         self.pods: dict[Key, Raw] = {}
         self.records: dict[Key, Raw] = {}
         self.conditions: list[Raw] = []
+
+        self.ready: list[Raw] = []
+        """The conditions Ready among those that were applied; ``conditions`` has the others."""
 
         self.owners: dict[str, dict[Key, Raw]] = defaultdict(dict)
         """Jobs and parents, by the plural of their kind."""
@@ -242,7 +246,8 @@ class FakeApi:
         """Note the conditions that are applied to the status of an object."""
 
         def change() -> Raw:
-            self.conditions.extend(obj[subresource]["conditions"])
+            for each in obj[subresource]["conditions"]:
+                (self.ready if each["type"] == READY else self.conditions).append(each)
             return {"metadata": {"name": name, "namespace": namespace}, **obj}
 
         applied: Raw = await self._do(Call("apply", resource.plural, name, dict(obj)), change)

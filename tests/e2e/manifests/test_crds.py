@@ -2,6 +2,8 @@
 
 import pytest
 
+from serried.api.level import READY
+from serried.api.names import OWNER
 from tests.e2e.manifests.endpoint import Endpoint, ours
 from tests.e2e.manifests.objects import (
     JOB,
@@ -144,21 +146,26 @@ def test_a_workload_shows_its_controller(api: Endpoint, server: Server) -> None:
     assert columns["CONTROLLER"] == "train"
 
 
-def test_a_pod_group_shows_policy_and_status(api: Endpoint, server: Server) -> None:
-    api.keep(gang("shown", workloadRef=REF))
+def test_a_pod_group_shows_whose_it_is_how_far_it_is_and_why_it_waits(api: Endpoint, server: Server) -> None:
+    item = gang("shown", workloadRef=REF)
+    api.keep({**item, "metadata": {**item["metadata"], "annotations": {OWNER: "job/train"}}})
     path = f"/apis/{GROUP}/v1beta1/namespaces/default/podgroups/shown"
-    server.patch_status(path, {"conditions": [CONDITION]})
+    ready = {**CONDITION, "type": READY, "reason": "NoDomainFits", "message": "0/4"}
+    server.patch_status(path, {"conditions": [CONDITION, ready]})
     columns = shown(server, "spg")
-    assert [*columns] == ["NAME", "POLICY", "WORKLOAD", "STATUS", "AGE"]
-    assert [*columns.values()][:4] == ["shown", '{"gang":{"minCount":4}}', "w", "Unschedulable"]
-    assert shown(server, "spg", "-o", "wide")["MESSAGE"] == "NoCapacity"
+    assert [*columns] == ["NAME", "OWNER", "READY", "REASON", "AGE"]
+    assert [*columns.values()][:4] == ["shown", "job/train", "0/4", "NoDomainFits"]
+    wide = shown(server, "spg", "-o", "wide")
+    assert (wide["WORKLOAD"], wide["MESSAGE"]) == ("w", "NoCapacity")
 
 
-def test_a_composite_pod_group_shows_its_policy(api: Endpoint, server: Server) -> None:
-    api.keep(composite("shown", schedulingPolicy={"basic": {}}))
+def test_a_composite_pod_group_shows_how_many_of_its_groups_stand(api: Endpoint, server: Server) -> None:
+    api.keep(composite("shown"))
+    path = f"/apis/{GROUP}/v1beta1/namespaces/default/compositepodgroups/shown"
+    server.patch_status(path, {"conditions": [{**CONDITION, "type": READY, "reason": "NoCapacity", "message": "1/2"}]})
     columns = shown(server, "scpg")
-    assert [*columns] == ["NAME", "POLICY", "WORKLOAD", "AGE"]
-    assert [*columns.values()][:3] == ["shown", '{"basic":{}}', "w"]
+    assert [*columns] == ["NAME", "READY", "REASON", "AGE"]
+    assert [*columns.values()][:3] == ["shown", "1/2", "NoCapacity"]
 
 
 def test_a_reservation_is_kept_whole(server: Server) -> None:

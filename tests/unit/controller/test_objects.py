@@ -55,6 +55,10 @@ def test_the_pod_group_has_the_shape_of_upstream() -> None:
     assert body["kind"] == "PodGroup"
     assert body["metadata"]["name"] == "my-job-6f8647cfc5-my-job-pgt-0-649bfb59f7"
     assert body["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "serried"
+    assert body["metadata"]["annotations"] == {
+        "scheduling.serried.dev/owner": "job/my-job",
+        "scheduling.serried.dev/required-topology": RACK,
+    }
     assert body["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "batch/v1",

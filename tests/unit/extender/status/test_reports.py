@@ -8,7 +8,7 @@ import pytest
 
 from extender.process import make_reports
 from extender.status import reports
-from serried.api.level import FALLBACK, V1ALPHA2, ApiLevel
+from serried.api.level import FALLBACK, NATIVE, V1ALPHA2, ApiLevel
 from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.cache import Store
@@ -393,11 +393,66 @@ class TestASlowWrite:
 
 
 async def test_a_condition_that_stands_already_is_not_written_again(office: Office) -> None:
-    office.store.put_group(gang(2).condition("False", "Unschedulable", MISSING_TEXT).value())
+    told = gang(2).condition("False", "Unschedulable", MISSING_TEXT).ready("QuorumMissing", "0/2")
+    office.store.put_group(told.value())
     office.reports.say(GANG, MISSING)
     await office.settle()
-    assert office.api.conditions == []
+    assert office.api.said("apply") == []
     assert office.speaker.reasons() == ["QuorumMissing"]
+
+
+class TestReady:
+    """The condition that has our reason and the count: what kubectl shows of a PodGroup of our own kind."""
+
+    def shown(self, office: Office) -> list[tuple[str, str, str]]:
+        return [(each["status"], each["reason"], each["message"]) for each in office.api.ready]
+
+    async def test_it_is_written_with_the_other_one_and_turns_true_with_the_gang(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.settle()
+        assert self.shown(office) == [("False", "QuorumMissing", "0/2"), ("True", "Scheduled", "2/2")]
+        assert len(office.api.said("apply")) == 2
+
+    async def test_it_is_taken_back_when_a_member_is_lost(self, office: Office) -> None:
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.settle()
+        office.store.drop_pod("pod-m0")
+        office.reports.say(GANG, Verdict(Reason.BROKEN, have=1, need=2))
+        await office.settle()
+        assert self.shown(office) == [("True", "Scheduled", "2/2"), ("False", "Broken", "1/2")]
+        assert office.conditions() == [("True", "Scheduled")]
+
+    async def test_members_beyond_the_quorum_cost_no_write(self, office: Office) -> None:
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.settle()
+        office.store.put_pod(members(3)[2].on("n1").value())
+        office.reports.say(GANG, Verdict(Reason.SCHEDULED, have=3))
+        await office.settle()
+        assert self.shown(office) == [("True", "Scheduled", "2/2")]
+
+    async def test_a_gang_that_ran_before_it_was_known_costs_no_write(self, office: Office) -> None:
+        office.store.put_group(gang(2).condition("True", "Scheduled").value())
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.settle()
+        assert office.api.said("apply") == []
+
+    @pytest.mark.parametrize("office", [NATIVE], indirect=True)
+    async def test_a_kind_that_is_not_ours_has_none(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        assert (len(office.api.conditions), self.shown(office)) == (1, [])
+
+    async def test_a_basic_group_waits_for_no_count_and_has_none(self, office: Office) -> None:
+        office.store.put_group(pod_group("g").value())
+        office.reports.say(GANG, Verdict(Reason.MEMBER_GATED, have=1))
+        await office.settle()
+        assert (len(office.api.conditions), self.shown(office)) == (1, [])
 
 
 @pytest.mark.parametrize("reason", [Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED])
@@ -696,6 +751,8 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
         ("PodGroupInitiallyScheduled", "True"),
         ("PodGroupInitiallyScheduled", "False"),
     }
+    counted = sorted((each["message"], each["status"]) for each in office.api.ready)
+    assert counted == [("0/1", "False"), ("1/1", "True"), ("1/2", "False")]
     assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/root", "Job/job-a", "Job/job-b"]
 
 
@@ -780,4 +837,5 @@ async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office
     office.store.put_group(gang(2).condition("True", "Scheduled").preempted("2026-01-01T00:00:00Z").value())
     office.reports.say(GANG, FULL)
     await office.settle()
-    assert office.api.said("apply") == []
+    assert office.conditions() == []
+    assert all(call.body["status"]["conditions"] for call in office.api.said("apply"))
