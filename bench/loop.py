@@ -77,6 +77,10 @@ class NoStatus(ExtenderMetrics):
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """No condition is written."""
 
+    def describe_hold(self, group: GroupKey) -> str:
+        """As long as what a held pod is told."""
+        return f"Serried holds this pod for its gang: job/{group.name} ({group}) waits: NoDomainFits"
+
     def report_disrupted(self, group: GroupKey, text: str) -> None:
         """Nothing is listened to."""
 

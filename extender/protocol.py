@@ -7,7 +7,7 @@ What the verbs are asked and what they answer, as values: neither bytes nor deci
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -34,6 +34,9 @@ class Steer:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """No node for now."""
+
+    text: str = field(default=HELD, compare=False)
+    """What kube-scheduler is told, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def write_filter(answer: Answer, args: Args) -> bytes:
     if isinstance(answer, Narrow):
         return orjson.dumps({"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(args.names[:1], KEPT)})
     if isinstance(answer, Hold):
-        return orjson.dumps({"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(args.names[:1], HELD)})
+        return orjson.dumps({"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(args.names[:1], answer.text)})
     return orjson.dumps({"NodeNames": args.names})
 
 

@@ -86,6 +86,7 @@ class ExtenderService:
         self._runner = runner
         self._binder = binder
         self._timelines = context.timelines
+        self._status = context.status
         self._clock = context.clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
@@ -109,7 +110,7 @@ class ExtenderService:
             self._groups.note_return(key)
             if tried is None:
                 self._note_offer(pod, names)
-            return Hold()
+            return self._hold(key)
         return self._steer(cycle, group, pod, names, tried)
 
     def _steer(
@@ -124,19 +125,22 @@ class ExtenderService:
                 # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
                 self._held.note(pod.uid, self._clock())
                 cycle.mark_unschedulable(pod.uid)
-                return Hold()
+                return self._hold(cycle.reservation.group)
             self._runner.carry_out()
             node = traded
         if tried is not None and find_domain(group, node, self._store.nodes) != tried:
-            return Hold()
+            return self._hold(cycle.reservation.group)
         offered = node if node in names else self._reassignments.relocate(cycle, pod.uid, names)
         if offered is None:
             self._note_absence(cycle, pod, node, names)
-            return Hold()
+            return self._hold(cycle.reservation.group)
         cycle.mark_filtered(pod.uid, self._clock())
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
         return Steer(offered)
+
+    def _hold(self, key: GroupKey) -> Hold:
+        return Hold(self._status.describe_hold(key))
 
     def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
         """The offered nodes that have room for a member, though others are to end for its gang.

@@ -9,7 +9,6 @@ from serried.api.group import PodGroup
 from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
 from serried.api.parent import OwnerKey
 from serried.api.pod import Pod
-from serried.cluster.membership import owner_of_provisional
 from serried.ops.slices import one_by_one
 
 
@@ -31,15 +30,7 @@ def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
 
 def name_owner(core: Core, key: GroupKey) -> str:
     """The owner of a group as kubectl names it; "" for a group without one, or that is gone."""
-    made = owner_of_provisional(key)
-    if made is not None:
-        return f"{made.kind.lower()}/{made.key.name}"
-    trees = core.store.forest.composites
-    group = trees.get(key.object_key) if key.kind is GroupKind.COMPOSITE else core.store.groups.get(key)
-    owners = group.owners if group is not None else ()
-    known = [each for each in owners if each.kind.lower() in _OWNERS]
-    owner = min(known, key=lambda each: not each.controller, default=None)
-    return f"{owner.kind.lower()}/{owner.name}" if owner is not None else ""
+    return core.store.membership.name_owner(key)
 
 
 _OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}

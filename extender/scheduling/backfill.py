@@ -396,7 +396,11 @@ class Backfill:
         """The verdict of a gang that would fit but for the head."""
         head = self.head
         assert head is not None  # noqa: S101 - narrows for the type checker: nothing is closed without a head
-        return Verdict(Reason.BEHIND_HEAD, need=request.need, key=str(head.group), detail=head.text)
+        return Verdict(Reason.BEHIND_HEAD, need=request.need, key=self._name(head.group), detail=head.text)
+
+    def _name(self, group: GroupKey) -> str:
+        owner = self._context.store.membership.name_owner(group)
+        return f"{owner} ({group})" if owner else str(group)
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 

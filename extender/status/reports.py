@@ -14,6 +14,7 @@ from serried.api.group import Composite, PodGroup, list_leaves
 from serried.api.level import ApiLevel
 from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
+from serried.api.pod import HELD
 from serried.api.reservation import Victim
 from serried.api.verdict import Reason, Verdict, describe_mismatch, render
 from serried.cluster.cache import Store
@@ -46,6 +47,9 @@ _OUTAGE = Backoff(first=1.0, cap=30.0)
 _REFUSAL = Backoff(first=1.0, cap=300.0)
 """The pauses after conditions that it refused (403, 422): somebody has to change something."""
 
+_HOLD_SECONDS = 60.0
+"""How long held pods are told the same reason at least. Each new text is a write, and another try, for every one."""
+
 _MAX_WRITES = 8
 """How many groups may be written at the same time."""
 
@@ -54,6 +58,7 @@ _MAX_GONE = 1000
 
 _PASSING = frozenset({Reason.PLANNING, Reason.PLANNED, Reason.BINDING})
 _GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
+_REASONS = frozenset(Reason)
 
 _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
 """The kinds that hear the reasons of their gangs, and their apiVersions."""
@@ -153,6 +158,9 @@ class Reports:
     _pods_told: dict[GroupKey, tuple[str, Reason]] = field(default_factory=dict, init=False)
     """The last event about a member of each group: the UID of the pod, and the reason."""
 
+    _holds: dict[GroupKey, tuple[Reason, float]] = field(default_factory=dict, init=False)
+    """The reason that held members of each group are told, and since when, in loop seconds."""
+
     _mismatched: dict[GroupKey, str] = field(default_factory=dict, init=False)
     """Groups of which it was said that they have two priorities, with the UID of their object."""
 
@@ -187,8 +195,32 @@ class Reports:
         self._refused.clear()
         self._told.clear()
         self._pods_told.clear()
+        self._holds.clear()
         self._mismatched.clear()
         self._conditions.forget()
+
+    def describe_hold(self, group: GroupKey) -> str:
+        """What filter says of a held member: its gang, and the reason that was told last, but for passing ones.
+
+        Before a reason was told it names only the owner, which is the same before and after the PodGroup exists: a gang
+        that starts at once shall not have its pods written twice.
+        """
+        owner, name = self._store.membership.name_owner(group), self._store.membership.name_group(group)
+        reason = self._choose_hold(group)
+        if reason is None:
+            return f"{HELD}: {owner or name or 'which one is not known yet'}"
+        return f"{HELD}: {f'{owner} ({name})' if owner and name else owner or name} waits: {reason}"
+
+    def _choose_hold(self, group: GroupKey) -> Reason | None:
+        told, now = self._told.get(group), self._clock()
+        new = told[1].reason if told is not None and told[1].reason not in _GOOD_NEWS else None
+        held, since = self._holds.get(group, (None, -math.inf))
+        if held is None and new is None:
+            new = _read_reason(self._store.groups.get(group))  # as an earlier process told it
+        if new is not None and new is not held and now >= since + _HOLD_SECONDS:
+            self._holds[group] = new, now
+            return new
+        return held
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """Say with an event that a gang stays broken."""
@@ -408,6 +440,7 @@ class Reports:
         known = self._store.groups.keys() | set(self._store.members.groups())
         self._told = {key: told for key, told in self._told.items() if key in known}
         self._pods_told = {key: told for key, told in self._pods_told.items() if key in known}
+        self._holds = {key: held for key, held in self._holds.items() if key in known}
         self._mismatched = {key: uid for key, uid in self._mismatched.items() if key in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
@@ -428,6 +461,13 @@ async def _try(group: GroupKey, write: Awaitable[None]) -> None:
         await write
     except ApiError as error:
         log.warning("could not write a disruption condition", extra=name_group(group) | {"err": str(error)})
+
+
+def _read_reason(group: PodGroup | None) -> Reason | None:
+    """The reason in a group's condition."""
+    said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
+    found = Reason(said) if said in _REASONS else None
+    return None if found in _GOOD_NEWS else found
 
 
 def _owner_of(group: PodGroup | Composite | None) -> dict[str, str] | None:

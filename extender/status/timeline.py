@@ -16,6 +16,9 @@ class StatusSink(Protocol):
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         """The group stands like this now."""
 
+    def describe_hold(self, group: GroupKey) -> str:
+        """What a held member is told: whose gang it is, and why that waits. It may not change with every try."""
+
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         """The gang has been broken for longer than the grace."""
 

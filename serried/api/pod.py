@@ -142,14 +142,15 @@ def _name_requirements(requirements: Iterable[Requirement]) -> str:
 HELD_GATE = "scheduling.serried.dev/held"
 """Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
 
-HELD = "Serried holds this pod for its gang: see the PodGroup's condition and events"
+HELD = "Serried holds this pod for its gang"
+"""How the text begins that filter says of a held pod; kube-scheduler puts it into the pod's condition and event.
+
+What follows names the gang and why it waits, and seldom changes: a text that changes is an update of the pod, after
+which the scheduler tries it again (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
+"""
 
 KEPT = "Serried keeps these nodes for the first gang in its queue: see /debug/queue"
-"""What filter says of a node that a held pod does not get; kube-scheduler puts it into the pod's condition.
-
-Constant on purpose: a text that changes is an update of the pod, after which the scheduler tries it again, in a loop
-(upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
-"""
+"""The same of a pod that may not use the offered nodes. It is constant."""
 
 
 @dataclass(frozen=True, slots=True)

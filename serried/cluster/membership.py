@@ -13,7 +13,7 @@ from itertools import islice
 
 from serried.api.group import PodGroup, Template, Workload
 from serried.api.job import GangJobs, Job, is_gang_job
-from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, ParentKind
+from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, ParentKind, name_object
 from serried.api.parent import (
     WHOLE,
     Owner,
@@ -96,6 +96,7 @@ class Obstacles:
         return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread
 
 
+_NAMED = frozenset((JOB, *ParentKind))
 _OWNER_KINDS = frozenset(GroupKind(kind) for kind in (JOB, *ParentKind))
 
 
@@ -439,6 +440,27 @@ class Membership:
         if parent is None:
             return self._makes_gangs and place.kind in self.followed
         return place.uid in {"", parent.uid} and self.governs(parent, place.replica)
+
+    # --- names ---------------------------------------------------------------------------------------------------
+
+    def name_owner(self, key: GroupKey) -> str:
+        """The Job or parent that a group was made for, as kubectl names it (``job/train``); "" without one."""
+        made = owner_of_provisional(key)
+        if made is not None:
+            return name_object(made.kind, made.key.name)
+        composite = key.kind is GroupKind.COMPOSITE
+        group = self.forest.composites.get(key.object_key) if composite else self.forest.groups.get(key)
+        known = [each for each in group.owners if each.kind in _NAMED] if group is not None else []
+        owner = min(known, key=lambda each: not each.controller, default=None)
+        return name_object(owner.kind, owner.name) if owner is not None else ""
+
+    def name_group(self, key: GroupKey) -> str:
+        """The object that a group has its name from: ``PodGroup train-x``; "" for a group that has none yet."""
+        if owner_of_provisional(key) is not None or not key.name:
+            return ""
+        if key.kind is GroupKind.WORKLOAD:
+            return f"PodGroup {key.encoded}"
+        return f"{'CompositePodGroup' if key.kind is GroupKind.COMPOSITE else 'PodGroup'} {key.name}"
 
     # --- pods --------------------------------------------------------------------------------------------------
 

@@ -33,4 +33,4 @@ def objection(*reasons: str) -> str:
 
 def offer(*reasons: str) -> str:
     """The text of a try in which filter was offered a node, and held the pod."""
-    return objection(f"1 {HELD}", *reasons)
+    return objection(f"1 {HELD}: job/train (PodGroup g) waits: NoCapacity", *reasons)

@@ -25,7 +25,7 @@ from extender.scheduling.group import Term
 from extender.service import ExtenderService
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import GroupKey, Key
-from serried.api.pod import Pod
+from serried.api.pod import HELD, Pod
 from serried.api.reservation import Victim
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import EndedMembers, Store
@@ -96,6 +96,9 @@ class RecordingMetrics(ExtenderMetrics):
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
+
+    def describe_hold(self, group: GroupKey) -> str:
+        return f"{HELD}: {group}"
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
         self.broken.append((group, verdict))

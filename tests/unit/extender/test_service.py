@@ -61,7 +61,10 @@ class TestFilter:
     async def test_a_member_of_a_gang_that_is_not_complete_is_held(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(1))
         await world.go()
-        assert world.filter("m0") == Hold()
+        held = world.filter("m0")
+        assert held == Hold()
+        assert isinstance(held, Hold)
+        assert held.text == world.heard.describe_hold(GANG)
 
     async def test_a_member_that_our_watch_has_not_shown_yet_is_held(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2))

@@ -116,8 +116,9 @@ class TestWriting:
         assert write_filter(Steer("n2"), read_args(ARGS)) == b'{"NodeNames":["n2"]}'
 
     def test_a_hold_names_none_and_gives_its_reason_once_as_unresolvable(self) -> None:
-        written = orjson.loads(write_filter(Hold(), read_args(ARGS)))
-        assert written == {"NodeNames": [], "FailedAndUnresolvableNodes": {"n1": HELD}}
+        text = f"{HELD}: job/train"
+        written = orjson.loads(write_filter(Hold(text), read_args(ARGS)))
+        assert written == {"NodeNames": [], "FailedAndUnresolvableNodes": {"n1": text}}
 
     def test_what_is_left_beside_kept_nodes_is_named_and_if_it_is_none_the_reason_is(self) -> None:
         args = read_args(ARGS)

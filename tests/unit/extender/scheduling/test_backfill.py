@@ -113,6 +113,12 @@ class TestTheHead:
         await world.go()
         assert planned(world) == {"g"}
 
+    async def test_it_is_told_the_name_that_people_gave_the_first_one(self, world: Harness) -> None:
+        pods = [each.of_job("train", place) for place, each in enumerate(members(4))]
+        await racks(world).add(gang(4).topology().controlled_by("Job", "train"), *pods).go()
+        await world.add(*small()).go()
+        assert verdict(world, SMALL).key == "job/train (default/g)"
+
     async def test_no_room_is_kept_once_its_pod_group_is_gone_though_its_pods_stay(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(*small()).go()

@@ -839,3 +839,65 @@ async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office
     await office.settle()
     assert office.conditions() == []
     assert all(call.body["status"]["conditions"] for call in office.api.said("apply"))
+
+
+class TestWhatHeldMembersAreTold:
+    """By filter's answer: kube-scheduler puts it into the condition and the event of every held pod."""
+
+    HELD = "Serried holds this pod for its gang: "
+
+    async def test_whose_gang_it_is_before_a_reason_is_told_and_then_the_reason(self, office: Office) -> None:
+        office.store.put_group(gang(2).controlled_by("Job", "train").value())
+        office.store.put_pod(members(1)[0].of_job("train", 0).value())
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train"
+        office.reports.say(GANG, MISSING)
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train"
+        await office.settle()
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train (PodGroup g) waits: QuorumMissing"
+
+    async def test_nothing_changes_when_the_jobs_podgroup_is_made(self, office: Office) -> None:
+        awaited = GroupKey("default", "train", GroupKind.JOB)
+        office.store.put_group(gang(2).controlled_by("Job", "train").value())
+        assert office.reports.describe_hold(awaited) == office.reports.describe_hold(GANG)
+
+    async def test_a_podgroup_that_people_made_is_named_itself(self, office: Office) -> None:
+        office.reports.say(GANG, MISSING)
+        await office.settle()
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g waits: QuorumMissing"
+
+    async def test_new_numbers_and_steps_on_the_way_change_nothing(self, office: Office) -> None:
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        first = office.reports.describe_hold(GANG)
+        for verdict in (Verdict(Reason.NO_CAPACITY, have=0, need=2), PLANNED, binding(1)):
+            office.reports.say(GANG, verdict)
+            await office.pass_time(100.0)
+            assert office.reports.describe_hold(GANG) == first
+
+    async def test_a_reason_that_comes_and_goes_is_told_once_a_minute(self, office: Office) -> None:
+        texts = set()
+        for _ in range(10):
+            for verdict in (MISSING, FULL):
+                office.reports.say(GANG, verdict)
+                await office.pass_time(2.5)
+                texts.add(office.reports.describe_hold(GANG))
+        assert texts == {f"{self.HELD}PodGroup g waits: QuorumMissing"}
+        await office.pass_time(20.0)
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g waits: NoCapacity"
+
+    async def test_another_leader_goes_on_with_the_reason_in_the_condition(self, office: Office) -> None:
+        office.store.put_group(gang(2).condition("False", "Unschedulable", MISSING_TEXT).value())
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g waits: QuorumMissing"
+
+    async def test_what_kube_scheduler_wrote_into_the_condition_is_no_reason_of_ours(self, office: Office) -> None:
+        office.store.put_group(gang(2).condition("False", "Unschedulable", "0/3 nodes are available: x").value())
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g"
+
+    async def test_nobody_is_named_before_the_objects_are_listed(self, office: Office) -> None:
+        said = office.reports.describe_hold(GroupKey("default", ""))
+        assert said == f"{self.HELD}which one is not known yet"
+
+    async def test_a_tree_and_a_part_of_a_workload_have_names_too(self, office: Office) -> None:
+        tree, part = GroupKey("default", "root", GroupKind.COMPOSITE), GroupKey("default", "w", GroupKind.WORKLOAD, "t")
+        assert office.reports.describe_hold(tree) == f"{self.HELD}CompositePodGroup root"
+        assert office.reports.describe_hold(part) == f"{self.HELD}PodGroup w/t"
