@@ -1,5 +1,5 @@
 # One image, both commands: python -m extender, python -m controller.
-#   docker build -t serried:0.1.0 .
+#   docker build -t serried:0.2.0 .
 ARG PYTHON_IMAGE=python:3.11-slim
 
 FROM ${PYTHON_IMAGE} AS build

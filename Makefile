@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock sbom audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -47,10 +47,13 @@ control-planes: control-plane ## those of every supported version
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.36.4
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.35.4
 
+helm: setup ## Helm 4 and 3, for the tests of the chart (built once, then cached)
+	$(BIN)/python -m bench.cluster helm
+
 e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
 	$(BIN)/pytest tests/e2e -m "not full and not tools" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-tools: control-plane ## the tests of bench, tests/chaos, the demo and the image: run them when something there has changed
+tools: control-plane helm ## the tests of bench, tests/chaos, the chart, the demo and the image: run them when something there has changed
 	$(BIN)/pytest tests -m "tools and not full" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 checks: lint types contract unit browser e2e
@@ -59,7 +62,7 @@ test: ## everything that has to pass
 	@begun=$$(date +%s); $(MAKE) --no-print-directory checks; code=$$?; took=$$(($$(date +%s) - begun)); \
 	echo "make test: took $$((took / 60)) min $$((took % 60)) s, exit code $$code"; exit $$code
 
-test-full: lint types contract control-planes ## every test, on every supported version, in one piece
+test-full: lint types contract control-planes helm ## every test, on every supported version, in one piece
 	@begun=$$(date +%s); $(BIN)/pytest tests --durations=10 --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder; code=$$?; took=$$(($$(date +%s) - begun)); \
 	echo "make test-full: all tests took $$((took / 60)) min $$((took % 60)) s, exit code $$code"; exit $$code
 
@@ -107,7 +110,8 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 numbers: setup ## write the newest results into README and docs, and say what has changed: read those sentences again
 	$(BIN)/python -m bench.quotes --write
 
-pages: setup ## write the pages that are made from the code: the command line, the API reference, the tables of the metrics
+pages: setup ## write what is made from the code: the pages of the command line, the API and the metrics, and the chart
+	$(BIN)/python -m bench.chart --write
 	$(BIN)/python -m bench.commands --write
 	$(BIN)/python -m bench.reference --write
 	$(BIN)/python -m bench.metrics --write

@@ -1,3 +1,3 @@
 """Serried: gang scheduling and topology-aware placement for a stock kube-scheduler."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

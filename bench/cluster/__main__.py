@@ -1,4 +1,4 @@
-"""The command line: up, down, status, binaries."""
+"""The command line: up, down, status, binaries, helm."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.cluster import binaries, cluster, state
+from bench.cluster import binaries, cluster, release, state
 from bench.cluster.cluster import Cluster
 from bench.cluster.errors import ClusterError
 from bench.cluster.progress import stderr_report
@@ -54,6 +54,11 @@ def _binaries(options: argparse.Namespace) -> int:
     return 0
 
 
+def _helm(_options: argparse.Namespace) -> int:
+    _print({version: str(binaries.locate_helm(version, stderr_report())) for version in release.HELM_VERSIONS})
+    return 0
+
+
 def _print(value: object) -> None:
     print(json.dumps(value, indent=2))
 
@@ -96,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("binaries", help="only find, download or build the binaries")
     fetch.add_argument("--kubernetes", default=DEFAULT_VERSION, metavar="VERSION")
     fetch.set_defaults(run=_binaries)
+    charts = commands.add_parser("helm", help="only find, download or build the versions of Helm that tests use")
+    charts.set_defaults(run=_helm)
     return parser
 
 

@@ -2,8 +2,8 @@
 
 `SERRIED_KUBERNETES_BIN` names a directory with `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`,
 `kubectl`, `kwok` and `kwokctl`, or with one directory per Kubernetes version that holds them (`1.37.1/kubectl`); what
-is missing there comes from the next place. The cache is `$XDG_CACHE_HOME/serried/kubernetes/<version>/` and
-`$XDG_CACHE_HOME/serried/kwok/<version>/`.
+is missing there comes from the next place. The cache is `$XDG_CACHE_HOME/serried/kubernetes/<version>/`,
+`$XDG_CACHE_HOME/serried/kwok/<version>/` and `$XDG_CACHE_HOME/serried/helm/<version>/`.
 """
 
 import os
@@ -36,6 +36,17 @@ def locate(version: str, report: Report) -> Binaries:
     control_plane = _locate_set(release.control_plane(version), cache() / "kubernetes" / version, version, report)
     nodes = _locate_set(release.nodes(), cache() / "kwok" / release.KWOK_VERSION, version, report)
     return Binaries(control_plane | nodes)
+
+
+def locate_helm(version: str, report: Report) -> Path:
+    """Helm of a version, fetched or built if need be."""
+    return _locate_set([release.helm(version)], cache() / "helm" / version, version, report)["helm"]
+
+
+def find_helm(version: str) -> Path | None:
+    """Helm of a version if it is there without a download or a build."""
+    wanted, directory = release.helm(version), cache() / "helm" / version
+    return _given(wanted, version) or (None if _missing([wanted], directory) else directory / wanted.name)
 
 
 def are_at_hand(version: str) -> bool:

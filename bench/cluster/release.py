@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Origin = Literal["kubernetes", "etcd", "kwok"]
+Origin = Literal["kubernetes", "etcd", "kwok", "helm"]
 
 KWOK_VERSION = "0.8.0"
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 KWOK = ("kwok", "kwokctl")
+HELM_VERSIONS = ("4.3.1", "3.22.0")
 MODULES = Path(__file__).parent / "modules"
 
-# A mirror, or a local server in tests: below it lie kubernetes/, etcd/ and kwok/. The word "off" skips downloads.
+# A mirror, or a local server in tests, with one directory for each origin. The word "off" skips downloads.
 DOWNLOADS = "SERRIED_DOWNLOAD_URL"
 _BASES: dict[Origin, str] = {
     "kubernetes": "https://dl.k8s.io",
     "etcd": "https://github.com/etcd-io/etcd/releases/download",
     "kwok": "https://github.com/kubernetes-sigs/kwok/releases/download",
+    "helm": "https://get.helm.sh",
 }
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -74,6 +76,13 @@ def nodes() -> tuple[Binary, ...]:
     return tuple(Binary(name, "kwok", KWOK_VERSION, f"sigs.k8s.io/kwok/cmd/{name}", module) for name in KWOK)
 
 
+def helm(version: str) -> Binary:
+    """Helm, which installs the chart in tests: no cluster needs it."""
+    module = f"helm.sh/helm/v{version.split('.', 1)[0]}"
+    stamps = ((f"{module}/internal/version.version", f"v{version}"),)
+    return Binary("helm", "helm", version, f"{module}/cmd/helm", MODULES / f"helm-{version}", stamps)
+
+
 def etcd_version(module: Path) -> str:
     """The etcd that the go.mod of a Kubernetes version pins; 'unknown' without one."""
     try:
@@ -94,6 +103,9 @@ def download_of(binary: Binary) -> Download:
     if binary.origin == "kwok":
         url = f"{base}/{binary.name}-linux-{arch}"
         return Download(url, f"{url}.sha256")
+    if binary.origin == "helm":
+        url = f"{_base(binary.origin)}/helm-v{binary.version}-linux-{arch}.tar.gz"
+        return Download(url, f"{url}.sha256sum", f"linux-{arch}/helm")
     directory = f"etcd-v{binary.version}-linux-{arch}"
     return Download(f"{base}/{directory}.tar.gz", f"{base}/SHA256SUMS", f"{directory}/etcd")
 

@@ -89,6 +89,18 @@ def test_kwok_is_shared_by_all_versions(steps: list[str]) -> None:
     assert not any("kwok" in step for step in steps)
 
 
+@pytest.mark.parametrize("version", release.HELM_VERSIONS)
+def test_helm_lies_beside_the_control_plane_and_is_found_once_it_is_there(
+    home: Path, steps: list[str], version: str
+) -> None:
+    assert binaries.find_helm(version) is None
+    located = binaries.locate_helm(version, quiet)
+
+    assert located == home / "cache" / "serried" / "helm" / version / "helm"
+    assert steps == ["download helm", "build helm"]
+    assert binaries.find_helm(version) == located
+
+
 def test_downloads_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:
     monkeypatch.setenv(release.DOWNLOADS, "off")
 

@@ -153,3 +153,6 @@ def test_official_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert download_of(KUBECTL).url == "https://dl.k8s.io/v1.37.1/bin/linux/arm64/kubectl"
     assert download_of(ETCD).member == "etcd-v3.7.0-linux-arm64/etcd"
+    helm = download_of(release.helm("4.3.1"))
+    assert helm.url == "https://get.helm.sh/helm-v4.3.1-linux-arm64.tar.gz"
+    assert (helm.checksums, helm.member) == (f"{helm.url}.sha256sum", "linux-arm64/helm")

@@ -26,7 +26,7 @@ class Document(NamedTuple):
 @cache
 def read_all() -> tuple[Document, ...]:
     """Every object in every file: kustomizations and the scheduler's config are none. Nobody changes them."""
-    files = [path for path in sorted(MANIFESTS.rglob("*.yaml")) if path.name not in _NO_OBJECTS]
+    files = [path for path in sorted((MANIFESTS / "kustomize").rglob("*.yaml")) if path.name not in _NO_OBJECTS]
     return tuple(Document(content) for path in files for content in yaml.safe_load_all(path.read_text()))
 
 

@@ -210,7 +210,9 @@ def test_isolating_the_scheduler_comes_with_the_extender_s_flag_for_it(documents
     assert extender_settings([*container["args"], addition["value"]], {}).isolated == "on"
 
 
-def test_the_switch_ships_as_filter(documents: Sequence[Document]) -> None:
+def test_the_switch_ships_without_a_value_and_an_upgrade_leaves_the_extender_s(documents: Sequence[Document]) -> None:
     (switch,) = [document.content for document in documents if document.kind == "ConfigMap"]
     assert switch["metadata"]["name"] == "serried-hold"
-    assert switch["data"] == {"hold": "filter"}
+    assert "data" not in switch
+    (gate,) = [d.content for d in documents if (d.kind, d.name) == ("MutatingAdmissionPolicy", "serried-gate")]
+    assert "params.?data[?'hold'].orValue('filter') == 'gate'" in str(gate["spec"]["matchConditions"])

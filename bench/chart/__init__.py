@@ -1,0 +1,1 @@
+"""The Helm chart, `manifests/helm/serried`, made from the kustomization."""

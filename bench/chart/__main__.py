@@ -1,0 +1,115 @@
+"""The Helm chart, made from the kustomization.
+
+    python -m bench.chart            prints the names of the files that are not what it would make
+    python -m bench.chart --write    writes them
+
+It also writes the version, which stands in `serried/__init__.py`, wherever else it is needed. Tests compare the chart
+with what this makes, and what Helm renders with what `kubectl kustomize` does.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.chart.kustomization import build
+from bench.chart.templates import list_overlays, render_templates
+from bench.chart.values import list_values, render_schema, render_table, render_values
+from bench.generated import ROOT
+from serried import __version__
+
+KUSTOMIZE = ROOT / "manifests" / "kustomize"
+CHART = ROOT / "manifests" / "helm" / "serried"
+
+BY_HAND = frozenset({"_helpers.tpl", "NOTES.txt", "dashboard.yaml", "scheduler-config.yaml"})
+"""The templates that are not made from a file of the kustomization."""
+
+_ABOUT = """\
+apiVersion: v2
+name: serried
+description: Gang scheduling and topology-aware placement for a stock kube-scheduler
+type: application
+version: {version}
+appVersion: {version}
+kubeVersion: ">=1.35.0-0"
+"""
+
+_README = """\
+# Serried
+
+Gang scheduling and topology-aware placement for a stock kube-scheduler. How to install, upgrade and remove it:
+[Install](../../../docs/install.md#with-helm).
+
+## Values
+
+The chart refuses all values that are not in this table.
+
+"""
+
+_VERSION = r"\d+\.\d+\.\d+"
+_VERSIONED = {
+    "README.md": "(?<=serried:)",
+    "Dockerfile": "(?<=serried:)",
+    "docs/install.md": "(?<=serried\n    newTag: )|(?<=--version )",
+    "manifests/kustomize/base/kustomization.yaml": "(?<=name: serried\n    newTag: )",
+    **{
+        str(path.relative_to(ROOT)): "(?<=app.kubernetes.io/version: )"
+        for path in sorted((KUSTOMIZE / "crds").glob("*s.yaml"))
+    },
+}
+"""Before what the version stands, by file."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write what differs, or name it; the exit code is 1 for what is named."""
+    parser = argparse.ArgumentParser(prog="python -m bench.chart", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--write", action="store_true", help="write the files")
+    write = parser.parse_args(arguments).write
+    if write:
+        for path, text in render_versions().items():
+            path.write_text(text)
+    stale = list_stale()
+    if not write:
+        sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in stale)
+        return 1 if stale else 0
+    made = render_chart()
+    for path in stale:
+        if path in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made[path])
+        else:
+            path.unlink()
+    return 0
+
+
+def list_stale() -> list[Path]:
+    """The files that differ from what is made, that are missing, or that nothing makes."""
+    made = render_chart() | render_versions()
+    there = {path for path in CHART.rglob("*") if path.is_file()}
+    by_hand = {CHART / "templates" / name for name in BY_HAND}
+    differing = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    return sorted({*differing, *(there - made.keys() - by_hand)})
+
+
+def render_chart() -> dict[Path, str]:
+    """The files of the chart that are made."""
+    values = list_values(build(list_overlays(KUSTOMIZE)["isolated"]))
+    files = {
+        "Chart.yaml": _ABOUT.format(version=__version__),
+        "README.md": _README + render_table(values),
+        "values.yaml": render_values(values),
+        "values.schema.json": render_schema(values),
+        **render_templates(KUSTOMIZE),
+    }
+    return {CHART / name: text for name, text in files.items()}
+
+
+def render_versions() -> dict[Path, str]:
+    """The files that name the version, with the one of this release."""
+    paths = {ROOT / name: before for name, before in _VERSIONED.items()}
+    return {path: re.sub(f"({before}){_VERSION}", __version__, path.read_text()) for path, before in paths.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The values of the chart: their defaults, the schema that refuses all others, and the table that explains them."""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.chart.kustomization import Item, Json
+
+_WRITTEN: Json = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
+
+SHAPES: tuple[str, ...] = tuple(_WRITTEN["shape"]["schema"]["enum"])
+
+_LINK = re.compile(r"\[(.*?)\]\(.*?\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of the chart."""
+
+    path: str
+    """As after `--set`."""
+
+    default: Any
+
+    schema: Json
+    """JSON Schema of what it may be, without the default."""
+
+    about: str
+    """A sentence or more, Markdown in one line."""
+
+
+def list_values(items: Sequence[Item]) -> list[Value]:
+    """All values. Some have the default that a kustomization gives."""
+    shipped = _read_defaults(items)
+    return [
+        Value(path, shipped[path] if "default" not in each else each["default"], each["schema"], each["about"])
+        for path, each in _WRITTEN.items()
+    ]
+
+
+def _read_defaults(items: Sequence[Item]) -> Json:
+    specs = {item.identity[1]: item.content["spec"] for item in items if item.identity[0] == "Deployment"}
+    pair, controlling = specs["serried"], specs["serried-controller"]
+    pod = pair["template"]["spec"]
+    (extender,), (scheduler,) = pod["initContainers"], pod["containers"]
+    (controller,) = controlling["template"]["spec"]["containers"]
+    return {
+        "image.repository": extender["image"],
+        "extender.replicas": pair["replicas"],
+        "extender.resources": extender["resources"],
+        "scheduler.image.repository": scheduler["image"],
+        "scheduler.resources": scheduler["resources"],
+        "controller.replicas": controlling["replicas"],
+        "controller.resources": controller["resources"],
+        "priorityClassName": pod["priorityClassName"],
+        "tolerations": pod["tolerations"],
+    }
+
+
+def render_values(values: Sequence[Value]) -> str:
+    """`values.yaml`, with a comment for each value."""
+    return "\n".join(_write_level(_nest(values))).rstrip() + "\n"
+
+
+def render_schema(values: Sequence[Value]) -> str:
+    """`values.schema.json`, which refuses every value that is none of these."""
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Serried", **_describe(_nest(values))}
+    # Helm gives it to a chart that is part of another one.
+    schema["properties"]["global"] = {"type": "object"}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def render_table(values: Sequence[Value]) -> str:
+    """The table of the values in Markdown."""
+    rows = (f"| `{value.path}` | `{_write_default(value.default)}` | {value.about} |\n" for value in values)
+    return "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
+
+
+def _write_default(default: Any) -> str:
+    if not default or not isinstance(default, dict | list):
+        return json.dumps(default)
+    return yaml.safe_dump(default, sort_keys=False, default_flow_style=True, width=1000).strip()
+
+
+def _nest(values: Sequence[Value]) -> Json:
+    """The values as a tree."""
+    tree: Json = {}
+    for value in values:
+        *way, last = value.path.split(".")
+        place = tree
+        for step in way:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return tree
+
+
+def _describe(tree: Mapping[str, Any]) -> Json:
+    """The schema of a tree of values."""
+    properties = {
+        key: each.schema | {"description": _LINK.sub(r"\1", each.about), "default": each.default}
+        if isinstance(each, Value)
+        else _describe(each)
+        for key, each in tree.items()
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _write_level(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, each in tree.items():
+        if isinstance(each, Value):
+            lines = textwrap.wrap(_LINK.sub(r"\1", each.about), 110, break_on_hyphens=False)
+            yield from (f"{indent}# {line}" for line in lines)
+            yield from (f"{indent}{line}" for line in _write_value(key, each.default).splitlines())
+        else:
+            yield f"{indent}{key}:"
+            yield from _write_level(each, f"{indent}  ")
+        if not indent:
+            yield ""
+
+
+def _write_value(key: str, value: Any) -> str:
+    flat = None if isinstance(value, dict | list) else False
+    return yaml.safe_dump({key: value}, sort_keys=False, width=1000, default_flow_style=flat)

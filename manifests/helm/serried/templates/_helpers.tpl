@@ -1,0 +1,84 @@
+{{- define "serried.image" -}}
+{{- $image := .Values.image -}}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "serried.schedulerImage" -}}
+{{- $image := .Values.scheduler.image -}}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (include "serried.clusterVersion" .) }}{{ end }}
+{{- end }}
+
+{{- /* The version of the API server without what a vendor adds, as v1.37.1. */ -}}
+{{- define "serried.clusterVersion" -}}
+v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- end }}
+
+{{- define "serried.schedulerConfig" -}}
+{{- $folder := get (dict "base" "scheduler" "gate" "scheduler") .Values.shape | default .Values.shape -}}
+{{- tpl (.Files.Get (printf "files/%s/scheduler-config.yaml" $folder)) . -}}
+{{- end }}
+
+{{- /* The hash in the name rolls the Deployment out when the file changes. */ -}}
+{{- define "serried.schedulerConfigName" -}}
+serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | trunc 10 }}
+{{- end }}
+
+{{- define "serried.refuseFlags" -}}
+{{- $name := index . 0 -}}
+{{- $set := index . 2 -}}
+{{- range index . 1 -}}
+{{- $flag := first (splitList "=" .) -}}
+{{- if has $flag $set -}}
+{{- fail (printf "%s.extraArgs may not contain %s: the chart sets this flag. Leave it out." $name $flag) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What no schema can say. */ -}}
+{{- define "serried.refuse" -}}
+{{- include "serried.refuseNamespace" . -}}
+{{- include "serried.refuseVersions" . -}}
+{{- include "serried.refuseOldDefinitions" . -}}
+{{- end }}
+
+{{- define "serried.refuseNamespace" -}}
+{{- $namespace := .Release.Namespace -}}
+{{- if has $namespace (list "default" "kube-system" "kube-public" "kube-node-lease") -}}
+{{- fail (printf "Serried needs a namespace of its own, and %s is none, because its ResourceQuota counts all pods there. Add --namespace serried-system --create-namespace." $namespace) -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z]" $namespace) -}}
+{{- fail (printf "The namespace must begin with a letter, and %s does not. Choose another one with --namespace." $namespace) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "serried.refuseVersions" -}}
+{{- $version := include "serried.clusterVersion" . -}}
+{{- if and (ne .Values.shape "base") (semverCompare "<1.36.0" $version) -}}
+{{- fail (printf "The shape %s needs Kubernetes 1.36, and this cluster has %s. Set shape=base." .Values.shape $version) -}}
+{{- end -}}
+{{- $tag := .Values.scheduler.image.tag -}}
+{{- if regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" $tag -}}
+{{- $behind := sub (semver $version).Minor (semver $tag).Minor -}}
+{{- if lt $behind 0 -}}
+{{- fail (printf "scheduler.image.tag: kube-scheduler %s is newer than the API server (%s), which Kubernetes does not support. Leave it out, or set an older one." $tag $version) -}}
+{{- else if gt $behind 1 -}}
+{{- fail (printf "scheduler.image.tag: kube-scheduler %s is more than one minor version older than the API server (%s), which Kubernetes does not support. Leave it out, or set a newer one." $tag $version) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Helm creates what is in crds/ and never changes it. With old definitions the API server would drop new fields. */ -}}
+{{- define "serried.refuseOldDefinitions" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- $upgrade := .Release.IsUpgrade -}}
+{{- $wanted := .Chart.AppVersion -}}
+{{- range list "compositepodgroups" "podgroups" "reservations" "workloads" -}}
+{{- $name := printf "%s.scheduling.serried.dev" . -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name -}}
+{{- $version := dig "metadata" "labels" "app.kubernetes.io/version" "0.0.0" $found -}}
+{{- if and (or $found $upgrade) (semverCompare (printf "<%s" $wanted) $version) -}}
+{{- fail (printf "The CRD %s in the cluster is older than %s, or missing. Update the CRDs first: helm show crds CHART --version %s | kubectl apply --server-side --force-conflicts -f -" $name $wanted $wanted) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
