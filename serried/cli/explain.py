@@ -54,7 +54,7 @@ ADVICE = {
     Reason.BINDING: "nothing, or what the sentence says",
     Reason.SCHEDULED: "",
 }
-"""What helps, for each reason: the table of `docs/operations.md` in short. "" where nobody waits."""
+"""What helps, for each reason: the table of `docs/troubleshooting.md` in short. "" where nobody waits."""
 
 
 def advise(reason: str) -> str:

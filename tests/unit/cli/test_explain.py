@@ -12,7 +12,7 @@ from serried.cli.explain import ADVICE
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 
-OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+MANUAL = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
 
 TRAIN: dict[str, Any] = {
     "namespace": "team",
@@ -189,7 +189,7 @@ def test_an_argument_without_kind_and_name_is_a_wrong_command_line(run: Run, wha
 @pytest.mark.parametrize("reason", list(Reason))
 def test_each_reason_has_advice_and_a_row_in_the_docs(reason: Reason) -> None:
     assert reason in ADVICE
-    assert re.search(rf"^\| {reason} \| .+ \| .+ \|$", OPERATIONS.read_text(), re.MULTILINE)
+    assert re.search(rf"^\| {reason} \| .+ \| .+ \|$", MANUAL.read_text(), re.MULTILINE)
 
 
 def test_a_reason_of_another_version_is_shown_without_advice(proxy: PodProxy, run: Run) -> None:

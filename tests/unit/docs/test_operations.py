@@ -1,4 +1,4 @@
-"""The page for operators has every reason, names flags that exist, and says what to do about each failure."""
+"""The pages for operators have every reason, name flags that exist, and say what to do about each failure."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from serried.settings import controller_settings, describe_settings, extender_se
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text()
+TROUBLES = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 PAGES = [
     *(REPOSITORY / "docs").glob("*.md"),
     *(REPOSITORY / "examples").iterdir(),
@@ -22,14 +23,14 @@ FLAGS = {each.flag for read in (extender_settings, controller_settings) for each
 
 def read_table(heading: str) -> list[list[str]]:
     """The rows of the first table below a heading."""
-    below = PAGE.split(f"\n{heading}\n", 1)[1]
+    below = TROUBLES.split(f"\n{heading}\n", 1)[1]
     table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert table is not None
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.group().splitlines()[2:]]
 
 
 def test_every_reason_has_a_meaning_and_what_to_do() -> None:
-    rows = read_table("## Reasons")
+    rows = read_table("## What does the reason mean?")
     assert sorted(row[0] for row in rows) == sorted(Reason)
     assert all(len(row) == 3 and row[1] and row[2] for row in rows)
 
@@ -62,7 +63,7 @@ FAILURE_MODES = {
 
 @pytest.mark.parametrize("sign", FAILURE_MODES.values(), ids=FAILURE_MODES)
 def test_a_failure_has_its_row(sign: str) -> None:
-    (row,) = [row for row in read_table("## When something fails") if any(sign in cell for cell in row)]
+    (row,) = [row for row in read_table("## What happens when something fails?") if any(sign in cell for cell in row)]
     assert len(row) == 4
     assert all(row)
 

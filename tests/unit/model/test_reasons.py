@@ -6,7 +6,7 @@ import pytest
 
 from serried.api.verdict import Reason, Verdict, render
 
-MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+MANUAL = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
 
 
 @pytest.mark.parametrize("reason", Reason)
