@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock sbom audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock site sbom audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -125,11 +125,22 @@ lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q --group supply --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/supply.txt
 
+	$(BIN)/uv pip compile -q --group site --generate-hashes --no-header --no-emit-index-url \
+	  --no-annotate --python-version 3.11 -o locks/site.txt
+
 # Tools of their own, so that what they need is in nobody's way.
 build/supply/.installed: locks/supply.txt
 	$(PYTHON) -m venv build/supply
 	build/supply/bin/pip install --quiet --disable-pip-version-check --require-hashes -r locks/supply.txt
 	@touch $@
+
+build/site/.installed: locks/site.txt
+	$(PYTHON) -m venv build/site
+	build/site/bin/pip install --quiet --disable-pip-version-check --require-hashes -r locks/site.txt
+	@touch $@
+
+site: build/site/.installed ## the pages of docs as a site: build/site/html/index.html
+	NO_MKDOCS_2_WARNING=1 build/site/bin/mkdocs build --quiet
 
 sbom: build/supply/.installed ## what the image is made of, as CycloneDX: build/sbom.cdx.json
 	build/supply/bin/python -m bench.supply sbom
