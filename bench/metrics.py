@@ -66,7 +66,9 @@ REMARKS: Mapping[str, Remark] = {
     "serried_watch_silent_seconds": Remark("seconds", "above 180 for `pods` or `nodes` for 2 minutes"),
     "serried_event_drops_total": Remark("events", "any increase in 10 minutes: only `/debug` shows these reasons"),
     "serried_verb_seconds": Remark("seconds", "p99 of `filter` above 0.05 s for 10 minutes"),
-    "serried_plans_total": Remark("plans", "any `DomainConflict`", more="[Reasons](troubleshooting.md#what-does-the-reason-mean) lists them."),
+    "serried_plans_total": Remark(
+        "plans", "any `DomainConflict`", more="[Reasons](troubleshooting.md#what-does-the-reason-mean) lists them."
+    ),
     "serried_plan_seconds": Remark(
         "seconds",
         "p99 above 0.25 s for 10 minutes",

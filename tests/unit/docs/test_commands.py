@@ -11,7 +11,10 @@ from serried.cli.output import ExitCode
 from tests.support.written import find_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "docs/cli.md", "docs/debugging.md", "docs/operations.md", "docs/troubleshooting.md", "docs/isolation.md")
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("cli", "debugging", "operations", "troubleshooting", "isolation")),
+)
 
 
 def test_the_page_is_made_from_the_commands() -> None:
