@@ -23,6 +23,9 @@ EXTENDER, CONTROLLER, SCHEDULER = (
 GROUP = "scheduling.serried.dev"
 Json = dict[str, Any]
 
+_FLEETING = {"events", "events.events.k8s.io", "componentstatuses", "leases.coordination.k8s.io"}
+"""Kinds of objects that come and go by themselves."""
+
 
 class Server:
     """A real API server, spoken to by kubectl."""
@@ -43,6 +46,16 @@ class Server:
 
     def get(self, *arguments: str) -> Json:
         return dict(json.loads(self.run("get", *arguments, "-o", "json")))
+
+    def list_objects(self) -> set[str]:
+        """All objects by kind, namespace and name: `pods/default/one`; of the whole cluster `nodes/one`."""
+        found: set[str] = set()
+        for namespaced, columns in (("true", ":metadata.namespace,:metadata.name"), ("false", ":metadata.name")):
+            kinds = self.run("api-resources", "--verbs=list", "-o", "name", f"--namespaced={namespaced}").split()
+            for kind in set(kinds) - _FLEETING:
+                lines = self.run("get", kind, "-A", "--no-headers", "-o", f"custom-columns={columns}").splitlines()
+                found |= {"/".join([kind, *line.split()]) for line in lines if line.strip()}
+        return found
 
     def patch(self, target: str, patch: object, *options: str) -> str:
         kind = "json" if isinstance(patch, list) else "merge"

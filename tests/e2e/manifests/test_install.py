@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from bench.cluster import ClusterError
+from serried import __version__
 from tests.e2e.manifests.server import EXTENDER, KUSTOMIZE, NAMESPACE, Json, Server, eventually
 from tests.support.clusters import at_one_level
 from tests.support.written import read_block
@@ -101,7 +102,7 @@ def test_the_kustomization_of_the_page_is_valid_and_sets_what_it_says(server: Se
     }
     (extender,), (scheduler,) = pods["serried"]["initContainers"], pods["serried"]["containers"]
     assert {"--isolated=on", "--broken-gangs=evict", "--preemption=advice"} <= set(extender["args"])
-    assert extender["image"] == pods["serried-controller"]["containers"][0]["image"] == "r.io/serried:0.1.0"
+    assert extender["image"] == pods["serried-controller"]["containers"][0]["image"] == f"r.io/serried:{__version__}"
     assert scheduler["image"] == "registry.k8s.io/kube-scheduler:v1.36.4"
 
 

@@ -1,0 +1,156 @@
+"""The chart is the kustomization: what Helm renders is what kubectl makes of it, object by object."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.chart.__main__ import CHART
+from bench.chart.kustomization import build
+from bench.cluster.release import HELM_VERSIONS
+from tests.e2e.manifests.charts import Helm, combine, find_helm, kustomize, read_objects
+from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(params=[pytest.param(version, marks=pytest.mark.tools) for version in HELM_VERSIONS])
+def helm(request: pytest.FixtureRequest) -> Helm:
+    return find_helm(request.param)
+
+
+OVERLAYS = ("base", "overlays/gate", "overlays/isolated", "overlays/control-plane", "overlays/elastic-refuse")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_the_chart_is_made_of_is_what_kubectl_makes_of_a_kustomization(overlay: str) -> None:
+    made = read_objects(kustomize(KUSTOMIZE / overlay))
+    for deployment in (each for key, each in made.items() if key[0] == "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            container["image"] = container["image"].split(":")[0]
+    assert {item.identity: item.content for item in build(KUSTOMIZE / overlay)} == made
+
+
+@pytest.mark.parametrize(
+    ("options", "overlay", "components", "kubernetes"),
+    [
+        pytest.param([], "overlays/isolated", [], "1.37.1", id="by default"),
+        pytest.param(["shape=gate"], "overlays/gate", [], "1.36.4", id="gate"),
+        pytest.param(["shape=base"], "base", [], "1.35.4", id="base"),
+        pytest.param(["shape=control-plane"], "overlays/control-plane", [], "1.37.1", id="control-plane"),
+        pytest.param(["shape=base", "elasticJobs=refuse"], "overlays/elastic-refuse", [], "1.37.1", id="fixed size"),
+        pytest.param(
+            ["extender.extraArgs={--broken-gangs=evict}"], "overlays/isolated", ["evict-broken"], "1.37.1", id="flag"
+        ),
+        pytest.param(["networkPolicy.enabled=true"], "overlays/isolated", ["network-policy"], "1.37.1", id="network"),
+        pytest.param(
+            ["networkPolicy.enabled=true", "shape=control-plane"],
+            "overlays/control-plane",
+            ["network-policy-control-plane"],
+            "1.37.1",
+            id="network of the control plane",
+        ),
+        pytest.param(["monitoring.enabled=true"], "overlays/isolated", ["monitoring"], "1.37.1", id="monitoring"),
+    ],
+)
+def test_helm_renders_the_objects_of_the_kustomization(
+    helm: Helm, tmp_path: Path, options: list[str], overlay: str, components: list[str], kubernetes: str
+) -> None:
+    settings = [word for option in options for word in ("--set", option)]
+    rendered = read_objects(helm.template(*settings, kubernetes=kubernetes))
+    made = read_objects(
+        kustomize(combine(tmp_path, overlay, components)).replace("v1.37.1", f"v{kubernetes}"), without=["Namespace"]
+    )
+    assert rendered.keys() == made.keys()
+    for key, each in made.items():
+        assert rendered[key] == each, key
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    said = helm.run("lint", "--strict", str(CHART), "--kube-version", "1.37.1", "--namespace", NAMESPACE)
+    assert "0 chart(s) failed" in said
+    assert "[WARNING]" not in said
+
+
+def test_each_value_arrives_where_it_belongs(helm: Helm) -> None:
+    settings = {
+        "image.repository": "r.io/serried",
+        "image.digest": f"sha256:{'a' * 64}",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets[0].name": "regcred",
+        "extender.replicas": "3",
+        "controller.replicas": "1",
+        "extender.resources.requests.cpu": "2",
+        "scheduler.image.repository": "r.io/kube-scheduler",
+        "scheduler.image.tag": "v1.36.4",
+        "controller.extraArgs[0]": "--workers=8",
+        "priorityClassName": "important",
+        "nodeSelector.pool": "system",
+        "tolerations[0].key": "system",
+        "networkPolicy.enabled": "true",
+        "networkPolicy.apiServerPorts": "{8443}",
+    }
+    found = read_objects(
+        helm.template(*(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+    )
+    pair, controller = (found["Deployment", name]["spec"] for name in ("serried", "serried-controller"))
+    assert (pair["replicas"], controller["replicas"]) == (3, 1)
+    pods = [each["template"]["spec"] for each in (pair, controller)]
+    (extender,), (scheduler,), (managing,) = pods[0]["initContainers"], pods[0]["containers"], pods[1]["containers"]
+    assert extender["image"] == managing["image"] == f"r.io/serried@sha256:{'a' * 64}"
+    assert scheduler["image"] == "r.io/kube-scheduler:v1.36.4"
+    assert extender["resources"]["requests"] == {"cpu": 2, "memory": "256Mi"}
+    assert managing["args"][-1] == "--workers=8"
+    for pod in pods:
+        assert (pod["priorityClassName"], pod["imagePullSecrets"]) == ("important", [{"name": "regcred"}])
+        assert (pod["nodeSelector"], pod["tolerations"][0]["key"]) == ({"pool": "system"}, "system")
+    assert {each["imagePullPolicy"] for each in (extender, scheduler, managing)} == {"Always"}
+    (scope,) = found["ResourceQuota", "serried-critical-pods"]["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == ["important"]
+    assert found["NetworkPolicy", "serried"]["spec"]["egress"][0]["ports"] == [{"protocol": "TCP", "port": 8443}]
+
+
+def test_in_another_namespace_nothing_names_the_usual_one(helm: Helm) -> None:
+    text = helm.template("--set", "monitoring.enabled=true,networkPolicy.enabled=true", namespace="gangs")
+    assert "serried-system" not in text
+    found = read_objects(text)
+    assert "system:serviceaccount:gangs:serried'" in str(
+        found["ValidatingAdmissionPolicy", "serried-extender-deletions"]
+    )
+    (extender,) = found["Deployment", "serried"]["spec"]["template"]["spec"]["initContainers"]
+    assert {"--lease=gangs/serried", "--hold-switch=gangs/serried-hold"} <= set(extender["args"])
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [("v1.37.1-eks-1234567", "v1.37.1"), ("v1.36.4-gke.1000", "v1.36.4"), ("1.37.0-rc.1", "v1.37.0")],
+)
+def test_kube_scheduler_has_the_version_of_the_cluster_without_the_vendor_s_addition(
+    helm: Helm, version: str, tag: str
+) -> None:
+    (scheduler,) = read_objects(helm.template(kubernetes=version))["Deployment", "serried"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert scheduler["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kubernetes", "namespace", "said"),
+    [
+        ("replicas=3", "1.37.1", NAMESPACE, "additional properties 'replicas' not allowed"),
+        ("shape=insulated", "1.37.1", NAMESPACE, "'control-plane'"),
+        ("extender.replicas=0", "1.37.1", NAMESPACE, "/extender/replicas"),
+        ("shape=isolated", "1.35.4", NAMESPACE, "needs Kubernetes 1.36, and this cluster has v1.35.4."),
+        ("shape=base", "1.34.2", NAMESPACE, "incompatible with Kubernetes"),
+        ("shape=base", "1.37.1", "kube-system", "Serried needs a namespace of its own, and kube-system is none"),
+        ("shape=base", "1.37.1", "7even", "The namespace must begin with a letter"),
+        ("scheduler.image.tag=v1.37.1", "1.36.4", NAMESPACE, "newer than the API server (v1.36.4)"),
+        ("scheduler.image.tag=v1.35.4", "1.37.1", NAMESPACE, "more than one minor version older"),
+        ("extender.extraArgs={--lease=a/b}", "1.37.1", NAMESPACE, "extender.extraArgs may not contain --lease"),
+        ("controller.extraArgs={--lease=a/b}", "1.37.1", NAMESPACE, "the chart sets this flag. Leave it out."),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_a_sentence(
+    helm: Helm, settings: str, kubernetes: str, namespace: str, said: str
+) -> None:
+    assert said in helm.refusal("--set", settings, kubernetes=kubernetes, namespace=namespace)
