@@ -27,7 +27,10 @@ _WIDTH = "100"
 _OPTION = re.compile(r"^  -.*\n(?:   +\S.*\n)*", re.MULTILINE)
 """An option in a help text, with the lines of its sentence."""
 
-_NAME = re.compile(r"^  (?:-\w, )?(--[a-z-]+)", re.MULTILINE)
+_NAME = re.compile(r"^  (--?[a-zA-Z-]+)", re.MULTILINE)
+
+_REACHING = ("--server", "--kubeconfig", "--context", "--serried-namespace", "--token-file", "--certificate-authority")
+"""How a command reaches Serried: options that all commands have which ask it."""
 
 _HEAD = """# The command line
 
@@ -36,19 +39,26 @@ generated from `--help` (`python -m bench.commands --write`).
 
 ## How it finds Serried
 
-By default the command uses your kubeconfig and reaches the leader's pod through the API server, without a port-forward.
-It finds the pod by the labels `app.kubernetes.io/name: serried` and `app.kubernetes.io/component: scheduler`. Users who
-are no administrators need the Role `serried-commands` ([who may look](operations.md#who-may-look)).
+The command takes credentials in kubectl's order, and reaches the leader's pod through the API server, without a
+port-forward. It finds the pod by the labels `app.kubernetes.io/name: serried` and `app.kubernetes.io/component:
+scheduler`. Users who are no administrators need the Role `serried-commands` ([who may
+look](operations.md#who-may-look)).
 
-With `--server URL` the command asks the extender at that address (`--ops-listen`). With a port-forward you need no
-token: `--server http://localhost:8912`. Over the network use `https://`, `--token-file` and `--certificate-authority`.
+With a port-forward use `--server http://localhost:8912`; over the network `https://`, `--token-file` and
+`--certificate-authority`.
 
-`check` also reads from the API server. It checks the rights of Serried's ServiceAccounts by SubjectAccessReview, which
-only administrators may create. What you may not read, or the extender does not answer, is listed as `unknown`.
+`check` reviews the rights of Serried's ServiceAccounts, which only administrators may do. What you may not read is
+listed as `unknown`.
+
+## Names
+
+A gang is called as its Job is: `job/train`, `job train` or `train`, and `team/job/train` in another namespace. Names
+of PodGroups, JobSets, LeaderWorkerSets, Workloads and pods lead to it, too. The namespace is that of your context.
 
 ## Output and exit codes
 
-`-o json` and `-o yaml` write the answer of `/debug`, `explain` a list. Messages go to standard error.
+`-o json` and `-o yaml` write the answer of `/debug`, `explain` a list, with times in UTC. Tables have local times, and
+are as wide as the terminal, or COLUMNS. Messages go to standard error.
 
 | exit code | meaning |
 |---|---|
@@ -64,7 +74,7 @@ works and completes. To complete `serried` itself, run `serried --install-comple
 
 ## Commands
 
-Each command has all of these options, unless it says which ones:
+Several commands have these options; each says which:
 
 ```text
 """
@@ -80,15 +90,18 @@ def render() -> str:
     codes = "".join(f"| {code.number} | {code.meaning} |\n" for code in ExitCode)
     helps = {command.name: _ask(command.name) for command in COMMANDS}
     counts = Counter(option for text in helps.values() for option in set(_OPTION.findall(text)))
-    shared = [option for option in dict.fromkeys(_OPTION.findall("".join(helps.values()))) if counts[option] > 2]
+    shared = [option for option in dict.fromkeys(_OPTION.findall("".join(helps.values()))) if counts[option] > 1]
+    shared.sort(key=lambda option: option.startswith("  --"))
     return "".join([_HEAD, codes, _AFTER_CODES, *shared, "```\n", *_render_commands(helps, shared)])
 
 
 def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterator[str]:
     for name, text in helps.items():
-        names = [_NAME.findall(option)[-1] for option in shared if option in text]
+        names = [_NAME.findall(option)[0] for option in shared if option in text]
         alone = functools.reduce(lambda left, option: left.replace(option, ""), shared, text)
-        more = f"  and from above: {' '.join(names)}\n" if len(names) < len(shared) else ""
+        own_names = [each for each in names if each not in _REACHING]
+        reach = ", and those from --server on" if set(_REACHING) <= set(names) else ""
+        more = f"  and from above: {' '.join(own_names)}{reach}\n"
         own, examples = alone.split("\n  Examples:")
         yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n  Examples:{examples}\n```\n"
 

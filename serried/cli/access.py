@@ -5,14 +5,15 @@ who asks. So a token for the ServiceAccount that may look is made first: a pod n
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -43,6 +44,11 @@ _TOKEN_SECONDS = 600
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
+_USUAL_KUBECONFIG = "~/.kube/config"
+
+_POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+"""Where the kubelet writes it."""
+
 _PROBE_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 
@@ -64,7 +70,7 @@ class Target:
         str,
         option(
             "FILE",
-            "The kubeconfig. Default: the service account in a pod, otherwise KUBECONFIG, otherwise ~/.kube/config.",
+            "The kubeconfig. Default: KUBECONFIG, otherwise ~/.kube/config, otherwise the service account in a pod.",
         ),
     ] = ""
     context: Annotated[str, option("NAME", "The context of the kubeconfig. Default: the current one.")] = ""
@@ -93,7 +99,7 @@ class Target:
 
 def reaching(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose last parameter is ``target``, with the options of a Target in its place."""
-    options = signature(Target).parameters
+    options = {name: each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature(Target).parameters.items()}
     own = list(signature(command).parameters.values())[:-1]
 
     @wraps(command)
@@ -206,9 +212,64 @@ def find_credentials(target: Target) -> Credentials:
             renew_token=lambda: token,
         )
     try:
-        return load_credentials(target.kubeconfig or None, target.context)
+        return load_credentials(find_kubeconfig(target) or None, target.context)
     except CredentialsError as error:
         raise CommandError(ExitCode.UNREACHABLE, f"{error}; or name the extender's address with --server") from error
+
+
+def find_kubeconfig(target: Target) -> str:
+    """The kubeconfig that kubectl would take, or several with colons between them; "" for none."""
+    usual = Path(_USUAL_KUBECONFIG).expanduser()
+    return target.kubeconfig or os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
+
+
+def find_namespace(target: Target, named: str = "") -> str:
+    """The namespace that a command is about, as kubectl finds it.
+
+    It is the one that is ``named``, else that of the context, else in a pod that of its ServiceAccount, else "default".
+    """
+    if named:
+        return named
+    if kubeconfig := find_kubeconfig(target):
+        contexts = read_contexts(kubeconfig)
+        return contexts.namespaces.get(target.context or contexts.current) or "default"
+    try:
+        return Path(_POD_NAMESPACE).read_text().strip() or "default"
+    except OSError:
+        return "default"
+
+
+class Contexts(NamedTuple):
+    """What a kubeconfig says of its contexts."""
+
+    namespaces: Mapping[str, str]
+    """The namespace of each context by its name; "" where it names none."""
+
+    current: str
+    """The current context, "" if none is chosen."""
+
+
+def read_contexts(kubeconfig: str) -> Contexts:
+    """The contexts of a kubeconfig, or of several with colons between them; what cannot be read has none."""
+    namespaces: dict[str, str] = {}
+    current = ""
+    for path in filter(None, kubeconfig.split(os.pathsep)):
+        document = _read_yaml(path)
+        current = current or str(document.get("current-context") or "")
+        for each in document.get("contexts") or ():
+            if isinstance(each, dict) and isinstance(each.get("context"), dict):
+                namespaces.setdefault(str(each.get("name")), str(each["context"].get("namespace") or ""))
+    return Contexts(namespaces, current)
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - an address needs none
+
+    try:
+        document = yaml.safe_load(Path(path).expanduser().read_text())
+    except (OSError, UnicodeError, yaml.YAMLError):
+        return {}
+    return document if isinstance(document, dict) and isinstance(document.get("contexts"), list | None) else {}
 
 
 def _check_address(host: str) -> None:

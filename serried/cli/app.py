@@ -12,16 +12,8 @@ import typer
 
 from serried import __version__
 from serried.cli.check.command import CHECK_EXAMPLES, check
-from serried.cli.explain import (
-    DECISIONS_EXAMPLES,
-    EXPLAIN_EXAMPLES,
-    QUEUE_EXAMPLES,
-    TOP_EXAMPLES,
-    explain,
-    show_decisions,
-    show_queue,
-    show_top,
-)
+from serried.cli.explain import EXPLAIN_EXAMPLES, explain
+from serried.cli.lists import DECISIONS_EXAMPLES, QUEUE_EXAMPLES, TOP_EXAMPLES, show_decisions, show_queue, show_top
 from serried.cli.output import CommandError, ExitCode
 from serried.cli.whatif import REPLAY_EXAMPLES, WHATIF_EXAMPLES, ask_whatif, replay
 

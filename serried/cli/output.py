@@ -1,15 +1,20 @@
 """How commands answer: a table for people, JSON or YAML for programs, and an exit code; and the options for that."""
 
+import math
+import os
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, StrEnum
+from textwrap import wrap
 from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 
 class ExitCode(Enum):
@@ -35,20 +40,45 @@ class CommandError(Exception):
         self.code = code
 
 
-_WIDTH_OF_FILES = 1000
-"""Wide enough that nothing is cut or wrapped where no terminal says how wide it is."""
-
-
 class OutputFormat(StrEnum):
     """The value of ``--output``."""
 
     TABLE = "table"
+
+    WIDE = "wide"
+    """A table with more columns."""
+
+    NAME = "name"
+    """A name on each line."""
+
     JSON = "json"
     YAML = "yaml"
 
 
-def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[RenderableType]]) -> None:
-    """Write ``document`` to standard output; for people what ``draw`` yields, one below the other."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table without frames. The last column holds sentences, which may take several lines."""
+
+    columns: Sequence[str]
+    """Those whose name begins with ``#`` hold numbers, and lose the sign."""
+
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+
+Part = str | Table
+"""What is drawn for people: a sentence or a table."""
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table of whatever is written as ``str`` writes it."""
+    return Table(columns, [[str(cell) for cell in row] for row in rows], title)
+
+
+def write(
+    document: Any, output: OutputFormat, draw: Callable[[], Iterable[Part]], names: Callable[[], Iterable[str]]
+) -> None:
+    """Write ``document`` to standard output; for people what ``draw`` yields, one below the other, or its ``names``."""
     match output:
         case OutputFormat.JSON:
             sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
@@ -58,14 +88,10 @@ def write(document: Any, output: OutputFormat, draw: Callable[[], Iterable[Rende
             # By way of JSON, for YAML knows no enumerations.
             plain = orjson.loads(orjson.dumps(document))
             sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
-        case OutputFormat.TABLE:
-            width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
-            # Sentences, names and titles are text, whatever brackets and colons they hold.
-            console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
-            for place, part in enumerate(draw()):
-                if place and isinstance(part, Table):
-                    console.print()
-                console.print(part)
+        case OutputFormat.NAME:
+            sys.stdout.writelines(f"{name}\n" for name in names())
+        case OutputFormat.TABLE | OutputFormat.WIDE:
+            sys.stdout.writelines(f"{line}\n" for line in lay_out(draw(), find_width()))
 
 
 def note(sentence: str) -> None:
@@ -73,15 +99,142 @@ def note(sentence: str) -> None:
     sys.stderr.write(f"serried: {sentence}\n")
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """A table without frames; columns whose name begins with ``#`` hold numbers, and lose the sign."""
-    table = Table(box=None, padding=(0, 3, 0, 0), title=title or None, title_justify="left", title_style="bold")
-    for column in columns:
-        table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
-    for row in rows:
-        # Names and reasons are text, whatever brackets they hold.
-        table.add_row(*(Text(str(cell)) for cell in row))
-    return table
+_WIDTH_OF_FILES = 1000
+"""Wide enough that nothing is wrapped where nobody says how wide it is."""
+
+_GAP = 3
+"""The blanks between two columns, as in the tables of kubectl."""
+
+_LEAST_SENTENCE = 40
+"""A column of sentences that would be narrower goes below its row."""
+
+_LEAST_CELL = 12
+_INDENT = "    "
+
+
+def find_width() -> int:
+    """How many characters go on a line: what COLUMNS says, else the width of the terminal."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return max(int(said), _LEAST_SENTENCE)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
+
+
+def lay_out(parts: Iterable[Part], width: int) -> Iterator[str]:
+    """The lines of what is drawn; a table without rows has none."""
+    begun = False
+    for part in parts:
+        if isinstance(part, str):
+            yield from _wrap(part, width)
+        elif part.rows:
+            if begun:
+                yield ""
+            if part.title:
+                yield from map(_embolden, _wrap(part.title, width))
+            for block in lay_out_rows(part, width):
+                yield from block
+        begun = True
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return wrap(text, width, break_on_hyphens=False) or [""]
+
+
+def _embolden(line: str) -> str:
+    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return line if plain else f"\x1b[1m{line}\x1b[0m"
+
+
+def lay_out_rows(table: Table, width: int) -> list[list[str]]:
+    """The lines of the header, and those of each row."""
+    header = [column.removeprefix("#") for column in table.columns]
+    *widths, last = [max(map(len, column)) for column in zip(header, *table.rows, strict=True)]
+    room = width - sum(widths) - _GAP * len(widths)
+    below = bool(widths) and room < min(last, _LEAST_SENTENCE)
+    widths = _narrow(widths, width) if below else [*widths, min(last, max(room, 1))]
+    right = [column.startswith("#") for column in table.columns]
+    lines = [list(_lay_out_cells(header, widths, right)) if any(header) else []]
+    for row in table.rows:
+        lines.append(list(_lay_out_cells(row, widths, right)))
+        if below and row[-1]:
+            lines[-1] += [_INDENT + line for line in _wrap(row[-1], width - len(_INDENT))]
+    return lines
+
+
+def _narrow(widths: list[int], width: int) -> list[int]:
+    """The widths of columns, less what it takes that all of them fit, from the widest ones."""
+    while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths) > _LEAST_CELL:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _lay_out_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+    wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=False)]
+    for number in range(max(map(len, wrapped))):
+        pieces = (each[number] if number < len(each) else "" for each in wrapped)
+        placed = zip(pieces, widths, right, strict=False)
+        texts = (piece.rjust(width) if is_right else piece.ljust(width) for piece, width, is_right in placed)
+        yield (" " * _GAP).join(texts).rstrip()
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return time.time()
+
+
+def tell_time(text: str) -> str:
+    """An RFC 3339 time as people say it: how far it is from now, and when it is by their own clock."""
+    if not _TIME.fullmatch(text):
+        return text
+    then = datetime.fromisoformat(text).astimezone()
+    seconds = round(then.timestamp() - now())
+    today = datetime.fromtimestamp(now()).astimezone().date() == then.date()
+    clock = f"{then:%H:%M:%S}" if today else f"{then:%b} {then.day} {then:%H:%M}"
+    return f"in {tell_seconds(seconds)} ({clock})" if seconds >= 0 else f"{tell_seconds(-seconds)} ago ({clock})"
+
+
+def tell_seconds(seconds: int) -> str:
+    """A span of time with its two largest units at the most: 40 s, 15 min, 3 h 12 min, 2 d 4 h."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds // _MINUTE} min"
+    large, small = (_DAY, _HOUR) if seconds >= _DAY else (_HOUR, _MINUTE)
+    names = {_DAY: "d", _HOUR: "h", _MINUTE: "min"}
+    rest = seconds % large // small
+    return f"{seconds // large} {names[large]}" + (f" {rest} {names[small]}" if rest else "")
+
+
+def tell_age(text: str) -> str:
+    """For how long something is there since an RFC 3339 time; "" without one."""
+    if not _TIME.fullmatch(text):
+        return text
+    return tell_seconds(max(0, round(now() - datetime.fromisoformat(text).timestamp())))
+
+
+def tell(sentence: str) -> str:
+    """A sentence of the extender, with its times as people say them."""
+    return _TIME.sub(lambda found: tell_time(found.group()), sentence)
+
+
+def tell_amount(name: str, amount: int) -> str:
+    """An amount of a resource in the unit that people write; what is cut off makes it less, never more."""
+    if name == "cpu":
+        return _shorten(amount / 1_000)
+    if name not in {"memory", "ephemeral-storage"} and not name.startswith("hugepages-"):
+        return str(amount)
+    power = min(max(amount.bit_length() - 1, 0) // 10, len(_BINARY) - 1)
+    return _shorten(amount / 2 ** (10 * power)) + _BINARY[power]
+
+
+def _shorten(number: float) -> str:
+    digits = 2 if number < 10 else 1 if number < 100 else 0
+    return f"{math.floor(number * 10**digits) / 10**digits:g}" if digits else str(math.floor(number))
 
 
 def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
@@ -90,8 +243,10 @@ def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
 
 
 Namespace = Annotated[str, option("NAME", "The namespace. Default: that of the context.", "--namespace", "-n")]
-OneNamespace = Annotated[str, option("NAME", "Show this namespace only.", "--namespace", "-n")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print each row that changes.")]
 Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
 Output = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="A table for people, or JSON or YAML for programs.")
+    OutputFormat,
+    typer.Option("--output", "-o", help="A table, a wider one, names alone, or all as JSON or YAML."),
 ]

@@ -4,29 +4,30 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import Progress
 
 from extender.simulation.manifests import flatten, read_documents
 from extender.simulation.snapshot import Capture, read_snapshot
-from serried.api.names import GroupKey, Malformed, decode_group_key
-from serried.cli.access import DebugApi, Target, ask, reaching
+from serried.api.names import GroupKey, Malformed
+from serried.cli.access import DebugApi, Target, ask, find_namespace, reaching
 from serried.cli.admission import Admitted, admit
-from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, make_table, option, write
+from serried.cli.names import Name, find_groups, read_name
+from serried.cli.output import CommandError, ExitCode, Namespace, Output, OutputFormat, Part, make_table, option, write
 
 if TYPE_CHECKING:
     from extender.simulation.decide import Ruling
 
 
 REPLAY_EXAMPLES = """
-Download the planner's input for team/train, and decide again:
-  curl -o train.json 'http://localhost:8912/debug/snapshot?group=team/train'
+Download the input of team/train, and decide again:
+  curl -f -o train.json 'http://localhost:8912/debug/snapshot?group=team/train'
   serried replay train.json
 
 Decide again about all groups that waited, from many files:
@@ -39,14 +40,14 @@ Check whether this version decides differently. Then the exit code is 1:
 Snapshots = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Files from /debug/snapshot, compressed or not.")
 ]
-Group = Annotated[str, option("NAMESPACE/NAME", "The group, as /debug/groups names it. Default: the one in the file.")]
+Group = Annotated[str, option("NAME", "The gang: job/train, train or NAMESPACE/train. Default: the one in the file.")]
 All = Annotated[bool, typer.Option("--all", help="All groups that waited.")]
 
 
 def replay(files: Snapshots, group: Group = "", *, every: All = False, output: Output = OutputFormat.TABLE) -> None:
     """Make the decisions of snapshots again, and compare them with the recorded ones."""
     found = list(_replay_all(files, group, every=every))
-    write(found, output, lambda: draw_replays(found))
+    write(found, output, lambda: draw_replays(found), lambda: [each["group"] for each in found])
     if any(each["match"] == "different" for each in found):
         raise typer.Exit(ExitCode.NO.number)
 
@@ -66,10 +67,7 @@ def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequenc
     from extender.simulation.decide import list_waiting  # noqa: PLC0415 - other commands need none of the extender
 
     if named:
-        namespace, slash, name = named.partition("/")
-        if not (namespace and slash and name):
-            raise CommandError(ExitCode.USAGE, f"--group {named!r}: NAMESPACE/NAME is needed")
-        return [decode_group_key(namespace, name)]
+        return _find(path, capture, named)
     waiting = list_waiting(capture)
     if every:
         return waiting
@@ -80,6 +78,28 @@ def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequenc
     names = ", ".join(map(str, waiting[:10])) or "none"
     said = f"{path} was made for no group: name one with --group, or take --all; those that waited: {names}"
     raise CommandError(ExitCode.USAGE, said)
+
+
+def _find(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]:
+    """The groups of a name; raises CommandError."""
+    wanted = read_name(named, "")
+    owners = {group.key: {(each.kind.lower(), each.name) for each in group.owners} for group in capture.groups}
+    known = owners.keys() | {each.group for each in capture.memories}
+    found = [key for key in sorted(known) if _is_called(key, wanted, owners.get(key, set()))]
+    if not found:
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: group {named} is not in the snapshot; --all shows which are")
+    if len({(key.namespace, bool(owners.get(key))) for key in found}) > 1:
+        raise CommandError(ExitCode.USAGE, f"{named} may be several things: say {' or '.join(map(str, found))}")
+    return found
+
+
+def _is_called(key: GroupKey, wanted: Name, owners: Collection[tuple[str, str]]) -> bool:
+    if wanted.namespace not in {"", key.namespace}:
+        return False
+    if not wanted.kind:
+        return wanted.name in {key.name, key.encoded, *(name for _, name in owners)}
+    is_own = wanted.name == key.name and wanted.kind == key.kind.lower().partition(".")[0].removeprefix("composite")
+    return is_own or (wanted.kind, wanted.name) in owners
 
 
 def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[dict[str, Any]]:
@@ -132,7 +152,7 @@ _AGAINST_RECORD = {
 }
 
 
-def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[Part]:
     """The decisions for people."""
     if len(found) != 1:
         rows = [(each["file"], each["group"], each["match"], each["replayed"]["text"]) for each in found]
@@ -151,11 +171,11 @@ WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:
   serried whatif job.yaml
 
-Would it fit with four more nodes like node-7, and without the gang team/other?
-  serried whatif job.yaml --add 4*node-7 --remove team/other
+Would it fit with four more nodes like node-7, and without the Job other?
+  serried whatif job.yaml --add 4*node-7 --remove job/other
 
 Would a waiting gang fit if node-3 were drained?
-  serried whatif --group team/train --drain node-3
+  serried whatif --group job/train --drain node-3
 
 Would the output of Helm fit?
   helm template ./chart | serried whatif - -n team
@@ -170,17 +190,15 @@ Files = Annotated[
         "YAML or JSON; - for standard input.",
     ),
 ]
-Groups = Annotated[list[str] | None, option("NAMESPACE/NAME", "An existing group. May be repeated.", "--group")]
+Groups = Annotated[
+    list[str] | None,
+    option("NAME", "A gang that exists: job/train, podgroup/train or train. May be repeated.", "--group"),
+]
 Drained = Annotated[list[str] | None, option("NODE", "Leave out this node. May be repeated.", "--drain")]
 Added = Annotated[
     list[str] | None, option("NUMBER*NODE", "Add this many nodes like this one. May be repeated.", "--add")
 ]
-Removed = Annotated[
-    list[str] | None, option("NAMESPACE/NAME", "Leave out this group and its pods. May be repeated.", "--remove")
-]
-Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of manifests without one.")
-]
+Removed = Annotated[list[str] | None, option("NAME", "Leave out this gang and its pods. May be repeated.", "--remove")]
 
 
 @reaching
@@ -190,7 +208,7 @@ def ask_whatif(
     drain: Drained = None,
     add: Added = None,
     remove: Removed = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = "",
     output: Output = OutputFormat.TABLE,
     *,
     target: Target,
@@ -199,9 +217,10 @@ def ask_whatif(
     manifests = [document for path in files or () for document in _read(path)]
     if not manifests and not group:
         raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
-    asked = {"namespace": [namespace], "group": group, "drain": drain, "add": add, "remove": remove}
+    where = find_namespace(target, namespace)
+    asked = {"namespace": [where], "group": group, "drain": drain, "add": add, "remove": remove}
     answer = ask(target, lambda debug: _ask(debug, target, manifests, asked))
-    write(answer, output, lambda: draw_whatif(answer))
+    write(answer, output, lambda: draw_whatif(answer), lambda: [each["source"] for each in answer["groups"]])
     if not answer["fits"]:
         raise typer.Exit(ExitCode.NO.number)
 
@@ -210,11 +229,13 @@ async def _ask(
     debug: DebugApi, target: Target, manifests: list[Any], asked: Mapping[str, list[str] | None]
 ) -> dict[str, Any]:
     """The extender's answer about what the API server lets in, and what it does not."""
+    (where,) = asked["namespace"] or ("",)
     admitted = Admitted()
     if manifests:
         objects = [each for _, each in flatten(manifests)]
-        admitted = await admit(target, objects, str((asked["namespace"] or [""])[0]))
-    query = urlencode([(name, value) for name, values in asked.items() for value in values or ()])
+        admitted = await admit(target, objects, where)
+    named = {option: await _resolve(debug, asked[option] or (), where) for option in ("group", "remove")}
+    query = urlencode([(name, value) for name, values in {**asked, **named}.items() for value in values or ()])
     answer: dict[str, Any] = _NOTHING
     if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
         answer = await debug.post(f"whatif?{query}", admitted.objects)
@@ -224,6 +245,12 @@ async def _ask(
         "refused": [*admitted.refused, *answer.get("refused", ())],
         "unchecked": admitted.unchecked,
     }
+
+
+async def _resolve(debug: DebugApi, names: Sequence[str], namespace: str) -> list[str]:
+    """The groups of these names, as ``/debug`` takes them."""
+    found = [each for name in names for each in await find_groups(debug, read_name(name, namespace))]
+    return [f"{each['namespace']}/{each['name']}" for each in found]
 
 
 _NOTHING = {
@@ -249,7 +276,7 @@ def _read(path: Path) -> list[Any]:
 _SAID = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}
 
 
-def draw_whatif(answer: dict[str, Any]) -> Iterator[RenderableType]:
+def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
     """The answer for people."""
     rows = [
         (each["source"], each["priority"], _SAID[each["outcome"]], each["domain"], each["message"])

@@ -67,18 +67,6 @@ def load_credentials(kubeconfig: str | None = None, context: str = "") -> Creden
     )
 
 
-def read_namespace(kubeconfig: str | None = None, context: str = "") -> str:
-    """The namespace that a context names; "default" where it names none, or there is no kubeconfig."""
-    from kubernetes import config  # noqa: PLC0415
-
-    try:
-        contexts, current = config.list_kube_config_contexts(kubeconfig)
-    except config.ConfigException:
-        return "default"
-    chosen = next((each for each in contexts if each["name"] == context), None) if context else current
-    return str((chosen or {}).get("context", {}).get("namespace") or "default")
-
-
 def _load_settings(kubeconfig: str | None, context: str = "") -> Any:
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415

@@ -6,13 +6,14 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 import yaml
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
-from extender.debug.simulations import snapshot_routes, whatif_routes
+from extender.debug.routes import debug_routes
 from serried.api.level import NATIVE
 from serried.cli import main
 from serried.ops.server import make_server
@@ -27,10 +28,7 @@ async def server() -> AsyncIterator[str]:
     world.add(*[node(f"n{at}").cpu(2).rack(f"rack-{at // 2}") for at in range(4)])
     await world.add(pod_group("g").gang(5).topology(), *members(5)).go()
     app = FastAPI()
-    router = APIRouter(prefix="/debug")
-    router.include_router(snapshot_routes(world.core, NATIVE))
-    router.include_router(whatif_routes(world.core))
-    app.include_router(router)
+    app.include_router(debug_routes(world.core, Mock(), NATIVE, dict))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = make_server(app, "127.0.0.1", 0)
         task = asyncio.create_task(serving.serve([listener]))

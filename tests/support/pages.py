@@ -1,13 +1,12 @@
 """What the commands read, without a socket: ``/debug`` of an extender in this process."""
 
-import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import httpx
-from rich.console import Console, RenderableType
 
 from serried.cli.access import DebugApi
+from serried.cli.output import Part, lay_out
 
 
 class Pages(DebugApi):
@@ -23,10 +22,6 @@ class Pages(DebugApi):
         return answer.json()
 
 
-def show(parts: Iterable[RenderableType]) -> str:
+def show(parts: Iterable[Part]) -> str:
     """What a person reads."""
-    written = io.StringIO()
-    console = Console(file=written, width=300)
-    for part in parts:
-        console.print(part)
-    return written.getvalue()
+    return "\n".join(lay_out(parts, 300))

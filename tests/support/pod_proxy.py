@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -53,7 +54,7 @@ class PodProxy(ThreadedServer):
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler()))
 
     def answer(self, path: str, document: Any, status: int = 200) -> None:
-        """Have ``path`` answered so, whoever asks."""
+        """Have ``path`` answered so, whoever asks; with a query in it, that question alone."""
         self.answers[path] = (status, document)
 
     def answer_debug(self, pod: str, path: str, document: Any, status: int = 200) -> None:
@@ -64,7 +65,9 @@ class PodProxy(ThreadedServer):
         """Status and body for one request."""
         self.asked.append(target)
         self.bodies.append(body)
-        path, _, _ = target.partition("?")
+        path = unquote(target)
+        if path not in self.answers:
+            path, _, _ = path.partition("?")
         if path in self.answers:
             status, document = self.answers[path]
             return status, document if isinstance(document, bytes) else json.dumps(document).encode()

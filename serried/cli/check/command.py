@@ -14,7 +14,6 @@ from typing import Annotated
 import orjson
 import typer
 import yaml
-from rich.console import RenderableType
 
 from serried.cli.access import LABELS, Target, find_credentials, reach, reaching
 from serried.cli.check.checks import (
@@ -35,7 +34,7 @@ from serried.cli.check.observed import (
     Severity,
     decode_scheduler_config,
 )
-from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, make_table, option, write
+from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, NODES, PODS, Resource, Selection
@@ -114,12 +113,17 @@ def check(
     """
     areas = tuple(only or Area)
     found = examine(asyncio.run(collect(target, scheduler_config, areas)), areas)
-    write([asdict(finding) for finding in found], output, lambda: draw_findings(found))
+    write(
+        [asdict(finding) for finding in found],
+        output,
+        lambda: draw_findings(found),
+        lambda: [each.where for each in found],
+    )
     if any(finding.severity in _FAILING[fail_on] for finding in found):
         raise typer.Exit(ExitCode.NO.number)
 
 
-def draw_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
+def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
     """The findings for people, one paragraph each."""
     if not found:
         yield "No mistakes found."

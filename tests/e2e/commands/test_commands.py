@@ -45,9 +45,26 @@ def test_kubectl_says_why_a_gang_waits_and_what_each_rack_lacks(stage: ClusterSt
 def test_queue_and_decisions_name_it(stage: ClusterStage, serried: Run) -> None:
     wait_in_vain(stage)
     server = {"SERRIED_SERVER": stage.cluster.ops_url}
-    assert re.search(rf"{stage.namespace} +ring .*NoDomainFits", serried("queue", **server).out)
-    said = serried("decisions", "--group", f"{stage.namespace}/ring", **server).out
-    assert "no domain of" in said
+    assert re.search(rf"{stage.namespace} +ring .*NoDomainFits", serried("queue", "-A", **server).out)
+    assert re.search(r"^1 .* ring .*NoDomainFits", serried("queue", "-n", stage.namespace, **server).out, re.MULTILINE)
+    for name in ("ring", "podgroup/ring", f"{stage.namespace}/ring"):
+        said = serried("decisions", "--group", name, "-n", stage.namespace, **server)
+        assert (said.code, "no domain of" in said.out) == (0, True), said.err
+
+
+def test_a_gang_is_called_as_its_job_is(stage: ClusterStage, serried: Run, kubectl: Run) -> None:
+    stage.create_job("train", 5, "30", RACK)
+    stage.await_reason(stage.group_of_job("train"), "NoDomainFits")
+    where = ("-n", stage.namespace, "--server", stage.cluster.ops_url)
+    for words in (["job/train"], ["job", "train"], ["train"]):
+        ended = kubectl("explain", *words, *where)
+        assert (ended.code, "NoDomainFits" in ended.out) == (0, True), ended.err
+    assert serried("queue", *where, "-o", "name").out == "job/train\n"
+    assert "job/train" in serried("decisions", *where).out
+    assert serried("decisions", *where, "--group", "train").code == 0
+    assert serried("whatif", *where, "--group", "job/train", "--add", "3*node-0").code in {0, 1}
+    unknown = serried("decisions", *where, "--group", "one-rack")
+    assert (unknown.code, f"is known in namespace {stage.namespace}" in unknown.err) == (4, True)
 
 
 def test_the_racks_show_who_has_taken_what(stage: ClusterStage, serried: Run) -> None:

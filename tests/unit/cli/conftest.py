@@ -1,4 +1,6 @@
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,18 @@ import pytest
 from serried.cli import main
 from tests.support.commands import Ended, Run
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """It is 09:30 UTC on the first of January, and an hour later where the commands are run."""
+    monkeypatch.setenv("TZ", "CET-1")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("serried.cli.output.now", lambda: datetime(2026, 1, 1, 9, 30, tzinfo=UTC).timestamp())
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture
@@ -23,6 +37,7 @@ def run(proxy: PodProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     kubeconfig.write_text(KUBECONFIG.format(url=proxy.url))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.delenv("SERRIED_SERVER", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
 
     def run(command: str, *rest: str) -> Ended:
         code = main([command, *rest, "--kubeconfig", str(kubeconfig)])

@@ -1,11 +1,13 @@
 """How a command finds an extender, and what it says when it finds none."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from serried.cli.access import HEADER
+from serried.cli.access import HEADER, Target, find_kubeconfig, find_namespace
 from serried.ops.access import TOKEN_HEADER
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy, extender_pod
@@ -53,7 +55,7 @@ def test_where_none_leads_one_that_does_not_is_asked_and_it_is_said(proxy: PodPr
 
 def test_an_address_is_asked_without_the_api_server(proxy: PodProxy, run: Run) -> None:
     proxy.answer("/debug/queue", EMPTY)
-    assert run("queue", "--server", proxy.url).code == 0
+    assert run("queue", "-A", "--server", proxy.url).code == 0
     assert proxy.asked == ["/debug/queue?limit=50"]
 
 
@@ -92,6 +94,60 @@ def test_what_is_not_there_is_named(run: Run, flags: list[str], said: str) -> No
     assert ended.code == 3
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+class TestKubeconfig:
+    """What kubectl would take, and the namespace of it."""
+
+    @pytest.fixture(autouse=True)
+    def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+        monkeypatch.setattr("serried.cli.access._POD_NAMESPACE", str(tmp_path / "namespace"))
+        (tmp_path / "namespace").write_text("of-the-pod")
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("there", "target", "file", "namespace"),
+        [
+            pytest.param(["flag", "variable", "home"], Target(kubeconfig="flag"), "flag", "of-flag", id="the flag"),
+            pytest.param(["variable", "home"], Target(), "variable", "of-variable", id="KUBECONFIG in a pod"),
+            pytest.param(["home"], Target(), "home", "of-home", id="the usual place in a pod"),
+            pytest.param([], Target(), "", "of-the-pod", id="else the pod's ServiceAccount"),
+            pytest.param(["flag"], Target(kubeconfig="flag", context="bare"), "flag", "default", id="none is named"),
+            pytest.param(["flag"], Target("http://h:1", kubeconfig="flag"), "flag", "of-flag", id="an address, too"),
+        ],
+    )
+    def test_its_order_is_that_of_kubectl(
+        self,
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        there: list[str],
+        target: Target,
+        file: str,
+        namespace: str,
+    ) -> None:
+        files = {name: home / name for name in ("flag", "variable")} | {"home": home / ".kube" / "config"}
+        (home / ".kube").mkdir()
+        for name in there:
+            contexts = [{"name": "c", "context": {"namespace": f"of-{name}"}}, {"name": "bare", "context": {}}]
+            files[name].write_text(yaml.safe_dump({"current-context": "c", "contexts": contexts}))
+        if "variable" in there:
+            monkeypatch.setenv("KUBECONFIG", str(files["variable"]))
+        if target.kubeconfig:
+            target = replace(target, kubeconfig=str(files["flag"]))
+        assert find_kubeconfig(target) == (str(files[file]) if file else "")
+        assert find_namespace(target) == namespace
+        assert find_namespace(target, "said") == "said"
+
+    def test_of_several_files_the_first_current_context_counts(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (home / "a").write_text(yaml.safe_dump({"current-context": "c", "contexts": None}))
+        context = {"name": "c", "context": {"namespace": "team"}}
+        (home / "b").write_text(yaml.safe_dump({"current-context": "other", "contexts": [context]}))
+        monkeypatch.setenv("KUBECONFIG", f"{home / 'a'}:{home / 'b'}:{home / 'nowhere'}")
+        assert find_namespace(Target()) == "team"
 
 
 @pytest.mark.parametrize(

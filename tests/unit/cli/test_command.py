@@ -71,8 +71,8 @@ def test_every_command_is_one_of_kubectl(command: Command, capsys: pytest.Captur
 
 def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureFixture[str]) -> None:
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
-    assert kubectl.main(["queue", "--server", proxy.url]) == 0
-    assert capsys.readouterr().out == "Nobody waits for room.\n"
+    assert kubectl.main(["queue", "-A", "--server", proxy.url]) == 0
+    assert capsys.readouterr().out == "No gang waits for room.\n"
     assert kubectl.main(["queue", "--server", "nonsense"]) == 2
     assert capsys.readouterr().err.startswith("kubectl serried: --server")
 
@@ -80,10 +80,10 @@ def test_kubectl_runs_the_same_commands(proxy: PodProxy, capsys: pytest.CaptureF
 def test_a_mistake_in_a_command_is_no_answer(
     proxy: PodProxy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise KeyError("waiting")
 
-    monkeypatch.setattr("serried.cli.explain.draw_queue", fail)
+    monkeypatch.setattr("serried.cli.lists.draw_queue", fail)
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
     assert main(["queue", "--server", proxy.url]) == ExitCode.BROKEN.number
     said = capsys.readouterr().err

@@ -57,11 +57,20 @@ def lead(proxy: PodProxy, what: str, *groups: dict[str, Any]) -> None:
         pytest.param("Job/train", "job/train", id="a Job"),
         pytest.param("po/train-0", "pod/train-0", id="a pod"),
         pytest.param("lws/train", "leaderworkerset/train", id="a LeaderWorkerSet"),
+        pytest.param("job train", "job/train", id="a kind and a name, as kubectl takes them"),
+        pytest.param("jobs.batch train", "job/train", id="a kind with its group"),
+        pytest.param("train", "job/train", id="a name that a Job has"),
+        pytest.param("train", "podgroup/train", id="a name that a PodGroup has"),
+        pytest.param("train-0-x7k2p", "pod/train-0-x7k2p", id="a name that a pod has"),
+        pytest.param("team/train", "job/train", id="a namespace and a name"),
+        pytest.param("team/job/train", "job/train", id="a namespace, a kind and a name"),
+        pytest.param("team/job:train", "job/train", id="as decisions name a Job without a PodGroup"),
+        pytest.param("jobset:train:workers:0", "jobset/train", id="as they name a part of a JobSet"),
     ],
 )
 def test_many_names_lead_to_a_group(proxy: PodProxy, run: Run, said: str, asked: str) -> None:
     lead(proxy, f"team/{asked}", TRAIN)
-    ended = run("explain", said)
+    ended = run("explain", *said.split())
     assert (ended.code, ended.err) == (0, "")
     assert "team/train" in ended.out
 
@@ -74,7 +83,7 @@ def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run)
     assert facts["why"] == "no domain of rack has room for 2 members (r1: 1)"
     assert "serried top shows how full each is" in facts["what helps"]
     assert facts["where"] == "one domain of rack"
-    assert facts["2026-01-01T09:00:00Z"] == "X: said"
+    assert facts["30 min ago (10:00:00)"] == "X: said"
 
 
 DIAGNOSIS = {
@@ -94,7 +103,7 @@ def test_what_would_make_it_fit_stands_beside_what_each_domain_lacks(proxy: PodP
     out = run("explain", "podgroup/train").out
     assert "ask for 14 cpu instead of 16; it would go to r1" in out
     (row,) = [line.split(maxsplit=5) for line in out.splitlines() if line.startswith("r1 ")]
-    assert row == ["r1", "1", "of", "2", "3", "cpu 2 nodes, taint gpu 1 node   "]
+    assert row == ["r1", "1", "of", "2", "3", "cpu 2 nodes, taint gpu 1 node"]
     assert "7 more domains are not shown." in out
     assert any(each.endswith("groups/team/train?diagnosis=advice") for each in proxy.asked)
 
@@ -113,8 +122,8 @@ def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/podgroup/train", TRAIN | told)
     out = run("explain", "podgroup/train").out
     assert "5 of 9 that wait for room, after a/2, a/3, a/4" in out
-    assert "2026-01-01T12:00:00Z, by the ends of 3 pods" in out
-    assert ["2026-01-01T08:00:00Z", "quorum"] in [line.split() for line in out.splitlines()]
+    assert "in 2 h 30 min (13:00:00), by the ends of 3 pods" in out
+    assert ["90", "min", "ago", "(09:00:00)", "quorum"] in [line.split() for line in out.splitlines()]
 
 
 def test_of_several_groups_none_is_looked_for_what_would_make_it_fit(proxy: PodProxy, run: Run) -> None:
@@ -179,11 +188,57 @@ def test_what_is_in_no_group_is_not_found_and_the_sentence_says_why(proxy: PodPr
     assert ended.err == f"serried: {refused['detail']}\n"
 
 
-@pytest.mark.parametrize("what", ["train", "/train", "podgroup/"])
-def test_an_argument_without_kind_and_name_is_a_wrong_command_line(run: Run, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        pytest.param("/train", "'/train' is not the name of a group: say job/train", id="no kind"),
+        pytest.param("podgroup/", "'podgroup/' is not the name of a group", id="no name"),
+        pytest.param("team/{}", "'team/{}' is not the name of a group", id="what no name is"),
+        pytest.param("job", "which job? Say job NAME", id="a kind alone"),
+        pytest.param("deploy/web", "serried knows podgroup, job, jobset", id="a kind that has no gangs"),
+    ],
+)
+def test_what_is_no_name_is_a_wrong_command_line(run: Run, what: str, said: str) -> None:
     ended = run("explain", what)
     assert ended.code == 2
-    assert "is no KIND/NAME" in ended.err
+    assert said in ended.err
+
+
+def test_a_name_that_may_be_several_things_is_refused_with_the_choices(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN)
+    lead(proxy, "team/job/train", TRAIN | {"name": "train-5d9c7"})
+    ended = run("explain", "train")
+    assert ended.code == 2
+    assert "say podgroup/train or job/train" in ended.err
+    assert run("explain", "job/train").code == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        pytest.param("train", "of the name train is known in namespace team: -n names another", id="a name"),
+        pytest.param("jbo/train", "is known in namespace jbo; did you mean job/train?", id="a kind that is mistyped"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_not_found(run: Run, what: str, said: str) -> None:
+    ended = run("explain", what)
+    assert (ended.code, ended.out) == (4, "")
+    assert said in ended.err
+
+
+def test_a_job_that_is_no_gang_is_told_of_by_its_name_alone(proxy: PodProxy, run: Run) -> None:
+    refused = {"detail": "job team/web is no gang: Serried lets the scheduler place its pods one by one"}
+    proxy.answer_debug("serried-0:8912", "lookup/team/job/web", refused, status=404)
+    ended = run("explain", "web")
+    assert (ended.code, ended.err) == (4, f"serried: {refused['detail']}\n")
+
+
+def test_several_are_shown_one_after_the_other(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/job/train", TRAIN | {"owner": "job/train"})
+    lead(proxy, "team/job/other", TRAIN | {"name": "other-7d5", "owner": "job/other"})
+    out = run("explain", "job", "train", "other").out
+    assert out.index("team/job/train") < out.index("team/job/other")
+    assert run("explain", "job/train", "-o", "name").out == "team/job/train\n"
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -1,18 +1,18 @@
 """What commands write for people: text as it is."""
 
+import re
 from collections.abc import Callable
 
 import pytest
-from rich.console import RenderableType
 
-from serried.cli.output import OutputFormat, make_table, write
+from serried.cli.output import OutputFormat, Part, lay_out, make_table, tell, tell_amount, tell_time, write
 
-Draw = Callable[[str], RenderableType]
+Draw = Callable[[str], Part]
 
 TEXTS = [
     pytest.param("denied the request: [need-owner] owner is missing", id="brackets of a webhook's refusal"),
-    pytest.param("[/spec/x] is missing", id="what rich would take for the end of a style"),
-    pytest.param("image :100: of [bold]main", id="names that rich knows"),
+    pytest.param("[/spec/x] is missing", id="what a markup would take for the end of a style"),
+    pytest.param("image :100: of [bold]main", id="names that a markup knows"),
 ]
 
 
@@ -29,5 +29,66 @@ TEXTS = [
     ],
 )
 def test_text_is_written_as_it_is(capsys: pytest.CaptureFixture[str], text: str, draw: Draw) -> None:
-    write({}, OutputFormat.TABLE, lambda: [draw(text)])
+    write({}, OutputFormat.TABLE, lambda: [draw(text)], list)
     assert text in capsys.readouterr().out
+
+
+TEXT = "no domain of rack has room for 14 members, and none has so many nodes"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 1000])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(("1", "team", "job/train", TEXT), id="a long sentence"),
+        pytest.param(("1", "team", "g" * 60, TEXT), id="a long name"),
+        pytest.param(("1", "t" * 60, "g" * 60, TEXT), id="two long names"),
+        pytest.param(("1", "team", "job/train", ""), id="no sentence"),
+    ],
+)
+def test_a_table_fits_its_width_and_no_word_is_lost(width: int, cells: tuple[str, ...]) -> None:
+    table = make_table(("#TURN", "NAMESPACE", "GANG", "REASON"), [cells, ("12", "a", "b", "c")])
+    lines = list(lay_out([table], width))
+    assert max(map(len, lines)) <= width
+    written = re.sub(r"\s+", "", "".join(lines))
+    assert all(written.count(letter) >= "".join(cells).count(letter) for letter in "tgi")
+    # A sentence is never written word by word.
+    assert len(lines) <= 4 + sum(map(len, cells)) // 20
+
+
+def test_a_table_without_rows_is_none() -> None:
+    assert list(lay_out(["before", make_table(("A",), []), "after"], 80)) == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "said"),
+    [
+        ("memory", 12_800 * 2**30, "12.5Ti"),
+        ("memory", 12_799 * 2**30, "12.4Ti"),
+        ("memory", 255 * 2**30 + 1, "255Gi"),
+        ("memory", 512 * 2**20, "512Mi"),
+        ("memory", 0, "0"),
+        ("cpu", 62_500, "62.5"),
+        ("cpu", 12_800_000, "12800"),
+        ("cpu", 250, "0.25"),
+        ("nvidia.com/gpu", 8, "8"),
+    ],
+)
+def test_amounts_are_in_units_that_people_write(name: str, amount: int, said: str) -> None:
+    assert tell_amount(name, amount) == said
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("2026-01-01T09:45:10Z", "in 15 min (10:45:10)"),
+        ("2026-01-01T09:30:40Z", "in 40 s (10:30:40)"),
+        ("2026-01-01T12:42:00.5Z", "in 3 h 12 min (13:42:00)"),
+        ("2026-01-01T09:00:00Z", "30 min ago (10:00:00)"),
+        ("2026-01-03T13:30:00Z", "in 2 d 4 h (Jan 3 14:30)"),
+        ("", ""),
+    ],
+)
+def test_times_are_told_from_now_and_by_the_own_clock(time: str, said: str) -> None:
+    assert tell_time(time) == said
+    assert tell(f"BehindHead: it begins {time}, later") == f"BehindHead: it begins {said}, later"

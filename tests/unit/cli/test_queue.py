@@ -10,7 +10,8 @@ from tests.support.pod_proxy import PodProxy
 
 HEAD = {
     "namespace": "team",
-    "name": "big",
+    "name": "big-6cfb9",
+    "owner": "job/big",
     "kind": "PodGroup",
     "domain": "rack-3",
     "nodes": ["n1", "n2"],
@@ -21,11 +22,12 @@ HEAD = {
 }
 
 
-def waiting(position: int, name: str, namespace: str = "team") -> dict[str, object]:
+def waiting(position: int, name: str, namespace: str = "team", owner: str = "") -> dict[str, object]:
     return {
         "position": position,
         "namespace": namespace,
         "name": name,
+        "owner": owner,
         "kind": "PodGroup",
         "priority": 0,
         "countsAs": 1,
@@ -36,24 +38,62 @@ def waiting(position: int, name: str, namespace: str = "team") -> dict[str, obje
 
 @pytest.fixture
 def queue(proxy: PodProxy) -> dict[str, object]:
-    document: dict[str, object] = {"head": HEAD, "waiting": [waiting(1, "big"), waiting(2, "x", "other")], "leftOff": 3}
+    rows = [waiting(1, "big-6cfb9", owner="job/big"), waiting(2, "x", "other")]
+    document: dict[str, object] = {"head": HEAD, "waiting": rows, "leftOff": 3}
     proxy.answer_debug("serried-0:8912", "queue", document)
     return document
 
 
 def test_people_see_the_order_and_why_each_waits(queue: dict[str, object], run: Run) -> None:
-    out = run("queue").out
-    assert "Room is kept for team/big in rack-3, on 2 nodes," in out
+    out = run("queue", "-A").out
+    assert "Room is kept for team/job/big in rack-3, on 2 nodes, until in 40 min (11:10:00)." in out
+    assert "It should start in 30 min (11:00:00)." in out
     assert "team/small" in out
     rows = [line.split() for line in out.splitlines() if "NoCapacity" in line]
-    assert [row[:5] for row in rows] == [["1", "team", "big", "0", "1"], ["2", "other", "x", "0", "1"]]
-    assert "NoCapacity: no room for [big]" in out
-    assert "3 more are not shown" in out
+    assert [row[:6] for row in rows] == [
+        ["1", "team", "job/big", "0", "30", "min"],
+        ["2", "other", "x", "0", "30", "min"],
+    ]
+    assert "NoCapacity: no room for [big-6cfb9]" in out
+    assert "3 more wait and are not shown: see --limit." in out
+
+
+def test_wide_has_the_name_on_debug_and_what_waiting_has_added(queue: dict[str, object], run: Run) -> None:
+    (row,) = [line for line in run("queue", "-o", "wide").out.splitlines() if "NoCapacity" in line]
+    assert row.split()[:6] == ["1", "team", "job/big", "0", "big-6cfb9", "1"]
+    assert "30 min ago (10:00:00)" in row
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        pytest.param((), ["job/big"], id="of the context's namespace"),
+        pytest.param(("-A",), ["team/job/big", "other/x"], id="of all, with the namespace that explain needs"),
+    ],
+)
+def test_names_alone_are_for_other_commands(
+    queue: dict[str, object], run: Run, flags: tuple[str, ...], names: list[str]
+) -> None:
+    assert run("queue", "-o", "name", *flags).out.split() == names
+
+
+def test_groups_of_one_owner_are_told_apart(proxy: PodProxy, run: Run) -> None:
+    rows = [waiting(place, f"serve-{place}", owner="leaderworkerset/serve") for place in (1, 2)]
+    proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": rows, "leftOff": 0})
+    out = run("queue").out
+    assert "leaderworkerset/serve (serve-1)" in out
+    assert "leaderworkerset/serve (serve-2)" in out
+
+
+def test_an_older_extender_names_no_owner(queue: dict[str, object], proxy: PodProxy, run: Run) -> None:
+    old = {name: value for name, value in waiting(1, "big-6cfb9").items() if name != "owner"}
+    proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [old], "leftOff": 0})
+    assert " big-6cfb9 " in run("queue").out
 
 
 def test_programs_get_the_document_of_debug(queue: dict[str, object], run: Run) -> None:
-    assert json.loads(run("queue", "-o", "json").out) == queue
-    assert yaml.safe_load(run("queue", "-o", "yaml").out) == queue
+    assert json.loads(run("queue", "-A", "-o", "json").out) == queue
+    assert yaml.safe_load(run("queue", "-A", "-o", "yaml").out) == queue
 
 
 def test_one_namespace_is_chosen_from_all_that_wait(queue: dict[str, object], proxy: PodProxy, run: Run) -> None:
@@ -81,6 +121,42 @@ def test_a_turn_is_that_among_all_namespaces(
     assert found["position"] == 2
 
 
+def test_who_waits_elsewhere_is_counted(queue: dict[str, object], run: Run) -> None:
+    assert "4 wait in other namespaces: -A shows them." in run("queue").out
+
+
+def test_no_rows_are_no_empty_queue(queue: dict[str, object], run: Run) -> None:
+    out = run("queue", "--limit", "0").out
+    assert "1 wait in namespace team and are not shown: see --limit." in out
+    assert "No gang" not in out
+
+
 def test_an_empty_queue_is_said_to_be_empty(proxy: PodProxy, run: Run) -> None:
     proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [], "leftOff": 0})
-    assert run("queue").out == "Nobody waits for room.\n"
+    assert run("queue").out == "No gang waits for room in namespace team.\n"
+    assert run("queue", "-A").out == "No gang waits for room.\n"
+
+
+class TestInEightyColumns:
+    """What a terminal says of itself, or COLUMNS."""
+
+    @pytest.fixture(autouse=True)
+    def narrow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+
+    def test_a_long_reason_stands_below_its_row(self, proxy: PodProxy, run: Run) -> None:
+        row = waiting(1, "one-rack-7549667c5d-one-rack-pgt-0-7d55db47ff", "a-team-of-the-company", "job/one-rack")
+        row["message"] = "NoDomainFits: no domain of topology.serried.dev/rack has room for 14 members, " * 2
+        proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [row], "leftOff": 0})
+        header, first, *rest = run("queue", "-A").out.splitlines()
+        assert max(map(len, (header, first, *rest))) <= 80
+        assert first.split()[:3] == ["1", "a-team-of-the-company", "job/one-rack"]
+        assert len(rest) == 3
+        assert all(len(line.split()) > 3 for line in rest[:-1])
+
+    def test_a_name_that_is_too_long_takes_two_lines(self, proxy: PodProxy, run: Run) -> None:
+        row = waiting(1, "x" * 100)
+        proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [row], "leftOff": 0})
+        lines = run("queue").out.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert "".join(lines).count("x") >= 200

@@ -11,6 +11,7 @@ import yaml
 from extender.simulation.cluster import take_capture
 from extender.simulation.snapshot import Capture, compress, write_snapshot
 from serried.api.level import NATIVE
+from serried.api.names import OwnerRef
 from serried.api.verdict import Reason, Verdict
 from serried.cli import main
 from serried.plan.steps import finish
@@ -46,6 +47,13 @@ def save(path: Path, capture: Capture) -> str:
     return str(path)
 
 
+def owned(capture: Capture) -> Capture:
+    """The same, where the gang that waits is that of the Job train."""
+    owner = OwnerRef("Job", "train", "u-train", controller=True)
+    groups = [replace(each, owners=(owner,)) if each.key == capture.group else each for each in capture.groups]
+    return replace(capture, groups=tuple(groups))
+
+
 def saying(capture: Capture, verdict: Verdict) -> Capture:
     """The same, where something else was said of the gang that waits."""
     memories = [replace(each, verdict=verdict) if each.group == capture.group else each for each in capture.memories]
@@ -66,6 +74,34 @@ def test_a_plan_is_shown_node_by_node(capture: Capture, run: Callable[..., Ended
         ["m0", "n1"],
         ["m1", "n1"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("named", "groups"),
+    [
+        pytest.param("job/train", ["default/big"], id="a Job"),
+        pytest.param("train", ["default/big"], id="the Job's name alone"),
+        pytest.param("default/job:train", ["default/big"], id="a Job as decisions name it"),
+        pytest.param("podgroup/big", ["default/big"], id="a PodGroup"),
+        pytest.param("g", ["default/g"], id="a PodGroup's name alone"),
+    ],
+)
+def test_a_gang_is_named_as_people_name_it(
+    capture: Capture, run: Callable[..., Ended], tmp_path: Path, named: str, groups: list[str]
+) -> None:
+    file = save(tmp_path / "a.json", owned(capture))
+    assert [each["group"] for each in json.loads(run(file, "--group", named, "-o", "json").out)] == groups
+
+
+def test_a_name_that_two_namespaces_have_is_refused_with_the_choices(
+    capture: Capture, run: Callable[..., Ended], tmp_path: Path
+) -> None:
+    twin = replace(capture.groups[0], key=capture.groups[0].key._replace(namespace="team"))
+    file = save(tmp_path / "a.json", replace(capture, groups=(*capture.groups, twin)))
+    name = twin.key.name
+    ended = run(file, "--group", name)
+    assert ended.code == 2
+    assert f"say default/{name} or team/{name}" in ended.err
 
 
 def test_a_file_may_be_compressed(capture: Capture, run: Callable[..., Ended], tmp_path: Path) -> None:
@@ -151,7 +187,8 @@ def test_without_a_group_the_file_does_not_say_which(
         pytest.param(b'{"version": 99}', (), 2, "it has version 99 of the format", id="a later format"),
         pytest.param(b'{"version": 1}', (), 2, "snapshot.level: Field required", id="a file that lacks something"),
         pytest.param(b"\x1f\x8b", (), 2, "its end is missing", id="half a compressed file"),
-        pytest.param(None, ("--group", "g"), 2, "NAMESPACE/NAME is needed", id="a group without namespace"),
+        pytest.param(None, ("--group", "a//b"), 2, "'a//b' is not the name of a group", id="a wrong form"),
+        pytest.param(None, ("--group", "x"), 4, "group x is not in the snapshot", id="a name that is not there"),
         pytest.param(None, ("--group", "a/b"), 4, "group a/b is not in the snapshot", id="a group that is not there"),
     ],
 )

@@ -93,14 +93,20 @@ def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, 
 
 def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> None:
     answer(proxy, "whatif", prediction("Fits"), displaced=3)
-    ended = run("whatif", job, "--drain", "n1", "--drain", "n2", "--add", "4*n3", "--remove", "team/other")
+    group = {"namespace": "team", "name": "other-5d9c7", "kind": "PodGroup"}
+    proxy.answer_debug("serried-0:8912", "lookup/team/job/other", [group])
+    ended = run("whatif", job, "--drain", "n1", "--drain", "n2", "--add", "4*n3", "--remove", "job/other")
     assert "3 pods of the drained nodes would need another place" in ended.out
-    assert "drain=n1&drain=n2&add=4*n3&remove=team/other" in proxy.asked[-1].replace("%2F", "/").replace("%2A", "*")
+    assert "drain=n1&drain=n2&add=4*n3&remove=team/other-5d9c7" in proxy.asked[-1].replace("%2A", "*")
 
 
-def test_a_group_that_exists_needs_no_file(proxy: PodProxy, run: Run) -> None:
-    answer(proxy, "whatif", prediction("Fits", source="PodGroup team/train"))
-    assert run("whatif", "--group", "team/train").code == 0
+@pytest.mark.parametrize("name", ["train", "job/train", "team/job:train", "team/train"])
+def test_a_gang_that_exists_is_named_as_people_name_it(proxy: PodProxy, run: Run, name: str) -> None:
+    answer(proxy, "whatif", prediction("Fits", source="PodGroup team/train-5d9c7"))
+    group = {"namespace": "team", "name": "train-5d9c7", "kind": "PodGroup"}
+    proxy.answer_debug("serried-0:8912", "lookup/team/job/train", [group])
+    assert run("whatif", "--group", name).code == 0
+    assert proxy.asked[-1].endswith("whatif?namespace=team&group=team/train-5d9c7")
 
 
 def test_manifests_may_come_from_another_command(proxy: PodProxy, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

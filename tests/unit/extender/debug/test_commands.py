@@ -8,8 +8,13 @@ import pytest
 from fastapi import FastAPI
 
 from extender.debug.routes import debug_routes
+from extender.status.reports import Said
 from serried.api.level import FALLBACK
-from serried.cli.explain import collect, draw_domains, draw_group, draw_queue
+from serried.api.names import GroupKey
+from serried.cli.explain import collect, draw_group
+from serried.cli.lists import draw_decisions, draw_domains, draw_queue
+from serried.cli.names import Name
+from serried.cli.output import OutputFormat
 from tests.support.builders import RACK, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
 from tests.support.pages import Pages, show
@@ -24,7 +29,9 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
     world.add(pod_group("runs").gang(1), pod("runs-0").cpu(1).scheduler(SCHEDULER).in_group("runs"))
     await world.go()
     reports = Mock()
-    reports.decisions = []
+    reports.decisions = [
+        Said("2026-01-01T00:00:00Z", GroupKey("default", name), "X", "X: said") for name in ("big", "gone")
+    ]
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
@@ -32,10 +39,10 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
 
 
 async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
-    (group,) = await collect(pages, "default", "job", "big")
-    shown = show(draw_group(group))
+    (group,) = await collect(pages, [Name("default", "job", "big")])
+    shown = show(draw_group(group, OutputFormat.TABLE))
     for part in (
-        "default/big",
+        "default/job/big",
         "gang of 9",
         "NoDomainFits",
         "1 of 1 that wait for room",
@@ -49,12 +56,17 @@ async def test_a_gang_that_waits_is_explained_by_its_job(pages: Pages) -> None:
 
 
 async def test_the_queue_names_it_and_why_it_waits(pages: Pages) -> None:
-    shown = show(draw_queue(await pages.get("queue")))
-    assert "big" in shown
+    shown = show(draw_queue(await pages.get("queue"), OutputFormat.TABLE))
+    assert "job/big" in shown
     assert "NoDomainFits" in shown
 
 
 async def test_the_racks_show_who_is_there(pages: Pages) -> None:
-    shown = show(draw_domains(await pages.get("domains")))
+    shown = show(draw_domains(await pages.get("domains"), OutputFormat.TABLE))
     assert RACK in shown
     assert "default/runs (1)" in shown
+
+
+async def test_decisions_name_the_job_while_its_group_is_there(pages: Pages) -> None:
+    shown = show(draw_decisions(await pages.get("decisions"), OutputFormat.TABLE))
+    assert [line.split()[-3] for line in shown.splitlines()[1:]] == ["gone", "job/big"]

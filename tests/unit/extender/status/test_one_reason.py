@@ -20,7 +20,10 @@ from extender.status.reports import Reports
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
-from serried.cli.explain import collect, draw_decisions, draw_group, draw_queue
+from serried.cli.explain import collect, draw_group
+from serried.cli.lists import draw_decisions, draw_queue
+from serried.cli.names import Name
+from serried.cli.output import OutputFormat
 from serried.feed import Feed
 from serried.kube.events import EventWriter
 from serried.ops.metrics import ExtenderMetrics
@@ -121,12 +124,12 @@ async def test_debug_metric_and_log_have_it_at_once(town: Town, caplog: pytest.L
 async def test_the_commands_have_it_at_once(town: Town) -> None:
     sentence = await town.decide()
     reason, _, why = sentence.partition(": ")
-    (explained,) = await collect(town.pages, "default", "podgroup", "g")
-    shown = show(draw_group(explained))
+    (explained,) = await collect(town.pages, [Name("default", "podgroup", "g")])
+    shown = show(draw_group(explained, OutputFormat.TABLE))
     assert reason in shown
     assert why in shown
-    assert sentence in show(draw_queue(await town.pages.get("queue")))
-    assert sentence in show(draw_decisions(await town.pages.get("decisions")))
+    assert sentence in show(draw_queue(await town.pages.get("queue"), OutputFormat.TABLE))
+    assert sentence in show(draw_decisions(await town.pages.get("decisions"), OutputFormat.TABLE))
 
 
 async def test_condition_and_events_of_group_and_pod_have_it_within_a_second(town: Town) -> None:

@@ -1,0 +1,399 @@
+"""The commands that list what a page of ``/debug`` has: ``serried queue``, ``decisions`` and ``top``.
+
+With ``--watch`` the page is asked for again and again, and the rows that differ are printed.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+from serried.cli.access import DebugApi, Target, ask, find_namespace, reach, reaching
+from serried.cli.names import Name, find_groups, name_groups, read_name
+from serried.cli.output import (
+    AllNamespaces,
+    CommandError,
+    ExitCode,
+    Limit,
+    Namespace,
+    Output,
+    OutputFormat,
+    Part,
+    Table,
+    Watch,
+    find_width,
+    lay_out_rows,
+    make_table,
+    note,
+    option,
+    tell,
+    tell_age,
+    tell_amount,
+    tell_time,
+    write,
+)
+
+Document = dict[str, Any]
+
+_WATCH_SECONDS = 2.0
+"""How long a watch waits before it asks again."""
+
+_EVERYTHING = 10**6
+"""More rows than any page has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a command lists."""
+
+    fetch: Callable[[DebugApi], Awaitable[Document]]
+    """The document, with the rows in ``field``."""
+
+    field: str
+
+    identify: Callable[[Document], str]
+    """The name of a row, which no other row has."""
+
+    tabulate: Callable[[Sequence[Document]], Table]
+    """The rows for people."""
+
+    gone: str = ""
+    """What is said of a row that is there no longer; "" for nothing."""
+
+
+async def _follow(target: Target, listing: Listing) -> NoReturn:
+    """Raises CommandError if the first answer does not come, or is a refusal."""
+    seen: dict[str, Document] | None = None
+    while True:
+        try:
+            async with reach(target) as debug:
+                while True:
+                    seen = _print_changes(listing, await listing.fetch(debug), seen)
+                    await asyncio.sleep(_WATCH_SECONDS)
+        except CommandError as error:
+            if seen is None or error.code is not ExitCode.UNREACHABLE:
+                raise
+            note(str(error))
+            await asyncio.sleep(_WATCH_SECONDS)
+
+
+def _print_changes(listing: Listing, document: Document, seen: Mapping[str, Document] | None) -> dict[str, Document]:
+    rows: list[Document] = document[listing.field]
+    found = {listing.identify(each): each for each in rows}
+    header, *blocks = lay_out_rows(listing.tabulate(rows), find_width())
+    lines = list(header) if seen is None else []
+    for (name, row), block in zip(found.items(), blocks, strict=True):
+        if seen is None or seen.get(name) != row:
+            lines += block
+    if listing.gone:
+        lines += [f"{name} {listing.gone}." for name in (seen or {}) if name not in found]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+    return found
+
+
+def watch_rows(target: Target, listing: Listing, output: OutputFormat) -> NoReturn:
+    """Print all rows, and then for ever those that change. Raises CommandError, also for what is no table."""
+    if output not in {OutputFormat.TABLE, OutputFormat.WIDE}:
+        raise CommandError(ExitCode.USAGE, f"--watch prints rows of a table: leave out -o {output}")
+    asyncio.run(_follow(target, listing))
+
+
+DECISIONS_EXAMPLES = """
+Show the last 20 decisions of all namespaces:
+  serried decisions -A --limit 20
+
+Print all decisions about one gang, oldest first:
+  serried decisions --group job/train -n team -o json | jq -r 'reverse | .[] | .at + " " + .text'
+"""
+
+Group = Annotated[str, option("NAME", "Show decisions about this gang only: job/train, podgroup/train or train.")]
+
+
+@reaching
+def show_decisions(
+    group: Group = "",
+    namespace: Namespace = "",
+    limit: Limit = 50,
+    output: Output = OutputFormat.TABLE,
+    *,
+    every: AllNamespaces = False,
+    watch: Watch = False,
+    target: Target,
+) -> None:
+    """Show the last decisions, newest first; with --watch the newest last."""
+    where = "" if every else find_namespace(target, namespace)
+    wanted = read_name(group, find_namespace(target, namespace)) if group else None
+
+    async def fetch(debug: DebugApi) -> Document:
+        found = await _list_decisions(debug, wanted, where)
+        return {"decisions": found[:limit][:: -1 if watch else 1], "leftOff": len(found[limit:])}
+
+    def tabulate(decisions: Sequence[Document]) -> Table:
+        return _tabulate_decisions(decisions, output)
+
+    if watch:
+        watch_rows(target, Listing(fetch, "decisions", lambda each: str(each["id"]), tabulate), output)
+    found = ask(target, fetch)
+    decisions, left = found["decisions"], found["leftOff"]
+    where = "" if wanted else where
+    write(decisions, output, lambda: draw_decisions(decisions, output, where, left), lambda: _name_decided(decisions))
+
+
+async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
+    """The decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
+    if wanted is None:
+        decisions = await debug.get("decisions", {"limit": str(_EVERYTHING)})
+        return [each for each in decisions if each["group"].partition("/")[0] == namespace or not namespace]
+    refusal = None
+    names = {f"{wanted.namespace}/{wanted.encoded}": None}
+    try:
+        for each in await find_groups(debug, wanted):
+            names[f"{each['namespace']}/{each['name']}"] = None
+    except CommandError as error:
+        if error.code is not ExitCode.NOT_FOUND:
+            raise
+        refusal = error
+    asked = [debug.get("decisions", {"group": name, "limit": str(_EVERYTHING)}) for name in names]
+    found = [each for decisions in await asyncio.gather(*asked) for each in decisions]
+    if refusal is not None and not found:
+        raise refusal  # of one that is gone the decisions may still be remembered
+    return sorted(found, key=lambda each: str(each["at"]), reverse=True)
+
+
+def _name_decided(decisions: Sequence[Document]) -> list[str]:
+    """The gang of each decision, as people call it."""
+    split = (each["group"].partition("/") for each in decisions)
+    pairs = zip(decisions, split, strict=True)
+    return name_groups({**each, "namespace": home, "name": name} for each, (home, _, name) in pairs)
+
+
+def draw_decisions(
+    decisions: Sequence[Document], output: OutputFormat, namespace: str = "", left_off: int = 0
+) -> Iterator[Part]:
+    """The decisions for people."""
+    if not decisions and not left_off:
+        yield f"Nothing has been decided{f' in namespace {namespace}: -A shows all' if namespace else ''}."
+    yield _tabulate_decisions(decisions, output)
+    if left_off:
+        yield f"{left_off} {'more ' if decisions else ''}are not shown: see --limit."
+
+
+def _tabulate_decisions(decisions: Sequence[Document], output: OutputFormat) -> Table:
+    names = _name_decided(decisions)
+    if output is OutputFormat.WIDE:
+        rows = [
+            (tell_time(each["at"]), *each["group"].split("/", 1), name, tell(each["text"]))
+            for each, name in zip(decisions, names, strict=True)
+        ]
+        return make_table(("AT", "NAMESPACE", "GROUP", "GANG", "DECISION"), rows)
+    short = [
+        (tell_age(each["at"]), each["group"].partition("/")[0], name, tell(each["text"]))
+        for each, name in zip(decisions, names, strict=True)
+    ]
+    return make_table(("AGE", "NAMESPACE", "GANG", "DECISION"), short)
+
+
+QUEUE_EXAMPLES = """
+Show the gangs of your namespace that wait, then those of all namespaces:
+  serried queue
+  serried queue -A
+
+Print each change:
+  serried queue -A -w
+
+Explain every gang that waits:
+  serried queue -A -o name --limit 100000 | xargs -n 1 serried explain
+"""
+
+
+@reaching
+def show_queue(
+    namespace: Namespace = "",
+    limit: Limit = 50,
+    output: Output = OutputFormat.TABLE,
+    *,
+    every: AllNamespaces = False,
+    watch: Watch = False,
+    target: Target,
+) -> None:
+    """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
+    where = "" if every else find_namespace(target, namespace)
+
+    async def fetch(debug: DebugApi) -> Document:
+        # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
+        return _choose(await debug.get("queue", {"limit": str(_EVERYTHING if where else limit)}), where, limit)
+
+    def tabulate(waiting: Sequence[Document]) -> Table:
+        return _tabulate_queue(waiting, output)
+
+    if watch:
+        listing = Listing(fetch, "waiting", identify, tabulate, "waits for room no longer")
+        watch_rows(target, listing, output)
+    queue = ask(target, fetch)
+    others = queue.pop("elsewhere", 0)
+    write(queue, output, lambda: draw_queue(queue, output, where, others), lambda: _list_names(queue, where))
+
+
+def _choose(queue: Document, namespace: str, limit: int) -> Document:
+    """The queue of one namespace; how many gangs of others wait is ``elsewhere``."""
+    for position, each in enumerate(queue["waiting"], 1):
+        each.setdefault("position", position)  # an older extender does not say it
+    if not namespace:
+        return queue
+    mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
+    others = len(queue["waiting"]) + queue["leftOff"] - len(mine)
+    return queue | {"waiting": mine[:limit], "leftOff": len(mine) - len(mine[:limit]), "elsewhere": others}
+
+
+def identify(group: Document) -> str:
+    """The name of a group, which no other has."""
+    return f"{group['namespace']}/{group['name']}"
+
+
+def _list_names(queue: Document, namespace: str) -> list[str]:
+    """Names that ``serried explain`` takes, with their namespace where all are shown."""
+    names = [each.get("owner") or each["name"] for each in queue["waiting"]]
+    homes = [f"{each['namespace']}/" if not namespace else "" for each in queue["waiting"]]
+    return list(dict.fromkeys(home + name for home, name in zip(homes, names, strict=True)))
+
+
+def draw_queue(queue: Document, output: OutputFormat, namespace: str = "", elsewhere: int = 0) -> Iterator[Part]:
+    """The queue for people."""
+    if queue["head"]:
+        yield from _draw_head(queue["head"])
+    where = f" in namespace {namespace}" if namespace else ""
+    if not queue["waiting"] and not queue["leftOff"]:
+        yield f"No gang waits for room{where}."
+    yield _tabulate_queue(queue["waiting"], output)
+    if queue["leftOff"]:
+        yield f"{queue['leftOff']} {'more ' if queue['waiting'] else ''}wait{where} and are not shown: see --limit."
+    if elsewhere:
+        yield f"{elsewhere} wait in other namespaces: -A shows them."
+
+
+def _tabulate_queue(waiting: Sequence[Document], output: OutputFormat) -> Table:
+    names = name_groups(waiting)
+    if output is OutputFormat.WIDE:
+        rows = [
+            (*_begin_row(each, name), each["name"], each["countsAs"], tell_time(each["since"]), tell(each["message"]))
+            for each, name in zip(waiting, names, strict=True)
+        ]
+        columns = ("#TURN", "NAMESPACE", "GANG", "#PRIORITY", "GROUP", "#COUNTS AS", "SINCE", "REASON")
+        return make_table(columns, rows)
+    short = [
+        (*_begin_row(each, name), tell_age(each["since"]), tell(each["message"]))
+        for each, name in zip(waiting, names, strict=True)
+    ]
+    return make_table(("#TURN", "NAMESPACE", "GANG", "#PRIORITY", "WAITS", "REASON"), short)
+
+
+def _begin_row(each: Document, name: str) -> tuple[object, ...]:
+    return each["position"], each["namespace"], name, each["priority"]
+
+
+def _draw_head(head: Document) -> Iterator[Part]:
+    where = head["domain"] or "the cluster"
+    (name,) = name_groups([head])
+    start = f"It should start {tell_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
+    yield (
+        f"Room is kept for {head['namespace']}/{name} in {where}, on {len(head['nodes'])} nodes, until "
+        f"{tell_time(head['until'])}. {start}."
+    )
+    rows = [(gang, tell_time(end)) for gang, end in sorted(head["passed"].items())]
+    yield make_table(("STARTS BEFORE IT", "ENDS"), rows)
+
+
+TOP_EXAMPLES = """
+Show the domains of the key that most gangs use:
+  serried top
+
+Show the zones, and print the one with the most free CPU:
+  serried top --key topology.kubernetes.io/zone
+  serried top -o json | jq -r '.domains | max_by(.resources.cpu | .allocatable - .used).domain'
+"""
+
+_ALWAYS_SHOWN = ("cpu", "memory")
+_SHOWN_WIDE = ("pods", "ephemeral-storage", "hugepages-")
+"""Resources that only ``-o wide`` shows."""
+
+_MOST_GROUPS = 5
+"""How many gangs of a domain are named to a person."""
+
+Key = Annotated[str, option("LABEL", "The topology key. Default: the one that most gangs use.")]
+
+
+@reaching
+def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch = False, target: Target) -> None:
+    """Show the domains of a topology key: their nodes, used and free resources, and gangs.
+
+    What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
+    """
+
+    async def fetch(debug: DebugApi) -> Document:
+        found: Document = await debug.get("domains", {"key": key} if key else None)
+        return found
+
+    def tabulate(domains: Sequence[Document]) -> Table:
+        return _tabulate_domains(domains, output)
+
+    if watch:
+        watch_rows(target, Listing(fetch, "domains", lambda each: str(each["domain"]), tabulate, "is gone"), output)
+    found = ask(target, fetch)
+    write(found, output, lambda: draw_domains(found, output), lambda: [each["domain"] for each in found["domains"]])
+
+
+def draw_domains(found: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]:
+    """The domains for people."""
+    if not found["domains"]:
+        keys = ", ".join(key for key in found["keys"] if key != found["key"])
+        yield f"No node has the label {found['key']}: --key names another{f'; gangs ask for {keys}' if keys else ''}."
+        return
+    table = _tabulate_domains(found["domains"], output)
+    yield Table(table.columns, table.rows, found["key"])
+    if found["unlabelled"]:
+        yield f"{found['unlabelled']} nodes have no such label: no gang that asks for this key gets them."
+
+
+def _tabulate_domains(domains: Sequence[Document], output: OutputFormat) -> Table:
+    names = _list_resources(domains, output)
+    columns = ("DOMAIN", "#NODES", "#CORDONED", *(f"#{name.upper()} FREE" for name in names), "GANGS")
+    rows = [
+        (
+            each["domain"],
+            each["nodes"],
+            each["unschedulable"],
+            *(_show_share(name, each["resources"].get(name)) for name in names),
+            _list_gangs(each["groups"], output),
+        )
+        for each in domains
+    ]
+    return make_table(columns, rows)
+
+
+def _list_resources(domains: Sequence[Document], output: OutputFormat) -> list[str]:
+    names = {name for each in domains for name, share in each["resources"].items() if share["allocatable"]}
+    others = sorted(names - {*_ALWAYS_SHOWN})
+    return [
+        *_ALWAYS_SHOWN,
+        *(name for name in others if output is OutputFormat.WIDE or not name.startswith(_SHOWN_WIDE)),
+    ]
+
+
+def _show_share(name: str, share: Mapping[str, int] | None) -> str:
+    if share is None:
+        return ""
+    free = max(0, share["allocatable"] - share["used"])
+    return f"{tell_amount(name, free)} of {tell_amount(name, share['allocatable'])}"
+
+
+def _list_gangs(groups: Sequence[Document], output: OutputFormat) -> str:
+    names = name_groups(groups)
+    most = len(groups) if output is OutputFormat.WIDE else _MOST_GROUPS
+    named = [
+        f"{each['namespace']}/{name} ({each['members']})"
+        for each, name in zip(groups[:most], names[:most], strict=True)
+    ]
+    more = len(groups) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
