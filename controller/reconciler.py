@@ -38,6 +38,7 @@ from controller.diff.owner import (
     find_follow,
     find_ignored_changes,
     find_warnings,
+    refuse,
     release,
 )
 from controller.diff.sentences import Sentence, tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
@@ -133,15 +134,15 @@ class Reported:
         self._failing: set[OwnerKey] = set()
         """The owners whose last look failed and who have got an event about it."""
 
-    def report_once(self, owner: Owner, warning: Sentence) -> None:
-        """Write a Warning event, unless the same has been written for this owner before."""
+    def report_once(self, owner: Owner, warning: Sentence, kind: str = "Warning") -> None:
+        """Write an event, Warning or Normal, unless the same has been written for this owner before."""
         owner_key = owner_key_of(owner)
         uid, heard = self._messages.get(owner_key, ("", ()))
         if uid != owner.uid:
             heard = ()
         if warning.message not in heard:
             self._messages[owner_key] = owner.uid, (*heard[1 - _MOST_REMEMBERED :], warning.message)
-            self._writes.emit(owner, "Warning", warning)
+            self._writes.emit(owner, kind, warning)
 
     def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
         """Write an event of the first failure in a row of failed looks.
@@ -327,6 +328,8 @@ class Reconciler:
             return iter(())
         observed = observe(self.store, self.expectations, owner)
         self._meet_upstream(owner, observed, action)
+        if action is DesiredAction.COMPLETE and not observed.workloads:
+            self._tell_refusal(owner)
         if ignored := find_ignored_changes(owner, observed):
             if self._renewals.begin(owner, observed, action):
                 return iter(release(owner, observed))
@@ -335,6 +338,16 @@ class Reconciler:
         left = self._upstream.looks_after(owner)
         follow = Follow.NEVER if left else find_follow(self.settings, self.store.level)
         return (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
+
+    def _tell_refusal(self, owner: Owner) -> None:
+        """Tell an owner that has no objects why it is no gang, if it asks for Serried.
+
+        One that only names the scheduler hears it once, before its pods start: else each restart would tell all again.
+        """
+        refusal = refuse(owner, self.settings)
+        is_told = owner.annotated or not self.store.owners.has_started(owner_key_of(owner), owner.uid)
+        if refusal is not None and is_told and not self.store.membership.groups_controlled_by(owner):
+            self._reported.report_once(owner, refusal, "Warning" if owner.annotated else "Normal")
 
     def _meet_upstream(self, owner: Owner, observed: Observed, action: DesiredAction) -> None:
         was_seen = self._upstream.is_seen

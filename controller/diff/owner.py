@@ -39,15 +39,16 @@ from controller.diff.sentences import (
     tell_foreign_scheduler,
     tell_jobs_ignored,
     tell_many_stages,
+    tell_no_gang,
     tell_problem,
     tell_stages,
     tell_waiting_pods,
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
-from serried.api.job import GangJobs, GangPolicy, Job, is_anothers, is_gang_job
+from serried.api.job import GangJobs, GangPolicy, Job, find_no_gang, is_anothers, is_gang_job
 from serried.api.level import ApiLevel
-from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption
-from serried.api.parent import MOST_TEMPLATES, Owner, Parent, gangs_of, is_ours
+from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption, ParentKind
+from serried.api.parent import MOST_TEMPLATES, Owner, Parent, find_no_gang_parent, gangs_of, is_ours
 from serried.api.pod import Phase, Pod
 from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 
@@ -133,9 +134,14 @@ def concerns_us(parent: Parent, settings: GangSettings) -> bool:
 
 
 def is_unserved(job: Job, settings: GangSettings) -> bool:
-    """Whether a Job asks to be a gang, and its scheduler is none that Serried serves."""
-    asks = job.gang_policy is GangPolicy.JOB_AS_GANG and settings.gang_jobs is not GangJobs.NONE
-    return asks and job.scheduler not in settings.schedulers and not job.finished
+    """Whether a Job asks to be a gang, or for something of a gang's, and its scheduler is none that Serried serves."""
+    asks = job.gang_policy is GangPolicy.JOB_AS_GANG or (job.annotated and job.gang_policy is None)
+    return (
+        asks
+        and settings.gang_jobs is not GangJobs.NONE
+        and job.scheduler not in settings.schedulers
+        and not job.finished
+    )
 
 
 def _is_ours_to_complete(job: Job, settings: GangSettings) -> bool:
@@ -159,7 +165,7 @@ def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -
 
 def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
     """What is wrong with a Job."""
-    warnings = [tell_foreign_scheduler(job, [job.scheduler])] if is_unserved(job, settings) else []
+    warnings = [tell_foreign_scheduler(job, [job.scheduler], settings.schedulers)] if is_unserved(job, settings) else []
     if action is DesiredAction.NONE:
         return warnings
     if job.problem:
@@ -169,15 +175,38 @@ def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings
     return warnings
 
 
-def find_complaints_of_parent(parent: Parent, schedulers: Iterable[str]) -> list[Sentence]:
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The scheduler of pods that name none: to have it asks for nothing."""
+
+
+def refuse(owner: Owner, settings: GangSettings) -> Sentence | None:
+    """Why an owner that asks for Serried is no gang: by an annotation, or by the name of a scheduler of ours.
+
+    None if it is one, if it says itself that it is none, and of a Job that a parent controls which is told itself.
+    """
+    served = frozenset(settings.schedulers) - {DEFAULT_SCHEDULER}
+    if isinstance(owner, Job):
+        below = owner.owner is not None and owner.owner.kind in _PARENT_KINDS
+        found = None if below else find_no_gang(owner, settings.schedulers, settings.gang_jobs)
+        named = owner.scheduler in served and owner.at_once > 1 and settings.gang_jobs is GangJobs.BY_SHAPE
+    else:
+        found = find_no_gang_parent(owner, settings.schedulers)
+        named = owner.schedulers <= served
+    return tell_no_gang(owner, found) if found is not None and found.remedy and (owner.annotated or named) else None
+
+
+_PARENT_KINDS = frozenset(kind.value for kind in ParentKind)
+
+
+def find_complaints_of_parent(parent: Parent, schedulers: Collection[str]) -> list[Sentence]:
     """What is wrong with a parent that has not ended; ``schedulers`` are those that Serried serves."""
     if parent.problem:
         return [tell_problem(parent)]
-    if not parent.asks:
-        return []
     foreign = sorted(parent.schedulers - frozenset(schedulers))
+    if not parent.asks and not (foreign and parent.annotated and not parent.gang_policy):
+        return []
     if foreign:
-        return [tell_foreign_scheduler(parent, foreign)]
+        return [tell_foreign_scheduler(parent, foreign, schedulers)]
     if parent.obstacle:
         return [tell_waiting_pods(parent)]
     if (count := len(gangs_of(parent))) > MOST_TEMPLATES:

@@ -4,9 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from serried.api.group import PodGroup, Workload
-from serried.api.job import Job
-from serried.api.names import Malformed, ParentKind, quote
+from serried.api.job import GangPolicy, Job, NoGang
+from serried.api.names import GANG_POLICY, Malformed, ParentKind, quote
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
+
+NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
+"""What an owner that is meant to be no gang may say."""
 
 _SHOWN = 3
 """How many objects are named; a user may make any number of them."""
@@ -59,11 +62,23 @@ def tell_problem(owner: Owner) -> Sentence:
     return Sentence("FailedWorkloadCompilation", said)
 
 
-def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str]) -> Sentence:
+def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str], served: Iterable[str]) -> Sentence:
     """The owner asks to be a gang of a scheduler that Serried does not serve."""
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
     said = f"{_name(owner)} asks {asks}, but Serried does not serve its scheduler {', '.join(schedulers)}"
-    return Sentence("SchedulerNotGangAware", said)
+    return Sentence("SchedulerNotGangAware", f"{said}; create it anew with schedulerName {min(served)}")
+
+
+def tell_no_gang(owner: Owner, found: NoGang) -> Sentence:
+    """The owner is no gang, though its author might expect one."""
+    said = f"{_name(owner)} is not a gang, so {describe_no_gang(found)}. With {NO_GANG} nothing is said"
+    return Sentence("NoGang", said)
+
+
+def describe_no_gang(found: NoGang) -> str:
+    """What follows from that, why it is so, and what to do about it, a phrase."""
+    remedy = f"; to make it one, create it anew with {found.remedy}" if found.remedy else ""
+    return f"its pods are placed one by one: {found.why}{remedy}"
 
 
 def tell_contradiction(job: Job) -> Sentence:

@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from controller.diff.sentences import describe_no_gang
 from extender.core import Core
 from extender.debug.document import View
 from serried.api.group import PodGroup
+from serried.api.job import Job, find_no_gang
 from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
-from serried.api.parent import OwnerKey
+from serried.api.parent import Owner, OwnerKey, find_no_gang_parent, owner_key_of
 from serried.api.pod import Pod
+from serried.cluster.cache import Store
 from serried.ops.slices import one_by_one
 
 
@@ -77,9 +80,23 @@ async def explain_none(core: Core, kind: str, object_key: Key) -> str:
     """Why an object leads to no group, a sentence."""
     if kind == "pod" and [pod async for pod in _find_pods(core, kind, object_key)]:
         return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
-    if kind in _OWNERS and core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) is not None:
-        return f"{kind} {object_key} is no gang: Serried lets the scheduler place its pods one by one"
-    return f"no {kind} {object_key} is known"
+    owner = core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) if kind in _OWNERS else None
+    if owner is None:
+        return f"no {kind} {object_key} is known"
+    return f"{kind} {object_key} {_explain_owner(core.store, owner)}"
+
+
+def _explain_owner(store: Store, owner: Owner) -> str:
+    """Why an owner has no group, as the controller's event says it."""
+    if isinstance(owner, Job):
+        found = find_no_gang(owner, store.schedulers, store.gang_jobs)
+    else:
+        found = find_no_gang_parent(owner, store.schedulers)
+    if found is not None:
+        return f"is no gang, so {describe_no_gang(found)}"
+    if store.owners.has_started(owner_key_of(owner), owner.uid):
+        return "is no gang, so its pods are placed one by one: some ran before its PodGroup could be made"
+    return "has no PodGroup and no pods yet; see its events"
 
 
 def is_known(core: Core, key: GroupKey) -> bool:

@@ -7,10 +7,11 @@ exist yet.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from serried.api.group import Claim, Delegation, name_kind, read_claims, read_disruption, read_policy, read_topology_key
 from serried.api.names import (
+    ANNOTATION_PREFIX,
     DISRUPTION_MODE,
     GANG_POLICY,
     GROUP_TEMPLATE,
@@ -86,6 +87,9 @@ class Job:
 
     claims: tuple[Claim, ...] = ()
     """As ``min_count``."""
+
+    annotated: bool = False
+    """Whether any of its annotations is one of ours: then its author expects something of Serried."""
 
     contradiction: bool = False
     """Whether field and annotation disagree on being a gang."""
@@ -176,6 +180,7 @@ def _decode(obj: Raw) -> Job:
         priority_class=read_name(pod_spec, "priorityClassName"),
         min_count=said.min_count,
         claims=said.claims,
+        annotated=is_annotated(annotations),
         contradiction=None not in (asked, annotated) and asked is not annotated,
         problem=find_problem(annotations, _POLICIES),
         selects_itself=read_flag(spec, "manualSelector"),
@@ -265,6 +270,11 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
     return find_preference_problem(annotations)
 
 
+def is_annotated(annotations: Raw) -> bool:
+    """Whether any of these annotations is Serried's."""
+    return any(name.startswith(ANNOTATION_PREFIX) for name in annotations)
+
+
 def _has_condition(status: Raw, *types: str) -> bool:
     """Whether one of these conditions is True."""
     return any(
@@ -325,6 +335,52 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
     if gang_jobs is GangJobs.ASKED:
         return False
     return job.indexed and job.completions == job.parallelism and not is_anothers(job)
+
+
+class NoGang(NamedTuple):
+    """Why a Job, or something larger, is no gang: phrases without full stops."""
+
+    why: str
+
+    remedy: str = ""
+    """With what it would be one if it were created anew; "" where its author wants none, or nothing helps."""
+
+
+def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> NoGang | None:
+    """Why `is_gang_job` says no; None where it says yes, and of a Job whose pods are of a group of another's.
+
+    The first of several reasons; ``schedulers`` is not empty.
+    """
+    if job.group is not None or job.delegation is not None or is_gang_job(job, schedulers, gang_jobs):
+        return None
+    remedies = (
+        (job.finished or job.deleting, NoGang("it has ended")),
+        (job.scheduler not in schedulers, tell_unserved(job.scheduler, schedulers)),
+        (job.gang_policy is GangPolicy.NO_GANG, NoGang("it says so")),
+        (gang_jobs is GangJobs.NONE, NoGang("here no Job is (--gang-jobs none)")),
+        (job.selects_itself, NoGang("it has a manualSelector", "no spec.manualSelector")),
+        (job.at_once <= 1, NoGang("it runs one pod at a time", "a larger parallelism, and completions")),
+        (gang_jobs is GangJobs.ASKED, NoGang("here only Jobs that ask are (--gang-jobs asked)", ASKING)),
+        (bool(job.managed_by), NoGang(f"{job.managed_by} makes its pods (spec.managedBy)", ASKING)),
+        (is_anothers(job), NoGang(f"{job.owner.kind} {job.owner.name} controls it" if job.owner else "", ASKING)),
+        (not job.indexed, NoGang("it is not Indexed", f"completionMode: Indexed, or {ASKING}")),
+        (
+            True,
+            NoGang(
+                f"its parallelism is {job.parallelism}, and its completions are {job.completions}",
+                f"as many completions as parallelism, or {ASKING}",
+            ),
+        ),
+    )
+    return next(found for holds, found in remedies if holds)
+
+
+ASKING = f"the annotation {GANG_POLICY}: {GangPolicy.JOB_AS_GANG}"
+
+
+def tell_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
+    """Pods are another scheduler's; ``schedulers`` are those that Serried serves."""
+    return NoGang(f"Serried does not serve its scheduler {scheduler}", f"schedulerName {min(schedulers)}")
 
 
 def is_anothers(job: Job) -> bool:

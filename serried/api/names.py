@@ -363,6 +363,8 @@ class Holder(NamedTuple):
     name: str
 
 
+ANNOTATION_PREFIX = "scheduling.serried.dev/"
+
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from serried.api.group import PodGroup, Workload
-from serried.api.job import DISRUPTION_MODES, GangPolicy, Job, find_problem
+from serried.api.job import DISRUPTION_MODES, GangPolicy, Job, NoGang, find_problem, is_annotated, tell_unserved
 from serried.api.names import (
     DISRUPTION_MODE,
     GANG_POLICY,
@@ -113,6 +113,9 @@ class Parent:
     gang_policy: str = ""
     """The word of its annotation, "" without one."""
 
+    annotated: bool = False
+    """As of a Job."""
+
     staged: str = ""
     """The field that makes a later stage wait for an earlier one to run, "" if all are created at once."""
 
@@ -200,6 +203,20 @@ def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
         and not parent.finished
         and not parent.deleting
     )
+
+
+def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang | None:
+    """Why a parent that does not ask is no gang; None if it asks, or its pods or its Jobs are to be gangs otherwise."""
+    if parent.asks or parent.group is not None or parent.jobs_ask:
+        return None
+    if parent.gang_policy == GangPolicy.NO_GANG.value:
+        return NoGang("it says so")
+    foreign = sorted(parent.schedulers - frozenset(schedulers))
+    if foreign:
+        return tell_unserved(foreign[0], schedulers)
+    if not gangs_of(parent):
+        return NoGang("it runs one pod at a time")
+    return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {PARENT_APIS[parent.kind].gang_policy}")
 
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -339,6 +356,7 @@ def _read_common(obj: Raw, kind: ParentKind, pods: Sequence[Raw]) -> dict[str, A
         "uid": read_uid(obj),
         "schedulers": frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
         "gang_policy": read_text(annotations, GANG_POLICY),
+        "annotated": is_annotated(annotations),
         "group": next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
         "topology_key": read_name(annotations, REQUIRED_TOPOLOGY) or None,
         "preference": parse_preference(annotations),

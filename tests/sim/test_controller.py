@@ -184,7 +184,44 @@ async def test_other_jobs_get_nothing(server: FakeApiServer, builder: JobBuilder
     async with controller_on(server) as controller:
         server.add(JOBS, builder.raw())
         await settle(controller, server)
-    assert not server.seen(calls("POST"))
+    assert {call.path.rpartition("/")[2] for call in server.seen(calls("POST"))} <= {"events"}
+
+
+async def test_a_job_that_could_be_meant_as_a_gang_is_told_once_why_it_is_none(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().not_indexed().raw())
+        await until(lambda: events(server, "NoGang"))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+    (event,) = events(server, "NoGang")
+    assert (event["type"], event["count"]) == ("Normal", 1)
+    assert "it is not Indexed; to make it one, create it anew with completionMode: Indexed" in event["message"]
+
+
+async def test_after_a_restart_a_job_whose_pods_run_is_not_told_again(server: FakeApiServer) -> None:
+    server.add(JOBS, gang().uid("started").not_indexed().raw())
+    server.add(PODS, job_pod("train", 0, "started").on("n1").raw())
+    async with controller_on(server) as controller:
+        await settle(controller, server)
+    assert not events(server, "NoGang")
+
+
+async def test_a_job_that_asks_and_cannot_be_a_gang_is_warned_also_while_it_runs(server: FakeApiServer) -> None:
+    server.add(JOBS, gang(size=1).uid("started").topology().raw())
+    server.add(PODS, job_pod("train", 0, "started").on("n1").raw())
+    async with controller_on(server):
+        await until(lambda: events(server, "NoGang"))
+    (event,) = events(server, "NoGang")
+    assert event["type"] == "Warning"
+    assert "it runs one pod at a time" in event["message"]
+
+
+async def test_a_job_with_a_workload_of_its_users_is_a_gang_and_told_nothing(server: FakeApiServer) -> None:
+    server.add(WORKLOADS, workload("own").gang_template("t", 2).for_job("train").raw())
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().not_indexed().raw())
+        await settle(controller, server)
+    assert not events(server, "NoGang")
 
 
 async def test_a_job_that_asks_to_be_a_gang_of_another_scheduler_is_told_once(server: FakeApiServer) -> None:

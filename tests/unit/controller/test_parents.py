@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from controller.diff.changes import CreatePodGroup, Observed, ReportAmbiguous, SetMinCount
 from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.owner import DesiredAction, Follow, begin_workload, diff, find_complaints_of_parent, find_surplus
+from controller.diff.owner import (
+    DesiredAction,
+    Follow,
+    GangSettings,
+    begin_workload,
+    diff,
+    find_complaints_of_parent,
+    find_surplus,
+    refuse,
+)
 from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
 from serried.api.level import FALLBACK, NATIVE_LEVELS
 from serried.api.names import REPLICA, ParentKind
@@ -236,6 +245,9 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
     ("a key that is none", training().topology("no key"), ["FailedWorkloadCompilation"], "is no label key"),
     ("another scheduler", training().replicated("x", scheduler="other"), ["SchedulerNotGangAware"],
      "Serried does not serve its scheduler other"),
+    ("another scheduler, of one that only wants one domain",
+     job_set("s").replicated("w", pods=2, scheduler="other").topology(), ["SchedulerNotGangAware"],
+     "create it anew with schedulerName serried"),
     ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of more than one pod"),
     ("workers that start later", serving().leader_first(), ["GangPerStage"], "are a gang without it"),
     ("exclusive placement", training().annotation("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),
@@ -269,3 +281,22 @@ def test_nine_stages_are_told_of() -> None:
         staged = staged.replicated(f"stage-{number}", pods=2)
     ((reason, said),) = find_complaints_of_parent(staged.value(), SERVED)
     assert (reason, "has 9 stages" in said) == ("NoGang", True)
+
+
+REFUSALS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, str]] = [
+    ("one that names our scheduler and does not ask", job_set("s").replicated("w", pods=2),
+     "the annotation scheduling.serried.dev/gang-policy: JobSetAsGang"),
+    ("one that asks", training(), ""),
+    ("one that says that it is none", training().asking("NoGang"), ""),
+    ("one of another scheduler", job_set("s").replicated("w", pods=2, scheduler="other"), ""),
+    ("one pod", job_set("s").replicated("w", pods=1), ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("builder", "part"), [pytest.param(b, p, id=sentence) for sentence, b, p in REFUSALS])
+def test_a_parent_that_is_no_gang_is_told_why_if_it_could_be_meant_as_one(
+    builder: JobSetBuilder | LeaderWorkerSetBuilder, part: str
+) -> None:
+    said = refuse(builder.value(), GangSettings(SERVED))
+    assert (said is not None) is bool(part)
+    assert said is None or (said.reason == "NoGang" and part in said.message)

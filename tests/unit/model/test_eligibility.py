@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.api.job import GangJobs, is_gang_job
+from serried.api.job import GangJobs, find_no_gang, is_gang_job
 from tests.support.builders import JobBuilder, job
 
 
@@ -29,6 +29,7 @@ def ours(name: str = "j") -> JobBuilder:
 )
 def test_a_gang(builder: JobBuilder) -> None:
     assert is_gang_job(builder.value(), ["serried"])
+    assert find_no_gang(builder.value(), ["serried"]) is None
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,41 @@ def test_no_gang(builder: JobBuilder) -> None:
 def test_where_jobs_are_gangs_only_if_they_ask_a_jobs_shape_says_nothing() -> None:
     assert not is_gang_job(ours().size(2).value(), ["serried"], GangJobs.ASKED)
     assert is_gang_job(ours().size(2).gang_policy("JobAsGang").value(), ["serried"], GangJobs.ASKED)
+
+
+@pytest.mark.parametrize(
+    ("builder", "why", "remedy"),
+    [
+        pytest.param(ours().size(1), "one pod at a time", "larger parallelism", id="one pod"),
+        pytest.param(ours().size(2, 4), "parallelism is 2, and its completions are 4", "JobAsGang", id="more to do"),
+        pytest.param(ours().size(2).not_indexed(), "not Indexed", "completionMode: Indexed", id="not Indexed"),
+        pytest.param(ours().size(2).controlled_by("RayJob", "r"), "RayJob r controls it", "JobAsGang", id="controlled"),
+        pytest.param(ours().size(2).managed_by("x.io/y"), "x.io/y makes its pods", "JobAsGang", id="managed"),
+        pytest.param(
+            job("j").size(2), "scheduler default-scheduler", "schedulerName serried", id="another scheduler's"
+        ),
+        pytest.param(ours().size(2).selecting_itself(), "manualSelector", "no spec.manualSelector", id="own selector"),
+        pytest.param(ours().size(2).condition("Complete"), "ended", "", id="complete"),
+        pytest.param(ours().size(2).gang_policy("NoGang"), "it says so", "", id="it wants none"),
+        pytest.param(ours().size(1, 5).gang_policy("JobAsGang"), "one pod at a time", "completions", id="in vain"),
+    ],
+)
+def test_a_job_that_is_no_gang_can_be_told_why_and_what_to_do(builder: JobBuilder, why: str, remedy: str) -> None:
+    found = find_no_gang(builder.value(), ["serried"])
+    assert found is not None
+    assert why in found.why
+    assert remedy in found.remedy
+    assert bool(found.remedy) is bool(remedy)
+
+
+def test_the_operators_choice_is_named() -> None:
+    asked, none = (find_no_gang(ours().size(2).value(), ["serried"], each) for each in (GangJobs.ASKED, GangJobs.NONE))
+    assert asked is not None
+    assert none is not None
+    assert ("asked" in asked.why, "JobAsGang" in asked.remedy) == (True, True)
+    assert ("none" in none.why, none.remedy) == (True, "")
+
+
+def test_of_a_job_whose_pods_are_of_a_group_already_nothing_is_to_be_said() -> None:
+    assert find_no_gang(ours().size(2).template_group("g").value(), ["serried"]) is None
+    assert find_no_gang(ours().size(2).delegated("t").value(), ["serried"]) is None

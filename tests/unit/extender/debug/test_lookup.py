@@ -69,7 +69,7 @@ async def test_a_group_is_shown_with_the_name_that_people_gave(http: httpx.Async
     ("what", "said"),
     [
         pytest.param("pod/alone", "pod default/alone is in no group", id="a pod of no group"),
-        pytest.param("job/plain", "job default/plain is no gang", id="a Job that is no gang"),
+        pytest.param("job/plain", "is no gang, so its pods are placed one by one: it runs", id="a Job that is none"),
         pytest.param("job/gone", "no job default/gone is known", id="a Job that is not there"),
         pytest.param("podgroup/gone", "no podgroup default/gone is known", id="a PodGroup that is not there"),
     ],
