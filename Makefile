@@ -50,7 +50,7 @@ control-planes: control-plane ## those of every supported version
 helm: setup ## Helm 4 and 3, for the tests of the chart (built once, then cached)
 	$(BIN)/python -m bench.cluster helm
 
-e2e: control-plane ## one end-to-end test per promise, on a real control plane; other versions where they are built
+e2e: control-plane ## one end-to-end test per promise, on a real control plane
 	$(BIN)/pytest tests/e2e -m "not full and not tools" --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 tools: control-plane helm ## the tests of bench, tests/chaos, the chart, the demo and the image: run them when something there has changed

@@ -190,8 +190,9 @@ def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMember
     if item.preempted is None:
         return False
     leaves = members.leaves
-    starts = (pod.started for leaf in list_leaves(tree) if leaf.name in leaves for pod in leaves[leaf.name].bound)
-    return all(start is None or start >= item.preempted for start in starts)
+    pods = (pod for leaf in list_leaves(tree) if leaf.name in leaves for pod in leaves[leaf.name].bound)
+    # Both times are in whole seconds: a pod of the same second may have been there.
+    return all(not pod.deleting and (pod.started is None or pod.started > item.preempted) for pod in pods)
 
 
 def tell_time() -> str:

@@ -2,7 +2,7 @@
 
 The cluster is a shared one, at each API level. A folder that needs another ``cluster`` says so in its own conftest, and
 which ``stage_class`` it has if it has words of its own.
-Stories on other Kubernetes versions run where those are built, and in `make test-full`, which builds them first.
+Stories on other Kubernetes versions than the default one are told in `make test-full`, which builds them first.
 """
 
 import os
@@ -14,6 +14,7 @@ import pytest
 
 from bench.cluster import Cluster, ports
 from bench.cluster.binaries import are_at_hand
+from bench.cluster.spec import DEFAULT_VERSION
 from tests.support.cluster_stage import ClusterStage, staged
 from tests.support.clusters import LEVELS, Find, sharing
 
@@ -42,6 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in stories:
         item.add_marker(pytest.mark.xdist_group(_name_group(item)))
         for version in {str(mark.args[0]) for mark in item.iter_markers("kubernetes")}:
+            if version != DEFAULT_VERSION:
+                item.add_marker(pytest.mark.full)
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))

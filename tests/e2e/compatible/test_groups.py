@@ -50,6 +50,7 @@ def test_pods_wait_for_their_group_and_run_as_soon_as_it_is_there(stage: Compati
     stage.await_bound("early", 2)
 
 
+@pytest.mark.full
 def test_an_api_that_goes_and_comes_back_needs_no_restart(stage: CompatibleStage, shape: Shape) -> None:
     uninstall(stage.cluster)
     stage.await_watch(served=False)

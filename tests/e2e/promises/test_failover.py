@@ -95,7 +95,7 @@ def test_the_standby_is_warm_and_refuses_to_answer(pairs: Pairs) -> None:
     "name",
     [
         pytest.param("frozen", id="an extender that stands still costs its scheduler the Lease"),
-        pytest.param("node", id="a pair whose node dies is replaced when the Lease runs out"),
+        pytest.param("node", id="a pair whose node dies is replaced when the Lease runs out", marks=pytest.mark.full),
         pytest.param("update", id="a Pod that is deleted gives the Lease up"),
         pytest.param("loop", id="an extender that dies at once, again and again, does, too", marks=pytest.mark.full),
         pytest.param("scheduler", id="a scheduler that dies is replaced, or comes back", marks=pytest.mark.full),

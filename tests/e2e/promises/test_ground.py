@@ -138,6 +138,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         stage.leave()
 
 
+@pytest.mark.full
 def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Ground) -> None:
     fallback = ground.cluster.spec
     native = replace(fallback, api="native")

@@ -209,6 +209,7 @@ def test_a_kill_while_others_end_ends_whole(stage: ClusterStage, high: str) -> N
 
 
 @at_one_level("native")
+@pytest.mark.full
 def test_a_kill_between_record_and_evictions_ends_whole(stage: ClusterStage, high: str) -> None:
     run_low(stage, 360, cpu="1")
     submit(stage, "ring", 6, high)
@@ -222,6 +223,7 @@ def test_a_kill_between_record_and_evictions_ends_whole(stage: ClusterStage, hig
 
 
 @at_one_level("native")
+@pytest.mark.full
 def test_a_gang_that_is_gone_when_the_extender_returns_takes_nobody_more_with_it(
     stage: ClusterStage, high: str
 ) -> None:

@@ -72,6 +72,7 @@ def test_members_beyond_the_quorum_go_before_a_gang_is_broken(stage: ClusterStag
     assert len(stage.bound("elastic")) == 4
 
 
+@pytest.mark.full
 def test_victims_that_do_not_end_in_time_are_waited_for_no_longer(stage: ClusterStage, high: str) -> None:
     with told(stage, preemption_timeout=("3", "600")):
         run_low(stage, 12, end_after="50s", grace_seconds=1)

@@ -211,6 +211,7 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
 
 
 @ONE_LEVEL_AND_BESIDE
+@pytest.mark.full
 def test_what_is_left_of_a_broken_gang_is_evicted_if_that_is_asked_for(stage: ClusterStage) -> None:
     with told(stage, broken_grace=("2", "300"), broken_gangs=("evict", "report")):
         run_gang(stage, "ring", 12)

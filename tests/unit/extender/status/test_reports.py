@@ -793,6 +793,7 @@ async def test_a_group_that_stays_loses_the_condition(office: Office) -> None:
     [
         pytest.param(["2026-01-01T00:01:00Z", ""], [0], id="all that run have started since"),
         pytest.param(["2025-12-31T23:59:59Z", ""], [], id="one of those that run is to go"),
+        pytest.param(["2026-01-01T00:00:00Z", ""], [], id="one that is to go had started in the same second"),
     ],
 )
 async def test_a_gang_that_is_placed_anew_does_not_say_any_more_that_it_goes(
