@@ -11,7 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Annotated, Literal, NamedTuple, NoReturn, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -371,8 +371,15 @@ def _tell(error: ErrorDetails, field: FieldInfo) -> str:
     return f"must{rule}" if error["type"] == "literal_error" else f"must{rule} ({_show_value(field)})"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong, without the usage of all flags before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\nRun '{self.prog} --help' for its flags.\n")
+
+
 def _make_parser(command: str, fields: Mapping[str, FieldInfo], found: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"serried {command}",
         description="Each flag is also an environment variable, for example SERRIED_LOG_LEVEL for --log-level.",
         argument_default=argparse.SUPPRESS,

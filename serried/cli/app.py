@@ -1,21 +1,25 @@
 """All commands under one name, and as a plugin of kubectl. A command is a function, and a line in `COMMANDS`."""
 
 import os
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from serried import __version__
-from serried.cli.check.command import CHECK_EXAMPLES, check
-from serried.cli.explain import EXPLAIN_EXAMPLES, explain
-from serried.cli.lists import DECISIONS_EXAMPLES, QUEUE_EXAMPLES, TOP_EXAMPLES, show_decisions, show_queue, show_top
-from serried.cli.output import CommandError, ExitCode
-from serried.cli.whatif import REPLAY_EXAMPLES, WHATIF_EXAMPLES, ask_whatif, replay
+from serried.cli.output import CommandError, ExitCode, find_near
+
+Loaded = tuple[Callable[..., None], str]
+"""A command's function and its examples.
+
+The signature of the function is the command's arguments and options, its docstring the first paragraph of ``--help``.
+The examples are what that ends with.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +28,69 @@ class Command:
 
     name: str
 
-    run: Callable[..., None]
-    """Its signature is the command's arguments and options, its docstring the first paragraph of ``--help``."""
+    load: Callable[[], Loaded]
+    """Imports the command: the list of commands needs none of them."""
 
-    examples: str
-    """What ``--help`` ends with."""
+    about: str
+    """What the list of commands says; it fits a line of 80 characters."""
+
+
+def _load_explain() -> Loaded:
+    from serried.cli.explain import EXPLAIN_EXAMPLES, explain  # noqa: PLC0415 - see Command.load
+
+    return explain, EXPLAIN_EXAMPLES
+
+
+def _load_queue() -> Loaded:
+    from serried.cli.lists import QUEUE_EXAMPLES, show_queue  # noqa: PLC0415 - see Command.load
+
+    return show_queue, QUEUE_EXAMPLES
+
+
+def _load_top() -> Loaded:
+    from serried.cli.lists import TOP_EXAMPLES, show_top  # noqa: PLC0415 - see Command.load
+
+    return show_top, TOP_EXAMPLES
+
+
+def _load_decisions() -> Loaded:
+    from serried.cli.lists import DECISIONS_EXAMPLES, show_decisions  # noqa: PLC0415 - see Command.load
+
+    return show_decisions, DECISIONS_EXAMPLES
+
+
+def _load_check() -> Loaded:
+    from serried.cli.check.command import CHECK_EXAMPLES, check  # noqa: PLC0415 - see Command.load
+
+    return check, CHECK_EXAMPLES
+
+
+def _load_whatif() -> Loaded:
+    from serried.cli.whatif import WHATIF_EXAMPLES, ask_whatif  # noqa: PLC0415 - see Command.load
+
+    return ask_whatif, WHATIF_EXAMPLES
+
+
+def _load_replay() -> Loaded:
+    from serried.cli.replay import REPLAY_EXAMPLES, replay  # noqa: PLC0415 - see Command.load
+
+    return replay, REPLAY_EXAMPLES
 
 
 COMMANDS = (
-    Command("explain", explain, EXPLAIN_EXAMPLES),
-    Command("queue", show_queue, QUEUE_EXAMPLES),
-    Command("top", show_top, TOP_EXAMPLES),
-    Command("decisions", show_decisions, DECISIONS_EXAMPLES),
-    Command("check", check, CHECK_EXAMPLES),
-    Command("whatif", ask_whatif, WHATIF_EXAMPLES),
-    Command("replay", replay, REPLAY_EXAMPLES),
+    Command("explain", _load_explain, "Show why a gang waits, and what would make it fit."),
+    Command("queue", _load_queue, "Show the gangs that wait for room, in their order."),
+    Command("top", _load_top, "Show how full racks, zones or other domains are."),
+    Command("decisions", _load_decisions, "Show the last decisions."),
+    Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
+    Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),
+    Command("replay", _load_replay, "Make the decisions of snapshots again, without a cluster."),
 )
 """In the order of ``serried --help``."""
 
 _PROCESSES = {
     "extender": "Run the extender, which answers kube-scheduler's calls.",
-    "controller": "Run the controller, which creates Workloads and PodGroups for gangs.",
+    "controller": "Run the controller, which creates the PodGroups of gangs.",
 }
 
 _REPORT = f"This is a mistake in Serried {__version__}: report it, with the lines above and the command."
@@ -52,8 +98,14 @@ _REPORT = f"This is a mistake in Serried {__version__}: report it, with the line
 _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for code in ExitCode) + "."
 
 
-def make_app(name: str) -> typer.Typer:
-    """The application as it is called by ``name``."""
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""The command line is wrong: typer has no public name for it."""
+
+_CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
+
+
+def make_app(name: str, word: str) -> typer.Typer:
+    """The application as it is called by ``name``, with the command ``word``; the others are in its list only."""
     app = typer.Typer(
         name=name,
         no_args_is_help=True,
@@ -63,27 +115,55 @@ def make_app(name: str) -> typer.Typer:
     )
     app.callback(epilog=_EXIT_CODES)(_describe)
     for command in COMMANDS:
-        app.command(command.name, epilog=_quote(command.examples))(command.run)
+        if command.name == word:
+            function, examples = command.load()
+            app.command(word, epilog=_quote(examples), short_help=command.about)(function)
+        else:
+            app.command(command.name, short_help=command.about)(_never)
     for process, purpose in _PROCESSES.items():
         # For the list of commands only: these are started without typer.
-        app.command(process, help=purpose, add_help_option=False)(_never)
+        app.command(process, short_help=purpose, add_help_option=False)(_never)
     return app
+
+
+def _find_command(argv: Sequence[str]) -> str:
+    """The word that names the command: the first that is no option, or of a line that a shell completes the second."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    words = line.split()[1:] if "_SERRIED_COMPLETE" in os.environ else argv
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def run(argv: Sequence[str], name: str) -> int:
     """Run one command; returns the exit code."""
     try:
-        make_app(name)(args=list(argv), prog_name=name)
+        app = make_app(name, _find_command(argv))
+        ended = app(args=list(argv), prog_name=name, standalone_mode=False)
     except CommandError as error:
         sys.stderr.write(f"{name}: {error}\n")
         return error.code.number
+    except _UsageError as error:
+        sys.stderr.write(_explain(error, name))
+        return ExitCode.USAGE.number
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer that a script may take for a no
         traceback.print_exc()
         sys.stderr.write(f"{name}: {type(error).__name__}. {_REPORT}\n")
         return ExitCode.BROKEN.number
-    return 0
+    return ended if isinstance(ended, int) else 0
+
+
+def _explain(error: Any, name: str) -> str:
+    """What is wrong with the command line first, and where its help is."""
+    said = error.format_message().replace("Value error, ", "")
+    if said.startswith("Usage:"):  # no word at all
+        return f"{said}\n"
+    if found := _CHOICE.search(said):
+        near = find_near(found[1], re.findall(r"'([^']*)'", found[2]))
+        said += f" Did you mean {near}?" if near else ""
+    said = re.sub(r" \(Possible options: (.*)\)", r". Did you mean \1?", said)
+    path = error.ctx.command_path if error.ctx is not None else name
+    return f"{path}: {said}\nRun '{path} --help' for its options.\n"
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer calls it

@@ -4,12 +4,13 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from serried.cli.access import DebugApi
-from serried.cli.output import CommandError, ExitCode
+from serried.cli.output import CommandError, ExitCode, find_near
+
+if TYPE_CHECKING:
+    from serried.cli.access import DebugApi
 
 Document = dict[str, Any]
 
@@ -118,7 +119,7 @@ def _read_word(namespace: str, word: str) -> Name:
     return Name(namespace, "", word)
 
 
-async def find_groups(debug: DebugApi, wanted: Name) -> list[Document]:
+async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
     """The groups of a name: namespace, name on ``/debug``, kind and owner of each.
 
     Raises CommandError if there is none, and if the name alone may mean several.
@@ -144,7 +145,7 @@ def _keys(groups: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 async def _look_for_all(
-    debug: DebugApi, wanted: Name, kinds: Sequence[str], refusals: list[str]
+    debug: "DebugApi", wanted: Name, kinds: Sequence[str], refusals: list[str]
 ) -> dict[str, list[Document]]:
     """What each kind of object of this name leads to; why the others lead nowhere goes to ``refusals``."""
 
@@ -161,12 +162,12 @@ async def _look_for_all(
     return {kind: groups for kind, groups in zip(kinds, found, strict=True) if groups}
 
 
-async def _look_up(debug: DebugApi, wanted: Name, kind: str) -> list[Document]:
+async def _look_up(debug: "DebugApi", wanted: Name, kind: str) -> list[Document]:
     found: list[Document] = await debug.get("lookup/" + "/".join(map(_quote, (wanted.namespace, kind, wanted.name))))
     return found
 
 
-async def _find_encoded(debug: DebugApi, wanted: Name) -> list[Document]:
+async def _find_encoded(debug: "DebugApi", wanted: Name) -> list[Document]:
     """The group of a name that the extender has made; its owner's, once a PodGroup stands for that."""
     try:
         path = f"groups/{_quote(wanted.namespace)}/{quote(wanted.name)}"
@@ -187,8 +188,8 @@ def _explain_none(wanted: Name, refusals: Iterable[str]) -> str:
     if telling := [said for said in refusals if not said.startswith("no ")]:
         return telling[0]
     said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
-    near = get_close_matches(wanted.namespace, [*_KINDS, *_ALIASES], 1, 0.6)
-    hint = f"; did you mean {near[0]}/{wanted.name}?" if near else ": -n names another namespace"
+    near = find_near(wanted.namespace, [*_KINDS, *_ALIASES])
+    hint = f"; did you mean {near}/{wanted.name}?" if near else ": -n names another namespace"
     return f"{said} {wanted.namespace}{hint}"
 
 

@@ -177,6 +177,13 @@ def _lay_out_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[
         yield (" " * _GAP).join(texts).rstrip()
 
 
+def find_near(word: str, words: Iterable[str]) -> str:
+    """The one of these words that is most like a mistyped one; "" if none is."""
+    from difflib import get_close_matches  # noqa: PLC0415 - few calls need it
+
+    return next(iter(get_close_matches(word, list(words), 1, 0.6)), "")
+
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -23,10 +23,11 @@ def test_a_process_does_not_load_what_people_need(module: str) -> None:
     assert loaded.stdout.split() == []
 
 
-def test_what_people_need_is_loaded_by_their_commands() -> None:
-    code = IMPORTED.format(module="serried.cli.app")
+def test_the_help_does_not_load_what_it_does_without() -> None:
+    code = "import sys; from serried.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
-    assert loaded.stdout.split() == ["rich", "typer"]
+    unneeded = {"rich", "kubernetes", "yaml", "extender", "prometheus_client", "pydantic", "aiohttp"}
+    assert unneeded.isdisjoint(loaded.stderr.split()), unneeded & set(loaded.stderr.split())
 
 
 @pytest.mark.parametrize("process", ["extender", "controller"])
@@ -44,6 +45,51 @@ def test_help_lists_every_command_and_both_processes(flag: str, capsys: pytest.C
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and line.strip()
     }
     assert {command.name for command in COMMANDS} | {"extender", "controller"} <= listed
+
+
+@pytest.mark.parametrize("width", ["80", "100"])
+def test_the_list_of_commands_is_not_cut(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "..." not in shown.partition("Commands:")[2]
+    assert all(command.about in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["quue"], "No such command 'quue'. Did you mean 'queue'?", id="a command"),
+        pytest.param(["queue", "--limt", "3"], "No such option: --limt. Did you mean --limit?", id="an option"),
+        pytest.param(["queue", "-o", "wiede"], "'yaml'. Did you mean wide?", id="a format"),
+        pytest.param(["check", "--only", "righs"], "Did you mean rights?", id="an area"),
+        pytest.param(["queue", "-o", "qqq"], "'qqq' is not one of 'table', 'wide'", id="no format at all"),
+        pytest.param(["explain"], "Missing argument 'NAME'", id="no name"),
+        pytest.param(["queue", "--limit", "x"], "Invalid value for '--limit'", id="no number"),
+    ],
+)
+def test_a_wrong_command_line_is_said_first_and_in_short(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    first, second = shown.err.splitlines()
+    assert first.startswith("serried")
+    assert said in first
+    assert second.startswith("Run 'serried")
+    assert not shown.out
+
+
+@pytest.mark.parametrize("process", ["extender", "controller"])
+def test_a_wrong_flag_of_a_process_is_said_in_short(process: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([process, "--log-level=foo"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"serried {process}: error: ")
+    assert len(shown.splitlines()) == 2
 
 
 def test_no_command_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
