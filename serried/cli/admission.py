@@ -29,8 +29,8 @@ from serried.api.names import (
 from serried.api.parent import decode_job_set, decode_leader_worker_set
 from serried.api.resources import PODS as COUNTED_PODS
 from serried.api.resources import is_extended, parse_cpu, parse_quantity, pod_requests
-from serried.cli.access import Target, find_credentials
 from serried.cli.output import CommandError
+from serried.cli.target import Target, find_credentials
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import EVERYTHING, PODS, Resource

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from serried.api.verdict import Reason
-from serried.cli.access import DebugApi, Target, ask, find_namespace, reaching
+from serried.cli.access import DebugApi, ask
 from serried.cli.lists import Document, Listing, identify, watch_rows
 from serried.cli.names import Name, find_groups, name_groups, read_names
 from serried.cli.output import (
@@ -21,6 +21,7 @@ from serried.cli.output import (
     tell_time,
     write,
 )
+from serried.cli.target import Target, find_namespace, reaching
 
 _FREE_ROOM = "free room, or add nodes"
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
-from serried.cli.access import DebugApi, Target, ask, find_namespace, reach, reaching
+from serried.cli.access import DebugApi, ask, reach
 from serried.cli.names import Name, find_groups, name_groups, read_name
 from serried.cli.output import (
     AllNamespaces,
@@ -33,6 +33,7 @@ from serried.cli.output import (
     tell_time,
     write,
 )
+from serried.cli.target import Target, find_namespace, reaching
 
 Document = dict[str, Any]
 

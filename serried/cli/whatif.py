@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 import typer
 
 from extender.simulation.manifests import flatten, read_documents
-from serried.cli.access import DebugApi, Target, ask, find_namespace, reaching
+from serried.cli.access import DebugApi, ask
 from serried.cli.admission import Admitted, admit
 from serried.cli.names import find_groups, read_name
 from serried.cli.output import CommandError, ExitCode, Namespace, Output, OutputFormat, Part, make_table, option, write
+from serried.cli.target import Target, find_namespace, reaching
 
 WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:

@@ -125,11 +125,15 @@ _LOST_SKEW_SECONDS = 10.0
 _NEEDED_WATCHES = ("podgroups", "workloads")
 
 
+SILENT = "/debug"
+"""Where a finding is that says why the extender does not answer."""
+
+
 def check_extender(seen: Observed) -> Iterator[Finding]:
     """Leadership, caches, API level and clock."""
     if seen.silence:
         fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
-        yield _find(Severity.ERROR, "/debug", seen.silence, fix)
+        yield _find(Severity.ERROR, SILENT, seen.silence, fix)
     if seen.selfcheck is not None:
         yield from _check_leadership(seen.selfcheck)
         yield from _check_caches(seen.selfcheck)

@@ -15,8 +15,9 @@ import orjson
 import typer
 import yaml
 
-from serried.cli.access import LABELS, Target, find_credentials, reach, reaching
+from serried.cli.access import LABELS, reach, tell_failure
 from serried.cli.check.checks import (
+    SILENT,
     check_cluster,
     check_extender,
     check_nodes,
@@ -35,6 +36,7 @@ from serried.cli.check.observed import (
     decode_scheduler_config,
 )
 from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
+from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, NODES, PODS, Resource, Selection
@@ -123,13 +125,22 @@ def check(
         raise typer.Exit(ExitCode.NO.number)
 
 
+_SEE_ABOVE = "the extender does not answer, see above"
+
+
 def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
-    """The findings for people, one paragraph each."""
+    """The findings for people, a paragraph for those that say the same."""
     if not found:
         yield "No mistakes found."
         return
+    alike: dict[tuple[Severity, str, str], list[str]] = {}
+    silence = next((each.what for each in found if each.where == SILENT), "")
     for finding in found:
-        yield make_table((finding.severity.upper(), finding.where), [("what", finding.what), ("fix", finding.fix)])
+        what = finding.what if finding.where == SILENT or not silence else finding.what.replace(silence, _SEE_ABOVE)
+        places = alike.setdefault((finding.severity, what, finding.fix), [])
+        places += [finding.where] if finding.where not in places else []
+    for (severity, what, fix), places in alike.items():
+        yield make_table((severity.upper(), ", ".join(places)), [("what", what), ("fix", fix)])
     counts = Counter(finding.severity for finding in found)
     yield ""
     yield ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])
@@ -171,8 +182,10 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
         if set(areas) <= {Area.SCHEDULER}:
             return seen
     seen = await _ask_extender(seen, target)
-    async with ApiClient(find_credentials(replace(target, server="")), component="cli", retry=ONCE) as client:
-        return await _Collector(client, target.home, seen).collect(areas)
+    credentials = find_credentials(replace(target, server=""))
+    async with ApiClient(credentials, component="cli", retry=ONCE) as client:
+        server = name_api_server(target, credentials)
+        return await _Collector(client, target.home, seen, server).collect(areas)
 
 
 def _read_config(path: str) -> SchedulerConfig:
@@ -215,10 +228,13 @@ def _note_silence(seen: Observed, silence: str) -> Observed:
 class _Collector:
     """Reads what the API server knows, one part after the other."""
 
-    def __init__(self, client: ApiClient, home: str, seen: Observed) -> None:
+    def __init__(self, client: ApiClient, home: str, seen: Observed, server: str) -> None:
         self._client = client
         self._home = home
         self._seen = seen
+
+        self._server = server
+        """What the API server is called in messages."""
 
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Everything that these areas need."""
@@ -243,7 +259,8 @@ class _Collector:
             yield
         except (ApiError, ValueError, yaml.YAMLError) as error:
             if isinstance(error, ApiError) and not error.status:
-                raise CommandError(ExitCode.UNREACHABLE, f"the API server does not answer: {error.message}") from error
+                said = f"{self._server} does not answer: {tell_failure(error)}"
+                raise CommandError(ExitCode.UNREACHABLE, said) from error
             self._seen = replace(self._seen, unread=(*self._seen.unread, (area, what, str(error))))
 
     async def _read_version(self) -> None:

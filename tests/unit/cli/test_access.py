@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from serried.cli.access import HEADER, Target, find_kubeconfig, find_namespace
+from serried.cli import main
+from serried.cli.access import HEADER
+from serried.cli.target import Target, find_kubeconfig, find_namespace, split_address
 from serried.ops.access import TOKEN_HEADER
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy, extender_pod
@@ -69,8 +72,27 @@ def test_no_pod_is_told_with_labels_and_namespace(proxy: PodProxy, run: Run) -> 
     pods(proxy)
     ended = run("queue")
     assert ended.code == 3
+    assert "Serried is not installed in namespace serried-system of the API server http://" in ended.err
     assert "no pod with the labels app.kubernetes.io/name=serried" in ended.err
     assert "--serried-namespace" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_pods_that_do_not_run_are_named_with_their_phase(proxy: PodProxy, run: Run) -> None:
+    items = [extender_pod("serried-0", phase="Pending")]
+    document = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items}
+    proxy.answer("/api/v1/namespaces/serried-system/pods", document)
+    ended = run("queue")
+    assert (ended.code, "serried-system/serried-0 is Pending" in ended.err) == (3, True)
+
+
+def test_one_that_does_not_answer_is_told_of_beside_the_answer_of_another(proxy: PodProxy, run: Run) -> None:
+    pods(proxy, "serried-0", "serried-1")
+    proxy.answer_debug("serried-0:8912", "selfcheck", {"detail": "starting"}, status=503)
+    proxy.answer_debug("serried-1:8912", "selfcheck", {"active": True})
+    proxy.answer_debug("serried-1:8912", "queue", EMPTY)
+    ended = run("queue")
+    assert (ended.code, ended.err) == (0, "serried: pod serried-system/serried-0 does not answer: starting\n")
 
 
 def test_a_pod_that_does_not_answer_is_named_with_the_right_that_may_lack(proxy: PodProxy, run: Run) -> None:
@@ -84,16 +106,108 @@ def test_a_pod_that_does_not_answer_is_named_with_the_right_that_may_lack(proxy:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        pytest.param(["--context", "away"], "the API server does not list pods", id="an API server that is not there"),
-        pytest.param(["--context", "nowhere"], "no credentials for the API server", id="a context that is not there"),
-        pytest.param(["--server", "http://127.0.0.1:1"], "http://127.0.0.1:1 does not answer", id="a wrong address"),
+        pytest.param(
+            ["--context", "away"],
+            "kubeconfig) does not answer: nothing listens there (connection refused)",
+            id="an API server that is not there",
+        ),
+        pytest.param(["--context", "her"], "has no context her: it has away, here; did you mean here?", id="a context"),
+        pytest.param(
+            ["--server", "http://127.0.0.1:1"],
+            "the extender at http://127.0.0.1:1 does not answer: nothing listens there (connection refused)",
+            id="a wrong address",
+        ),
+        pytest.param(
+            ["--server", "http://no.such.host.invalid:80"], "its name is not known (DNS)", id="a name that nobody knows"
+        ),
     ],
 )
 def test_what_is_not_there_is_named(run: Run, flags: list[str], said: str) -> None:
     ended = run("queue", *flags)
     assert ended.code == 3
     assert said in ended.err
-    assert "Traceback" not in ended.err
+    assert "Error" not in ended.err
+
+
+def test_https_to_plain_http_is_told_as_that(proxy: PodProxy, run: Run) -> None:
+    server = proxy.url.replace("http://", "https://")
+    ended = run("queue", "--server", server)
+    assert ended.code == 3
+    assert ended.err == (
+        f"serried: the extender at {server} does not answer: it speaks plain HTTP, so its address begins with http://\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "said"),
+    [
+        pytest.param(
+            400,
+            b"Client sent an HTTP request to an HTTPS server.\n",
+            "it speaks TLS, so its address begins with https://",
+            id="plain HTTP to TLS",
+        ),
+        pytest.param(
+            400,
+            {"kind": "Status", "code": 400, "message": "address not allowed"},
+            "the pod's address is loopback or link-local, to which an API server passes no requests on",
+            id="an address that an API server passes nothing on to",
+        ),
+    ],
+)
+def test_what_go_says_is_told_in_plain_words(proxy: PodProxy, run: Run, status: int, answer: Any, said: str) -> None:
+    proxy.answer_debug("serried-0:8912", "selfcheck", answer, status=status)
+    ended = run("queue")
+    assert ended.code == 3
+    assert f"pod serried-system/serried-0 does not answer: {said}" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("a: [b\n", "cannot be read: it is not YAML (line 2)", id="no YAML"),
+        pytest.param("- a\n", "cannot be read: it is not an object", id="no object"),
+        pytest.param("contexts: foo\n", "cannot be read: contexts is not a list", id="no list"),
+        pytest.param("contexts: [a]\n", "an entry of contexts has no name, or no context", id="no entry"),
+        pytest.param("kind: Config\n", "has no current context, and --context names none: it has none", id="nothing"),
+        pytest.param(
+            "contexts: [{name: a, context: {cluster: gone, user: u}}]\ncurrent-context: a\n",
+            "cannot be used: ",
+            id="a context of a cluster that is not there",
+        ),
+        pytest.param(None, "cannot be read: No such file or directory", id="no file"),
+    ],
+)
+def test_a_broken_kubeconfig_is_named_with_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
+) -> None:
+    path = tmp_path / "broken"
+    if text is not None:
+        path.write_text(text)
+    assert main(["queue", "--kubeconfig", str(path)]) == 3
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"serried: kubeconfig {path} ")
+    assert said in shown
+
+
+def test_without_any_credentials_it_is_said_where_they_were_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SERRIED_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["queue"]) == 3
+    shown = capsys.readouterr().err
+    assert "neither --kubeconfig nor KUBECONFIG is set, ~/.kube/config does not exist, and this is not a pod" in shown
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/debug", "/debug/", "/debug/queue?limit=5", "/debug/groups/team/debug/x", "/debug/#gang"]
+)
+def test_the_address_of_a_page_is_taken_for_that_of_its_extender(path: str) -> None:
+    assert split_address(f"http://localhost:8912{path}") == ("http://localhost:8912", "")
+    assert split_address(f"https://proxy/serried{path}") == ("https://proxy", "/serried")
 
 
 class TestKubeconfig:
@@ -103,7 +217,7 @@ class TestKubeconfig:
     def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-        monkeypatch.setattr("serried.cli.access._POD_NAMESPACE", str(tmp_path / "namespace"))
+        monkeypatch.setattr("serried.cli.target._POD_NAMESPACE", str(tmp_path / "namespace"))
         (tmp_path / "namespace").write_text("of-the-pod")
         return tmp_path
 

@@ -138,7 +138,15 @@ def test_an_extender_that_does_not_answer_is_an_error_among_others(sound: PodPro
     sound.answer_debug("serried-0:8912", "selfcheck", {"kind": "Status", "code": 503, "message": "refused"}, status=503)
     ended = run("check")
     assert ended.code == 1
-    assert "no extender answers through the API server" in ended.out
+    assert ended.out.count("pod serried-system/serried-0 does not answer: refused") == 1
+
+
+def test_where_nothing_is_installed_it_is_said_once(sound: PodProxy, run: Run) -> None:
+    sound.answer(f"{HOME}/pods", items())
+    ended = run("check")
+    assert ended.code == 1
+    assert ended.out.count("Serried is not installed in namespace serried-system") == 1
+    assert len(ended.out.splitlines()) < 25
 
 
 @pytest.mark.parametrize(
@@ -156,13 +164,14 @@ def test_what_only_a_silent_extender_knows_is_unknown(sound: PodProxy, run: Run,
     found = json.loads(run("check", "--only", area, "-o", "json").out)
     (unknown,) = [each for each in found if each["severity"] == "unknown"]
     assert missed in unknown["where"]
-    assert "no extender answers through the API server" in unknown["what"]
+    assert "pod serried-system/serried-0 does not answer: refused" in unknown["what"]
 
 
 def test_no_api_server_ends_with_3(run: Run) -> None:
     ended = run("check", "--context", "away", "--server", "http://127.0.0.1:1")
     assert ended.code == 3
-    assert "the API server does not answer" in ended.err
+    assert "the API server http://127.0.0.1:1 (context away of " in ended.err
+    assert "does not answer: nothing listens there (connection refused)" in ended.err
 
 
 @pytest.mark.parametrize("folder", ["scheduler", "isolated"])
