@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock site sbom audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock site sbom release-dry audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -145,8 +145,11 @@ site: build/site/.installed ## the pages of docs as a site: build/site/html/inde
 sbom: build/supply/.installed ## what the image is made of, as CycloneDX: build/sbom.cdx.json
 	build/supply/bin/python -m bench.supply sbom
 
+release-dry: setup helm sbom site ## the files of a release in build/release, without a registry
+	$(BIN)/python -m bench.publish
+
 audit: build/supply/.installed ## known vulnerabilities in it; says so where the advisory service is not reached
 	build/supply/bin/python -m bench.supply audit
 
 clean: ## remove what setup made
-	rm -rf .venv build/supply
+	rm -rf .venv build/supply build/site build/release
