@@ -18,7 +18,7 @@ from fastapi import HTTPException
 
 from extender.core import Core
 from extender.debug.document import View
-from extender.scheduling.group import GroupState
+from extender.scheduling.group import GroupState, Search
 from extender.scheduling.planning import KeptSlots
 from extender.status.timeline import Milestone, Reached
 from serried.api.group import Leaf
@@ -137,7 +137,7 @@ class Inquiries:
                 state = self._core.groups.states.get(group)
                 if state is None or state.search is None:
                     return None
-                return await self._work(_Inquiry(self._core, group, state.search.ask), begin)
+                return await self._work(_Inquiry(self._core, group, state.search), begin)
         finally:
             self._waiting -= 1
 
@@ -154,17 +154,18 @@ class Inquiries:
 class _Inquiry:
     """One gang, and what has been found of it so far."""
 
-    def __init__(self, core: Core, group: GroupKey, ask: PlanRequest) -> None:
+    def __init__(self, core: Core, group: GroupKey, search: Search) -> None:
         self.diagnosis: Diagnosis | None = None
         self.advice: list[Advice] = []
         self._core = core
         self._group = group
-        self._ask = ask
+        self._ask = search.ask
+        self._asked = search.asked or search.ask
 
     def explain(self) -> Work[None]:
         """Find out why the gang does not fit."""
         snapshot, capacity = freeze(self._core.store, self._ask)
-        self.diagnosis = yield from solve_diagnosis(snapshot, self._ask, capacity)
+        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
 
     def advise(self) -> Work[None]:
         """Find out what would make it fit, too."""
@@ -174,7 +175,7 @@ class _Inquiry:
         pods = self._core.store.pods
         residents = [each for each in residents if all(_is_there(pod, pods.get(pod.uid)) for pod in each.pods)]
         yield
-        self.diagnosis = yield from solve_diagnosis(snapshot, self._ask, capacity)
+        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
         yield from solve_advice(snapshot, self._ask, residents, capacity, keys=keys, found=self.advice)
 
     def _list_residents(self) -> Work[tuple[list[Resident], set[str]]]:

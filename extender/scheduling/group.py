@@ -275,6 +275,12 @@ class Search:
     finding: str = ""
     """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
 
+    asked: PlanRequest | None = None
+    """The question that was refused, with no node closed but those that were to it: what the refusal's numbers are of.
+
+    None if it is ``ask``.
+    """
+
     def tell(self) -> Verdict:
         """The refusal, and what was found."""
         others = "pods of another scheduler have the room that others left for it, so nobody else goes there"

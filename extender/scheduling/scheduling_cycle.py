@@ -331,10 +331,14 @@ class SchedulingCycle:
         self._planning.rest(state, group.key, refusal)
         if spent is not None and not request.pinned:
             refusal = replace(refusal, detail=spent.describe())
-        request = request.avoiding(self._queue.closed_to(place, request))
+        asked, request = request, request.avoiding(self._queue.closed_to(place, request))
+        if refusal.reason is Reason.BEHIND_HEAD:
+            asked = request  # it would fit but for these nodes
         request = request.avoiding(state.find_vain(request.members, now, self._store.nodes))
         taken = state.find_taken(self._store.pods, self._store.nodes)
         found = self._preemptions.consider(state, place, request.avoiding(taken), refusal, opens_in, len(taken))
+        if state.search is not None:
+            state.search.asked = asked
         return self._preempt(state, group, found, refusal)
 
     def _find_spent(self, place: Waiting, group: PodGroup) -> SpentShare | None:

@@ -379,7 +379,7 @@ class Hypothesis:
 
     def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Work[Plan | Verdict]:
         snapshot = Snapshot(ground.nodes, ground.used)
-        capacity = Capacity(ground.nodes, ground.used)
+        capacity = Capacity(ground.nodes, ground.used, Capacity(ground.nodes, {}))
         answer = yield from solve_group(snapshot, request, capacity)
         queue = self._core.queue
         closed = queue.closed_to(waiting, request)

@@ -171,7 +171,7 @@ class Store:
         self.profiles = self.schedulers | frozenset(other_profiles)
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
-        self.capacity = Capacity(self.nodes, self.occupancy.used)
+        self.capacity = Capacity(self.nodes, self.occupancy.used, Capacity(self.nodes, {}))
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
         self.vacancies = Vacancies(self.occupancy)
         self.nominations = Nominations(self.occupancy)

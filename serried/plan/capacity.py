@@ -124,7 +124,12 @@ class Capacity:
     are replaced when they change, never changed themselves.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node], used: Mapping[str, Resources], ground: "Capacity | None" = None
+    ) -> None:
+        self.ground = ground
+        """The same nodes as if nothing ran on them, counted only where a refusal asks; None where none may ask."""
+
         self._nodes = nodes
         self._used = used
         self._tables: OrderedDict[Shape, Table] = OrderedDict()
@@ -158,6 +163,8 @@ class Capacity:
         if node is None:
             return
         self.note_used(node.name)
+        if self.ground is not None:
+            self.ground.note_node(old, new)
         for key in list(self._domains_by_node):
             if _domain_of(key, old) != _domain_of(key, new):
                 # Sums were made with the old domain: they are made anew. Nodes do not move every day.
@@ -195,7 +202,9 @@ class Capacity:
 
     def freeze(self) -> "Frozen":
         """The same as of now, whatever changes from here on."""
-        frozen = Frozen(self, dict(self._nodes), dict(self._used))
+        nodes = dict(self._nodes)
+        ground = None if self.ground is None else Frozen(self.ground, nodes, {})
+        frozen = Frozen(self, nodes, dict(self._used), ground)
         frozen.sort_like(self._domains_by_node, self._domains)
         return frozen
 
@@ -319,8 +328,14 @@ class Capacity:
 class Frozen(Capacity):
     """What a capacity was at one instant, at ``version_then`` of it. What it has to count is kept by that, too."""
 
-    def __init__(self, origin: Capacity, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
-        super().__init__(nodes, used)
+    def __init__(
+        self,
+        origin: Capacity,
+        nodes: Mapping[str, Node],
+        used: Mapping[str, Resources],
+        ground: Capacity | None = None,
+    ) -> None:
+        super().__init__(nodes, used, ground)
         self._origin = origin
         self.version_then = origin.version
 
@@ -488,6 +503,16 @@ class Census:
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
         """The names of the nodes in each domain."""
         return self._capacity.domains(key)
+
+    def count_empty(self, kind: MemberClass, key: LevelKey) -> Work[Mapping[Domain, int] | None]:
+        """As ``totals`` if nothing ran on any node, in steps; under () the whole cluster. None where it is not known.
+
+        Nodes that are closed to the gang count, too.
+        """
+        if self._capacity.ground is None:
+            return None
+        table = yield from self._capacity.ground.count(kind.shape)
+        return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}
 
     def domain_of(self, key: LevelKey, node: str) -> Domain | None:
         """The domain in which a node is; None if it lacks a label."""

@@ -49,6 +49,9 @@ class DomainDiagnosis:
     taken: bool = False
     """Whether another gang has it for itself."""
 
+    empty: int | None = None
+    """How many members it would hold at the most if nothing ran there; None if it is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -79,12 +82,16 @@ def describe_domain(found: DomainDiagnosis, need: int) -> str:
     name = found.domain or "the cluster"
     why = ", ".join(map(str, found.hurdles))
     taken = "exclusively another gang's" if found.taken else ""
-    rest = "; ".join(part for part in (taken, why) if part)
+    never = f"{found.empty} even if nothing ran there" if found.empty is not None and found.empty < need else ""
+    rest = "; ".join(part for part in (taken, never, why) if part)
     return f"{name}: {found.slots} of {need}{f'; {rest}' if rest else ''}"
 
 
 class Change(StrEnum):
     """What could be changed so that a gang fits; the cheapest first."""
+
+    LABEL = "label"
+    """No node has the topology key."""
 
     UNCORDON = "uncordon"
     SMALLER = "smallerRequest"
@@ -156,6 +163,8 @@ def describe_advice(advice: Advice) -> str:
     """The sentence for people: what to change."""
     where = f"; it would go to {advice.plan.domain}" if advice.plan.domain else ""
     match advice.change:
+        case Change.LABEL:
+            return f"label the nodes with {advice.name}, which none has: those of one value are one domain"
         case Change.UNCORDON:
             text = f"uncordon {_name_some(advice.nodes)}"
         case Change.SMALLER:
@@ -205,11 +214,12 @@ def solve_diagnosis(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | N
     placements = generate_placements(trial.census, step, ask)
     hopes = yield from hope_for(trial, step, placements)
     hardest = min(trial.classes, key=trial.census.total)
+    empty = yield from trial.count_empty(step.key)
     found = []
     total: Counter[Hurdle] = Counter()
     for each in sorted(hopes, key=lambda hope: (-hope.room, hope.placement.domain)):
         diagnosis, counts = yield from _look_at(trial, snapshot, hardest, each)
-        found.append(diagnosis)
+        found.append(replace(diagnosis, empty=None if empty is None else empty.get(each.placement.domain, 0)))
         total.update(counts)
     if key is not None and not ask.pinned:
         found += [DomainDiagnosis(name, 0, 0, (), taken=True) for name in sorted(ask.taken)]
@@ -289,7 +299,7 @@ def solve_advice(
     Whoever stops early has what was found by then. Between steps neither snapshot nor capacity may change.
     """
     search = _Relaxation(snapshot, ask, capacity, keys)
-    for way in (search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
+    for way in (search.label, search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
         advice = yield from way()
         if advice is not None:
             found.append(advice)
@@ -320,6 +330,14 @@ class _Relaxation:
         return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
 
     # --- nodes -------------------------------------------------------------------------------------------------
+
+    def label(self) -> Work[Advice | None]:
+        """The topology key that no node has, if the gang would fit with all of them in one domain."""
+        ask, key = self._ask, self._ask.topology_key
+        if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
+            return None
+        plan = yield from self._plan(replace(ask, topology_key=None))
+        return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
     def uncordon(self) -> Work[Advice | None]:
         """The cordoned nodes that would have to be used, as few as a few tries find."""

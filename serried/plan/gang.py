@@ -178,7 +178,8 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
     for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]:
         candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
-        return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1))
+        never = yield from _explain_never(trial, step)
+        return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=never)
     domains = tuple(
         DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
     )
@@ -192,7 +193,7 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
         key=step.key[-1],
         domains=domains,
         domain_count=len(hopes),
-        detail=(yield from _explain(trial, candidates)),
+        detail=(yield from _explain(trial, step, candidates)),
     )
 
 
@@ -200,13 +201,32 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
 
 
-def _explain(trial: Trial, candidates: Sequence[Candidate]) -> Work[str]:
+def _explain_never(trial: Trial, step: Step) -> Work[str]:
+    """That no domain would hold the gang even if nothing ran, a phrase; "" if one would, or it is not known."""
+    counts = yield from trial.count_empty(step.key)
+    if counts is None or (step.key and not trial.census.domains(step.key)):
+        return ""
+    around = tuple(value for _, value in trial.ask.within)
+    inside = {domain: count for domain, count in counts.items() if domain[: len(around)] == around}
+    best = min(inside, key=lambda domain: (-inside[domain], domain), default=())
+    most = inside.get(best, 0)
+    if most >= max(trial.ask.need, 1):
+        return ""
+    where = (
+        f"{'/'.join(best)} would hold {most} and no other more" if most and step.key else f"there is room for {most}"
+    )
+    return f"even if nothing ran {where}, so waiting does not help"
+
+
+def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[str]:
     """What else is worth saying when no domain fits."""
     whole = hope(trial, Step((), ()), CLUSTER)
     if feasible([whole], trial.ask.need):
         whole = yield from measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
     parts = [] if candidates or taken else ["no node carries that label"]
+    if never := (yield from _explain_never(trial, step)):
+        parts.append(never)
     if taken:
         parts.append(f"{len(taken)} more are exclusively others'")
     if feasible([whole], trial.ask.need):

@@ -173,6 +173,14 @@ class Trial:
             self._most[placement.key] = self.census.totals(self._least, placement.key)
         return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
 
+    def count_empty(self, key: LevelKey) -> Work[Mapping[Domain, int] | None]:
+        """How many members each domain would hold at the most if nothing ran on any node; None if it is not known.
+
+        Of members of several shapes it is for what is least of each, which is more than there is room for.
+        """
+        kind = self.classes[0] if len(self.classes) == 1 else find_least(self.classes)
+        return (yield from self.census.count_empty(kind, key))
+
     def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
         """Slots in the wider domains of the gang's levels, the narrowest first."""
         if placement.names is None:

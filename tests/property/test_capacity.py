@@ -9,7 +9,7 @@ from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity, Census, group_classes
 from serried.plan.gang import plan_gang
-from serried.plan.request import PlanRequest, Snapshot
+from serried.plan.request import PlanRequest
 from tests.support.builders import RACK, pod
 from tests.support.strategies import POOL, nodes
 
@@ -71,7 +71,8 @@ class CapacityMachine(RuleBasedStateMachine):
     def plan(self, count: int, key: str | None) -> None:
         snapshot = self.store.snapshots.take(0, [])
         ask = PlanRequest([Pod("ns", f"m{i}", f"m{i}", _SHAPES[0], index=i) for i in range(count)], count, key)
-        assert plan_gang(snapshot, ask, self.store.capacity) == plan_gang(Snapshot(snapshot.nodes, snapshot.used), ask)
+        anew = Capacity(snapshot.nodes, snapshot.used, Capacity(snapshot.nodes, {}))
+        assert plan_gang(snapshot, ask, self.store.capacity) == plan_gang(snapshot, ask, anew)
 
 
 def _without_empty(sums: object) -> dict[object, int]:

@@ -86,6 +86,8 @@ def carry_out(advice: Advice, problem: Problem, residents: list[Resident]) -> bo
         for name in advice.nodes:
             kept = tuple(taint for taint in nodes[name].taints if taint != UNSCHEDULABLE)
             nodes[name] = replace(nodes[name], unschedulable=False, taints=kept)
+    if advice.change is Change.LABEL:
+        nodes = {name: replace(node, labels={**node.labels, advice.name: "one"}) for name, node in nodes.items()}
     return fits(nodes, used, change(problem.ask, advice, nodes))
 
 

@@ -152,6 +152,25 @@ def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> No
     assert capacity.measure_latest() == (18, {ZONE: 10})
 
 
+def test_what_nodes_hold_empty_follows_nodes_and_not_what_runs_on_them() -> None:
+    nodes, used = cluster(2), dict[str, dict[str, int]]()
+    ground = Capacity(nodes, {})
+    capacity = Capacity(nodes, used, ground)
+    shape = pod("p").cpu(1).value().shape
+    assert ground.table(shape).total == 8
+    used["n0"] = {"cpu": 4000}
+    capacity.note_used("n0")
+    assert (capacity.table(shape).total, ground.table(shape).total) == (4, 8)
+
+    frozen = capacity.freeze()
+    old = nodes["n1"]
+    nodes["n1"] = node("n1").cpu(1).value()
+    capacity.note_node(old, nodes["n1"])
+    assert ground.table(shape).total == 5
+    assert frozen.ground is not None
+    assert frozen.ground.table(shape).total == 8
+
+
 def test_names_of_nodes_that_are_gone_are_forgotten_though_nobody_asks_for_a_class() -> None:
     nodes: dict[str, Node] = {}
     capacity = Capacity(nodes, {})

@@ -4,6 +4,7 @@ import pytest
 
 from serried.api.pod import Pod
 from serried.api.verdict import DomainShortage, Reason, Verdict, render
+from serried.plan.capacity import Capacity
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
@@ -37,6 +38,11 @@ def planned(snapshot: Snapshot, ask: PlanRequest) -> Plan:
     result = plan_gang(snapshot, ask)
     assert isinstance(result, Plan), result
     return result
+
+
+def on_ground(snapshot: Snapshot) -> Capacity:
+    """A capacity that knows the nodes without what runs on them, as the Store's does."""
+    return Capacity(snapshot.nodes, snapshot.used, Capacity(snapshot.nodes, {}))
 
 
 def refused(snapshot: Snapshot, ask: PlanRequest) -> Verdict:
@@ -117,6 +123,32 @@ class TestOneDomain:
 
     def test_a_refusal_says_nothing_of_the_cluster_if_that_is_too_small_as_well(self) -> None:
         assert refused(racks([2], [1]), PlanRequest(gang(4), 4, RACK)).detail == ""
+
+    def test_a_refusal_says_if_no_rack_would_hold_the_gang_empty(self) -> None:
+        """That is no wait for room: what is counted are nodes, whatever runs on them."""
+        snapshot = racks([4, 4], [4, 3], [2])
+        found = plan_gang(snapshot, PlanRequest(gang(9), 9, RACK), on_ground(snapshot))
+        assert isinstance(found, Verdict)
+        assert found.detail == (
+            "even if nothing ran r1 would hold 8 and no other more, so waiting does not help"
+            ", the whole cluster has room for 17"
+        )
+
+    def test_a_refusal_for_want_of_room_does_not(self) -> None:
+        busy = Snapshot(racks([4, 4]).nodes, {"r1-1": {"cpu": 3000, "pods": 1}})
+        found = plan_gang(busy, PlanRequest(gang(8), 8, RACK), on_ground(busy))
+        assert isinstance(found, Verdict)
+        assert found.detail == ""
+
+    def test_of_members_of_several_shapes_it_says_so_only_where_it_is_certain(self) -> None:
+        snapshot = racks([4, 4])
+        mixed = [*gang(4), *gang(3, pod("p").cpu(2), first=4)]
+        found = plan_gang(snapshot, PlanRequest(mixed, 7, RACK), on_ground(snapshot))
+        assert isinstance(found, Verdict)
+        assert found.detail == ""
+        found = plan_gang(snapshot, PlanRequest([*mixed, *gang(2, first=7)], 9, RACK), on_ground(snapshot))
+        assert isinstance(found, Verdict)
+        assert "r1 would hold 8" in found.detail
 
     def test_of_many_racks_the_best_ten_are_named_and_all_counted(self) -> None:
         verdict = refused(racks(*([1] for _ in range(12))), PlanRequest(gang(2), 2, RACK))

@@ -54,8 +54,8 @@ async def test_each_domain_says_how_many_it_holds_and_what_keeps_the_others_off(
     await world.add(*racks(), *wide(3, 5)).go()
     found = (await show(http))["diagnosis"]
     assert [each["text"] for each in found["domains"]] == [
-        "r2: 1 of 3; cordon 1 node, taint gpu 1 node",
-        "r1: 0 of 3; cpu 3 nodes",
+        "r2: 1 of 3; 1 even if nothing ran there; cordon 1 node, taint gpu 1 node",
+        "r1: 0 of 3; 0 even if nothing ran there; cpu 3 nodes",
     ]
     assert found["dominant"] == "cpu 3 nodes"
     assert found["advice"] is None, "nobody has asked for it"
@@ -229,3 +229,18 @@ async def test_who_has_not_asked_for_advice_gets_the_page_all_the_same(
     assert (page["diagnosis"], page["reason"]) == (None, "NoDomainFits")
     gate.set()
     await asyncio.gather(*asked)
+
+
+async def test_the_table_counts_as_the_reason_does_also_where_nodes_are_kept_for_another(
+    world: Harness, http: httpx.AsyncClient
+) -> None:
+    busy = pod("busy").cpu(4).on("a0")
+    await world.add(*(node(f"a{number}").cpu(4).rack("r1") for number in range(3)), busy, *wide(3, 4)).go()
+    others = [pod(f"o{number}").cpu(4).scheduler(SCHEDULER).in_group("h") for number in range(4)]
+    await world.add(pod_group("h").gang(4).topology(), *others).go()
+    assert (await show(http, "g"))["forecast"] is not None
+    found = await show(http, "h")
+    assert "(r1: 2)" in found["message"]
+    assert [(each["slots"], each["hurdles"]) for each in found["diagnosis"]["domains"]] == [
+        (2, [{"kind": "resource", "name": "cpu", "nodes": 1}])
+    ]

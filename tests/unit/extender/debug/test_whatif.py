@@ -108,7 +108,10 @@ async def test_a_job_that_does_not_fit_is_told_why(world: Harness, asking: Askin
     assert answer["fits"] is False
     found = answer["groups"][0]
     assert (found["outcome"], found["reason"], found["placed"]) == ("DoesNotFit", "NoCapacity", 0)
-    assert found["message"] == "NoCapacity: the cluster has room for 4 of 5 members"
+    assert found["message"] == (
+        "NoCapacity: the cluster has room for 4 of 5 members; "
+        "even if nothing ran there is room for 4, so waiting does not help"
+    )
 
 
 async def test_a_gang_that_runs_fits(world: Harness, asking: Asking) -> None:

@@ -14,6 +14,7 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 GPU = "example.com/gpu"
 CLASS = device_class("gpu").providing(GPU)
 NO_DEVICE = objection("12 cannot allocate all claims")
+NEVER = "even if nothing ran there is room for {}, so waiting does not help"
 NO_GPU = objection(f"12 Insufficient {GPU}")
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}]
@@ -81,7 +82,7 @@ class TestAResourceThatAClassProvides:
     ) -> None:
         racks = [*small_nodes(2), node("plugin").cpu(1).allocatable(GPU, 1)]
         await world.add(*racks, gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
-        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2)
+        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2, detail=NEVER.format(1))
         world.add(CLASS)
         await world.go()
         assert verdict_of(world).detail.startswith(f"only the scheduler can count {GPU}; the scheduler refuses m0")
@@ -184,7 +185,7 @@ class TestAResourceThatNoNodeHas:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
         world.add(node("n3").cpu(8).allocatable(GPU, 1))
         await world.go()
-        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2)
+        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2, detail=NEVER.format(1))
         world.add(node("n3").cpu(8).allocatable(GPU, 2))
         await world.go()
         assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n3"}
@@ -192,7 +193,7 @@ class TestAResourceThatNoNodeHas:
     async def test_what_a_plan_can_count_is_still_counted(self, world: Harness) -> None:
         await world.add(*small_nodes(1), gang(3), *[each.tried(message=NO_GPU) for each in asking(3)]).go()
         await refuse(world, "m0", "m1", "m2", message=offer())
-        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=2, need=3)
+        assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=2, need=3, detail=NEVER.format(2))
 
     async def test_others_are_planned_meanwhile(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).go()
