@@ -21,7 +21,7 @@ from extender.debug.explain import PreemptionView, view_preemption
 from extender.scheduling.request import describe_uncounted
 from extender.simulation.cluster import take_parts
 from extender.simulation.decide import Changes, Hypothesis, Prediction
-from extender.simulation.manifests import READ, flatten, read_documents, sift
+from extender.simulation.manifests import READ, flatten, read_documents, sift, take_classes
 from extender.simulation.owners import Newcomer, find_existing, gather
 from extender.simulation.snapshot import compress, list_writers, write_snapshot
 from serried.api.level import ApiLevel
@@ -174,6 +174,9 @@ class PredictionView(View):
     name: str
     kind: GroupKind
 
+    owner: str
+    """As of a group."""
+
     source: str
     """The manifest that it comes from."""
 
@@ -301,7 +304,7 @@ class Questions:
         Objects that make no pods, such as Services, are left out, and named as ``skipped``. Those that cannot be
         answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
         requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
-        the API server about them. Nothing is created and nothing changes.
+        the API server about them. A PriorityClass in the body counts as created. Nothing is created or changed.
 
         ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
         node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
@@ -356,11 +359,12 @@ def _answer(
 ) -> Work[_Found]:
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
-    objects, skipped = sift(flatten(documents))
+    placed, classes = take_classes(flatten(documents), core.store.priority_classes)
+    objects, skipped = sift(placed)
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
-        gathered = yield from gather(objects, core.store, namespace)
+        gathered = yield from gather(objects, core.store, namespace, classes)
         newcomers += gathered.newcomers
         refused = gathered.refused
     return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)
@@ -446,6 +450,7 @@ def _view(found: Prediction, store: Store) -> PredictionView:
         namespace=key.namespace,
         name=key.encoded,
         kind=key.kind,
+        owner=store.membership.name_owner(key),
         source=found.newcomer.source,
         outcome=_find_outcome(found),
         priority=found.priority,

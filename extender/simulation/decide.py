@@ -253,6 +253,9 @@ class Hypothesis:
         self._daemons: dict[str, Resources] = {}
         """What pods of DaemonSets use on nodes like those that are added."""
 
+        self._brought: dict[GroupKey, int] = {}
+        """The priority of gangs whose PriorityClass comes with the question."""
+
         self._taken: list[tuple[PodGroup, str]] = []
         """The exclusive gangs that were placed before, and their domains."""
 
@@ -276,6 +279,8 @@ class Hypothesis:
         """The predictions in the order in which the gangs would be planned."""
         found: list[Prediction] = []
         yield from self._look_around()
+        newcomers = list(newcomers)
+        self._brought = {each.group.key: each.priority for each in newcomers if each.priority is not None}
         for newcomer in sorted(newcomers, key=lambda each: -self._find_priority(each, self._list_members(each))):
             found.append((yield from self._predict(newcomer)))  # noqa: PERF401 - no list can yield
         return found
@@ -342,6 +347,8 @@ class Hypothesis:
 
     def _find_own(self, group: PodGroup) -> int | None:
         """The group's own priority, once admission or the controller has resolved its class."""
+        if group.key in self._brought:
+            return self._brought[group.key]
         if group.key not in self._store.groups and group.priority is None:
             group = replace(group, priority=resolve_priority(group.priority_class, self._store.priority_classes))
         return self._store.priorities.find_own_of(group)

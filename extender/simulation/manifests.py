@@ -41,7 +41,7 @@ from serried.api.names import (
 )
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
-from serried.api.priority import PriorityClass
+from serried.api.priority import PriorityClass, decode_priority_class
 from serried.cluster.cache import Store
 
 Decoded = TypeVar("Decoded")
@@ -188,9 +188,9 @@ def read_documents(text: str) -> list[Any]:
     try:
         documents = documents or list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as problem:
-        raise ValueError(f"it is no YAML{_tell_place(problem)}") from None
+        raise ValueError(f"it is not YAML{_tell_place(problem)}") from None
     except ValueError as problem:
-        raise ValueError(f"it is no YAML: {problem}") from None
+        raise ValueError(f"it is not YAML: {problem}") from None
     except RecursionError:
         raise ValueError(f"more than {_MAX_DEPTH} levels are not read") from None
     _check_size(documents)
@@ -254,7 +254,10 @@ _READ_KINDS = ("Job", "JobSet", "LeaderWorkerSet", "PodGroup", "CompositePodGrou
 
 READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
 
-_UNREAD = f"this kind is not read; send the pods that it makes, or their Job. What is read: {READ}"
+_UNREAD = (
+    "this kind is not read; send the pods that it makes, or their Job, as kubectl get -o yaml shows them, with their "
+    f"PodGroup; or ask for a gang that exists by its name. What is read: {READ}"
+)
 
 _UID = "whatif:"
 """Before the UID of what does not exist; no true one has a colon."""
@@ -446,6 +449,40 @@ _GROUPS = {
     "storage.k8s.io",
 }
 """Groups none of whose kinds makes pods."""
+
+
+def take_classes(
+    objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
+) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
+    """The PriorityClasses among the objects that are not ``known``, and all others with the priority that they give.
+
+    So it is as if the classes had been created first, and admission had resolved them.
+    """
+    rest: list[tuple[str, Any]] = []
+    classes: dict[str, PriorityClass] = {}
+    for place, raw in objects:
+        is_class = isinstance(raw, dict) and raw.get("kind") == "PriorityClass" and _makes_no_pods(raw)
+        found = decode_priority_class(raw) if is_class else None
+        if isinstance(found, PriorityClass) and found.name not in known:
+            classes[found.name] = found
+        else:
+            rest.append((place, raw))
+    return ([(place, _resolve(raw, classes)) for place, raw in rest] if classes else rest), classes
+
+
+def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
+    """The same, with a priority wherever one of these classes is named and no priority is."""
+    if isinstance(value, list):
+        return [_resolve(each, classes) for each in value]
+    if not isinstance(value, dict):
+        return value
+    said = {name: _resolve(each, classes) for name, each in value.items()}
+    named = said.get("priorityClassName")
+    found = classes.get(named) if isinstance(named, str) else None
+    if found is None or said.get("priority") is not None:
+        return said
+    policy = {} if found.preemption is None else {"preemptionPolicy": found.preemption.value}
+    return {**policy, **said, "priority": found.value}
 
 
 def sift(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:

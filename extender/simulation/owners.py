@@ -14,7 +14,18 @@ from controller.diff.sentences import describe_templates
 from extender.simulation.manifests import READ, Asked, Manifests, make_pod, usable
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, decode_job
-from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind, read_int, read_map, read_objects, read_required
+from serried.api.names import (
+    BARE_KINDS,
+    JOB,
+    GroupKey,
+    GroupKind,
+    Key,
+    ParentKind,
+    read_int,
+    read_map,
+    read_objects,
+    read_required,
+)
 from serried.api.parent import (
     GROUP_INDEX,
     JOB_INDEX,
@@ -31,6 +42,7 @@ from serried.api.parent import (
     owner_key_of,
 )
 from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
+from serried.api.priority import PriorityClass, find_class
 from serried.cluster.cache import Store
 from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
 from serried.plan.quorum import find_rank
@@ -235,6 +247,9 @@ class Newcomer:
     members: tuple[Pod, ...]
     """Those that come, each with the PodGroup that it names; members that wait already are not among them."""
 
+    priority: int | None = None
+    """What a PriorityClass gives the group that comes with it; None for all others."""
+
 
 class Gathered(NamedTuple):
     """What some manifests are."""
@@ -245,8 +260,16 @@ class Gathered(NamedTuple):
     """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
 
 
-def gather(objects: Iterable[tuple[str, Any]], store: Store, namespace: str) -> Work[Gathered]:
-    """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many."""
+def gather(
+    objects: Iterable[tuple[str, Any]],
+    store: Store,
+    namespace: str,
+    classes: Mapping[str, PriorityClass] = MappingProxyType({}),
+) -> Work[Gathered]:
+    """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many.
+
+    ``classes`` come with the objects, which have their priorities already (`take_classes`).
+    """
     manifests = Manifests()
     for place, raw in objects:
         with manifests.judging():
@@ -265,7 +288,20 @@ def gather(objects: Iterable[tuple[str, Any]], store: Store, namespace: str) -> 
         raise ValueError(f"there is no object in the body; what is read: {READ}")
     if len(found) > MOST_GANGS:
         raise ValueError(f"there are {len(found)} gangs; ask for at most {MOST_GANGS} at a time")
-    return Gathered(found, manifests.refused)
+    return Gathered([_settle_priority(each, classes) for each in found], manifests.refused)
+
+
+def _settle_priority(newcomer: Newcomer, classes: Mapping[str, PriorityClass]) -> Newcomer:
+    """The same with the priority of a class that comes with it, as if the class were there."""
+    named = classes.get(newcomer.group.priority_class)
+    if named is None or newcomer.group.key.kind in BARE_KINDS:
+        return newcomer
+    found = find_class(named.name, classes)
+    if found is None:
+        return newcomer  # one that no group may have
+    group = newcomer.group
+    group = replace(group, priority_class="", priority=found.value, preemption=group.preemption or found.preemption)
+    return replace(newcomer, group=group, priority=found.value)
 
 
 def find_existing(store: Store, key: GroupKey) -> Newcomer:

@@ -1,9 +1,11 @@
 """``serried whatif``: whether gangs would fit, where, and who would have to go; nothing is created or changed."""
 
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import typer
@@ -12,7 +14,18 @@ from extender.simulation.manifests import flatten, read_documents
 from serried.cli.access import DebugApi, ask
 from serried.cli.admission import Admitted, admit
 from serried.cli.names import find_groups, read_name
-from serried.cli.output import CommandError, ExitCode, Namespace, Output, OutputFormat, Part, make_table, option, write
+from serried.cli.output import (
+    CommandError,
+    ExitCode,
+    Namespace,
+    Output,
+    OutputFormat,
+    Part,
+    make_table,
+    option,
+    tell,
+    write,
+)
 from serried.cli.target import Target, find_namespace, reaching
 
 WHATIF_EXAMPLES = """
@@ -49,6 +62,15 @@ Added = Annotated[
 Removed = Annotated[list[str] | None, option("NAME", "Leave out this gang and its pods. May be repeated.", "--remove")]
 
 
+class Sent(NamedTuple):
+    """An object of a file."""
+
+    place: str
+    """The file, and the document in it where it has several."""
+
+    raw: Any
+
+
 @reaching
 def ask_whatif(
     files: Files = None,
@@ -62,35 +84,40 @@ def ask_whatif(
     target: Target,
 ) -> None:
     """Show whether gangs would fit, where, and which pods would be evicted. Nothing is created or changed."""
-    manifests = [document for path in files or () for document in _read(path)]
-    if not manifests and not group:
-        raise CommandError(ExitCode.USAGE, "name a file with manifests, or a group that exists with --group")
+    unread: list[str] = []
+    sent = [each for path in files or () for each in _read(path, unread)]
+    if not sent and not group:
+        said = "; ".join(unread) or "name a file with manifests, or a gang that exists with --group"
+        raise CommandError(ExitCode.USAGE, said)
     where = find_namespace(target, namespace)
     asked = {"namespace": [where], "group": group, "drain": drain, "add": add, "remove": remove}
-    answer = ask(target, lambda debug: _ask(debug, target, manifests, asked))
+    answer = ask(target, lambda debug: _ask(debug, target, sent, asked))
+    answer |= {"fits": answer["fits"] and not unread, "refused": [*unread, *answer["refused"]]}
     write(answer, output, lambda: draw_whatif(answer), lambda: [each["source"] for each in answer["groups"]])
     if not answer["fits"]:
         raise typer.Exit(ExitCode.NO.number)
 
 
 async def _ask(
-    debug: DebugApi, target: Target, manifests: list[Any], asked: Mapping[str, list[str] | None]
+    debug: DebugApi, target: Target, sent: Sequence[Sent], asked: Mapping[str, list[str] | None]
 ) -> dict[str, Any]:
     """The extender's answer about what the API server lets in, and what it does not."""
     (where,) = asked["namespace"] or ("",)
     admitted = Admitted()
-    if manifests:
-        objects = [each for _, each in flatten(manifests)]
-        admitted = await admit(target, objects, where)
+    if sent:
+        admitted = await admit(target, [each.raw for each in sent], where)
     named = {option: await _resolve(debug, asked[option] or (), where) for option in ("group", "remove")}
     query = urlencode([(name, value) for name, values in {**asked, **named}.items() for value in values or ()])
     answer: dict[str, Any] = _NOTHING
     if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
         answer = await debug.post(f"whatif?{query}", admitted.objects)
+    places = _list_places(sent, where)
+    refused = [f"{_find_place(said.partition(': ')[0], places)}{said}" for said in admitted.refused]
     return {
         **answer,
         "fits": answer["fits"] and not admitted.refused,
-        "refused": [*admitted.refused, *answer.get("refused", ())],
+        "groups": [{**each, "file": places.get(_name_object(each["source"]), "")} for each in answer["groups"]],
+        "refused": [*refused, *(_tell_place(said, sent) for said in answer.get("refused", ()))],
         "unchecked": admitted.unchecked,
     }
 
@@ -101,7 +128,7 @@ async def _resolve(debug: DebugApi, names: Sequence[str], namespace: str) -> lis
     return [f"{each['namespace']}/{each['name']}" for each in found]
 
 
-_NOTHING = {
+_NOTHING: dict[str, Any] = {
     "fits": True,
     "groups": [],
     "skipped": [],
@@ -110,33 +137,109 @@ _NOTHING = {
 """The answer about nothing."""
 
 
-def _read(path: Path) -> list[Any]:
-    """The documents of a file; raises CommandError."""
+# --- files -----------------------------------------------------------------------------------------------------------
+
+_BETWEEN = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+
+_ITEM = re.compile(r"document 1, item (\d+)(?=\W)")
+"""How the extender names an object of those that it is sent: from 1."""
+
+
+def _read(path: Path, unread: list[str]) -> list[Sent]:
+    """The objects of a file; what cannot be read of it is named in ``unread``. Raises CommandError."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        return [document for document in read_documents(text) if document is not None]
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except UnicodeError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error}") from error
+    try:
+        return _list_objects(path, read_documents(text))
+    except ValueError as error:
+        parts = _split(text)
+        if len(parts) == 1:
+            unread.append(f"{path}: {error}")
+            return []
+    documents: list[Any] = []
+    for number, part in enumerate(parts, 1):
+        try:
+            documents += read_documents(part) or [None]
+        except ValueError as error:
+            unread.append(f"{path}, document {number}: {error}")
+            documents.append(None)
+    return _list_objects(path, documents)
 
+
+def _split(text: str) -> list[str]:
+    """The documents of a text, each on the lines on which it stands there."""
+    starts = [0, *(found.start() for found in _BETWEEN.finditer(text)), len(text)]
+    parts = [(text[:start].count("\n"), text[start:end]) for start, end in pairwise(starts)]
+    return ["\n" * line + part for line, part in parts if part.strip()]
+
+
+def _list_objects(path: Path, documents: list[Any]) -> list[Sent]:
+    found = [Sent(f"{path}, {place}", raw) for place, raw in flatten(documents)]
+    return [Sent(str(path), found[0].raw)] if len(documents) == len(found) == 1 else found
+
+
+def _list_places(sent: Iterable[Sent], namespace: str) -> dict[str, str]:
+    """Where each object stands, by its kind, namespace and name."""
+    places: dict[str, str] = {}
+    for each in sent:
+        metadata = each.raw.get("metadata") if isinstance(each.raw, dict) else None
+        if isinstance(metadata, dict):
+            name = metadata.get("name") or metadata.get("generateName")
+            home = metadata.get("namespace") or namespace
+            places.setdefault(f"{each.raw.get('kind')} {home}/{name}", each.place)
+    return places
+
+
+def _name_object(source: str) -> str:
+    """The object of a gang's source, which may name a part of it behind a comma."""
+    return source.partition(", ")[0]
+
+
+def _find_place(source: str, places: Mapping[str, str]) -> str:
+    """What stands before a sentence about an object: its file, where there are several objects."""
+    return f"{places[source]}, " if len(places) > 1 and source in places else ""
+
+
+def _tell_place(said: str, sent: Sequence[Sent]) -> str:
+    """The same sentence, which names the file instead of a place in what was sent."""
+
+    def name(found: re.Match[str]) -> str:
+        number = int(found[1])
+        return sent[number - 1].place if 0 < number <= len(sent) else found[0]
+
+    return _ITEM.sub(name, said, count=1)
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
 
 _SAID = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}
 
 
 def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
     """The answer for people."""
+    named = len({each["file"] for each in answer["groups"]}) > 1
     rows = [
-        (each["source"], each["priority"], _SAID[each["outcome"]], each["domain"], each["message"])
+        (
+            *((each["file"],) if named else ()),
+            _name_gang(each),
+            each["priority"],
+            _SAID[each["outcome"]],
+            each["domain"],
+            tell(each["message"]),
+        )
         for each in answer["groups"]
     ]
-    yield make_table(("GANG", "#PRIORITY", "FITS", "DOMAIN", "WHAT IS SAID"), rows)
+    yield make_table((*(("FILE",) if named else ()), "GANG", "#PRIORITY", "FITS", "DOMAIN", "REASON"), rows)
     for each in answer["groups"]:
         if each["nodes"]:
-            yield make_table(("NODE", "#MEMBERS"), each["nodes"].items(), title=each["source"])
+            yield make_table(("NODE", "#MEMBERS"), each["nodes"].items(), title=_name_gang(each))
         victims = each["preemption"]["victims"] if each["preemption"] else []
         if victims:
-            yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=each["source"])
+            yield make_table(("WOULD BE EVICTED",), [(victim,) for victim in victims], title=_name_gang(each))
     for refused in answer["refused"]:
         yield f"Not answered for: {refused}."
     for unchecked in answer["unchecked"]:
@@ -146,3 +249,9 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another place. None was looked for."
+
+
+def _name_gang(group: Mapping[str, Any]) -> str:
+    """Its manifest, or of a gang that exists the name that people gave."""
+    is_there = group["source"].startswith("PodGroup ") and group.get("owner")
+    return f"{group['namespace']}/{group['owner']}" if is_there else str(group["source"])

@@ -162,7 +162,10 @@ def test_a_quota_has_room_for_all_pods_or_the_manifest_is_refused_and_the_next_f
     server.limit(requests_cpu="10")  # each pod has 1250m
     ended = server.ask(job("a", 5), job("b", 4), job("c", 3))
     said = json.loads(ended.out)
-    assert said["refused"] == ["Job team/b: quota team has 3.75 of 10 requests.cpu left, and its 4 pods need 5"]
+    (refused,) = said["refused"]
+    assert refused.endswith(
+        "document 2, Job team/b: quota team has 3.75 of 10 requests.cpu left, and its 4 pods need 5"
+    )
     (sent,) = server.asked()
     assert [each and each["metadata"]["name"] for each in sent] == ["a", None, "c"]
 

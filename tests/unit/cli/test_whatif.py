@@ -66,7 +66,9 @@ def test_a_job_that_fits(proxy: PodProxy, run: Run, job: str) -> None:
 def test_a_job_that_does_not_fit_is_a_no_for_scripts(proxy: PodProxy, run: Run, job: str) -> None:
     document = answer(proxy, "whatif", prediction("DoesNotFit", nodes={}, message="NoCapacity: too little"))
     ended = run("whatif", job, "-o", "json")
-    assert (ended.code, json.loads(ended.out)) == (1, {**document, "refused": [], "unchecked": []})
+    groups = [{**each, "file": job} for each in document["groups"]]
+    expected = {**document, "groups": groups, "refused": [], "unchecked": []}
+    assert (ended.code, json.loads(ended.out)) == (1, expected)
 
 
 def test_victims_are_named(proxy: PodProxy, run: Run, job: str) -> None:
@@ -89,6 +91,77 @@ def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, 
     ended = run("whatif", job)
     assert (ended.code, "4 of 4 members fit" in ended.out) == (1, True)
     assert "Not answered for: document 2, Deployment default/web: this kind is not read." in ended.out
+
+
+class TestSeveralFiles:
+    """Each gang has its verdict, with the file; what is wrong with one ends no other."""
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> list[str]:
+        (tmp_path / "a.yaml").write_text(JOB)
+        (tmp_path / "b.yaml").write_text(f"{JOB.replace('train', 'b1')}---\n{JOB.replace('train', 'b2')}")
+        return [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
+
+    def test_each_verdict_names_its_file(self, proxy: PodProxy, run: Run, files: list[str]) -> None:
+        gangs = [prediction("Fits", source=f"Job team/{name}, worker") for name in ("train", "b1", "b2")]
+        answer(proxy, "whatif", *gangs)
+        ended = run("whatif", *files)
+        found = json.loads(run("whatif", *files, "-o", "json").out)
+        places = [files[0], f"{files[1]}, document 1", f"{files[1]}, document 2"]
+        assert [each["file"] for each in found["groups"]] == places
+        rows = [line for line in ended.out.splitlines() if "4 of 4 members fit" in line]
+        assert [any(place in row for row in rows) for place in places] == [True] * 3
+
+    def test_what_the_extender_refuses_names_its_file(self, proxy: PodProxy, run: Run, files: list[str]) -> None:
+        document = answer(proxy, "whatif", prediction("Fits"))
+        problem = "Job team/b1: PriorityClass gold does not exist; create it, or name another one"
+        document |= {"fits": False, "refused": [f"document 1, item 2, {problem}", "document 1, item 3 is no manifest"]}
+        ended = run("whatif", *files)
+        assert ended.code == 1
+        assert f"Not answered for: {files[1]}, document 1, {problem}." in ended.out
+        assert f"Not answered for: {files[1]}, document 2 is no manifest." in ended.out
+        assert "4 of 4 members fit" in ended.out
+
+    def test_a_document_that_is_not_yaml_ends_no_other(
+        self, proxy: PodProxy, run: Run, files: list[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "b.yaml").write_text(f"{JOB}---\na: [b\n---\n{JOB.replace('train', 'b2')}")
+        answer(proxy, "whatif", prediction("Fits"))
+        ended = run("whatif", *files)
+        assert ended.code == 1
+        assert f"Not answered for: {files[1]}, document 2: it is not YAML: line 5: " in ended.out
+        assert [each["metadata"]["name"] for each in json.loads(proxy.bodies[-1])] == ["train", "train", "b2"]
+
+    def test_a_file_that_is_not_yaml_ends_no_other(
+        self, proxy: PodProxy, run: Run, files: list[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "b.yaml").write_text("a: [")
+        answer(proxy, "whatif", prediction("Fits"))
+        ended = run("whatif", *files)
+        assert (ended.code, f"Not answered for: {files[1]}: it is not YAML" in ended.out) == (1, True)
+
+    def test_titles_are_not_broken(self, proxy: PodProxy, run: Run, files: list[str]) -> None:
+        answer(proxy, "whatif", prediction("Fits", source="Job default/training-job"))
+        assert "\nJob default/training-job\nNODE" in run("whatif", *files).out
+
+
+def test_a_gang_that_exists_is_shown_by_its_job(proxy: PodProxy, run: Run) -> None:
+    there = prediction("Fits", source="PodGroup team/train-5d9c7", owner="job/train")
+    answer(proxy, "whatif", there)
+    proxy.answer_debug("serried-0:8912", "lookup/team/job/train", [{"namespace": "team", "name": "train-5d9c7"}])
+    assert "\nteam/job/train  " in run("whatif", "--group", "job/train").out
+
+
+@pytest.mark.parametrize(
+    ("flags", "namespace"),
+    [pytest.param((), "team", id="the context's"), pytest.param(("-n", "other"), "other", id="the one that is said")],
+)
+def test_manifests_without_a_namespace_go_where_kubectl_puts_them(
+    proxy: PodProxy, run: Run, job: str, flags: tuple[str, ...], namespace: str
+) -> None:
+    answer(proxy, "whatif", prediction("Fits"))
+    run("whatif", job, *flags)
+    assert proxy.asked[-1].endswith(f"whatif?namespace={namespace}")
 
 
 def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> None:
@@ -144,7 +217,7 @@ def test_what_the_extender_objects_to_is_told(proxy: PodProxy, run: Run, job: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param([], "name a file with manifests, or a group", id="nothing is asked"),
+        pytest.param([], "name a file with manifests, or a gang that exists", id="nothing is asked"),
         pytest.param(["nowhere.yaml"], "nowhere.yaml: No such file or directory", id="no such file"),
     ],
 )
@@ -157,9 +230,9 @@ def test_what_cannot_be_asked_is_told(run: Run, arguments: list[str], said: str)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(b"a: [", "it is no YAML: line 2", id="a list without end"),
+        pytest.param(b"a: [", "it is not YAML: line 2", id="a list without end"),
         pytest.param(b"? [a]\n: b", "a key of a map is no text", id="a list as a key"),
-        pytest.param(b"a: 0x_", "it is no YAML: invalid literal", id="what looks like a number and is none"),
+        pytest.param(b"a: 0x_", "it is not YAML: invalid literal", id="what looks like a number and is none"),
         pytest.param(b"a: \xff", "codec can't decode byte 0xff", id="bytes that are no text"),
         pytest.param(b"a: 99999999999999999999999", "cannot be sent as JSON", id="a number that is too long"),
     ],

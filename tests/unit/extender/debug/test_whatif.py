@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, MutableMapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 
 from extender.debug.simulations import whatif_routes
 from extender.simulation.manifests import read_documents
+from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.ops.slices import Slices
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
@@ -25,6 +27,8 @@ from tests.support.parents import job_set
 from tests.support.priorities import priority_class
 
 Raw = dict[str, Any]
+
+EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "high-priority.yaml"
 
 JOB_SETS = "jobset.x-k8s.io/v1alpha2"
 
@@ -89,6 +93,7 @@ async def test_a_job_that_fits_is_told_its_nodes(world: Harness, asking: Asking)
     found = await asking.one(training(4))
     assert (found["outcome"], found["placed"], found["nodes"]) == ("Fits", 4, {"n1": 2, "n2": 2})
     assert (found["namespace"], found["kind"], found["source"]) == ("default", "Job", "Job default/train")
+    assert found["owner"] == "job/train"
 
 
 @pytest.mark.parametrize("form", ["application/yaml", "application/json"])
@@ -331,6 +336,55 @@ async def test_what_an_elastic_gang_can_spare_is_told_once(world: Harness, askin
     assert victims == [["default/m1"], ["default/web"]]
 
 
+def bring(name: str, value: int, **fields: Any) -> Raw:
+    return raw(priority_class(name, value), "PriorityClass", "scheduling.k8s.io/v1") | fields
+
+
+@pytest.mark.parametrize(
+    ("level", "gang"),
+    [
+        pytest.param(NATIVE, [training(2, priorityClassName="new")], id="a Job"),
+        pytest.param(FALLBACK, [training(2, priorityClassName="new")], id="a Job where PodGroups are ours"),
+        pytest.param(
+            FALLBACK,
+            [
+                raw(
+                    pod_group("g").gang(2).having("new", "spec", "priorityClassName"), "PodGroup", FALLBACK.api_version
+                ),
+                *(raw(each.cpu(1), "Pod", "v1") for each in members(2)),
+            ],
+            id="a PodGroup with its pods",
+        ),
+    ],
+)
+async def test_a_class_that_comes_with_the_gang_counts(level: ApiLevel, gang: list[Raw]) -> None:
+    world = Harness(level=level)
+    world.add(*small_nodes(1), pod("web").cpu(2).on("n1"))
+    app = FastAPI()
+    app.include_router(whatif_routes(world.core))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        answer = await Asking(app, http).ask(*gang, bring("new", 100))
+        never = await Asking(app, http).ask(*gang, bring("new", 100, preemptionPolicy="Never"))
+    (found,) = answer["groups"]
+    assert (found["priority"], found["outcome"], answer["skipped"]) == (100, "FitsAfterEvictions", [])
+    assert found["preemption"]["victims"] == ["default/web"]
+    assert never["groups"][0]["outcome"] == "DoesNotFit"
+    await world.close()
+
+
+async def test_a_class_that_is_there_already_counts_as_it_is(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(1), priority_class("high", 100))
+    answer = await asking.ask(training(2, priorityClassName="high"), bring("high", 7))
+    assert answer["groups"][0]["priority"] == 100
+    assert answer["skipped"] == ["PriorityClass high"]
+
+
+async def test_an_example_is_answered_with_its_class(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    (found,) = (await asking.post(EXAMPLE.read_text())).json()["groups"]
+    assert (found["source"], found["priority"], found["outcome"]) == ("Job default/high-priority", 1_000_000, "Fits")
+
+
 @pytest.mark.parametrize(
     ("spec", "policy"),
     [
@@ -485,7 +539,7 @@ def test_anchors_that_cannot_be_read_are_told(text: str, said: str) -> None:
     ("body", "query", "said"),
     [
         pytest.param("", "", "there is no object in the body; what is read: Job, JobSet", id="nothing"),
-        pytest.param("a: [", "", "it is no YAML: line", id="no YAML"),
+        pytest.param("a: [", "", "it is not YAML: line", id="no YAML"),
         pytest.param("- " * 100, "", "more than 64 levels are not read", id="too deep"),
         pytest.param("[" * 250_000, "", "more than 64 levels are not read", id="far too deep"),
         pytest.param("[" * 1020 + "]" * 1020, "", "more than 64 levels are not read", id="too deep, as JSON"),
