@@ -7,6 +7,7 @@ import typer
 
 from serried.api.verdict import Reason
 from serried.cli.access import DebugApi, ask
+from serried.cli.complete import complete_gangs
 from serried.cli.lists import Document, Listing, identify, watch_rows
 from serried.cli.names import Name, find_groups, name_groups, read_names
 from serried.cli.output import (
@@ -88,6 +89,7 @@ What = Annotated[
         metavar="NAME",
         help="A gang: job/train, job train or train. The kinds are podgroup, job, jobset, leaderworkerset, workload, "
         "pod. NAMESPACE/train names one of another namespace.",
+        autocompletion=complete_gangs,
     ),
 ]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 from serried.cli.access import DebugApi, ask, reach
+from serried.cli.complete import complete_gangs, complete_keys
 from serried.cli.names import Name, find_groups, name_groups, read_name
 from serried.cli.output import (
     AllNamespaces,
@@ -109,7 +110,14 @@ Print all decisions about one gang, oldest first:
   serried decisions --group job/train -n team -o json | jq -r 'reverse | .[] | .at + " " + .text'
 """
 
-Group = Annotated[str, option("NAME", "Show decisions about this gang only: job/train, podgroup/train or train.")]
+Group = Annotated[
+    str,
+    option(
+        "NAME",
+        "Show decisions about this gang only: job/train, podgroup/train or train.",
+        autocompletion=complete_gangs,
+    ),
+]
 
 
 @reaching
@@ -322,7 +330,9 @@ _SHOWN_WIDE = ("pods", "ephemeral-storage", "hugepages-")
 _MOST_GROUPS = 5
 """How many gangs of a domain are named to a person."""
 
-Key = Annotated[str, option("LABEL", "The topology key. Default: the one that most gangs use.")]
+Key = Annotated[
+    str, option("LABEL", "The topology key. Default: the one that most gangs use.", autocompletion=complete_keys)
+]
 
 
 @reaching

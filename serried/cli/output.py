@@ -16,6 +16,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from serried.cli.complete import complete_namespaces
+
 
 class ExitCode(Enum):
     """The exit codes of all commands, each with what it means."""
@@ -249,7 +251,16 @@ def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, show_default=False, help=about, **more)
 
 
-Namespace = Annotated[str, option("NAME", "The namespace. Default: that of the context.", "--namespace", "-n")]
+Namespace = Annotated[
+    str,
+    option(
+        "NAME",
+        "The namespace. Default: that of the context.",
+        "--namespace",
+        "-n",
+        autocompletion=complete_namespaces,
+    ),
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print each row that changes.")]
 Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]

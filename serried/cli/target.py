@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from serried.cli.complete import complete_contexts
 from serried.cli.output import CommandError, ExitCode, find_near, option
 from serried.kube.auth import Credentials, CredentialsError, load_credentials
 
@@ -45,7 +46,10 @@ class Target:
             "The kubeconfig. Default: KUBECONFIG, otherwise ~/.kube/config, otherwise the service account in a pod.",
         ),
     ] = ""
-    context: Annotated[str, option("NAME", "The context of the kubeconfig. Default: the current one.")] = ""
+    context: Annotated[
+        str,
+        option("NAME", "The context of the kubeconfig. Default: the current one.", autocompletion=complete_contexts),
+    ] = ""
     home: Annotated[
         str, typer.Option("--serried-namespace", metavar="NAME", help="The namespace of the extender's pods.")
     ] = "serried-system"

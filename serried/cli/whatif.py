@@ -13,6 +13,7 @@ import typer
 from extender.simulation.manifests import flatten, read_documents
 from serried.cli.access import DebugApi, ask
 from serried.cli.admission import Admitted, admit
+from serried.cli.complete import complete_gangs
 from serried.cli.names import find_groups, read_name
 from serried.cli.output import (
     CommandError,
@@ -53,13 +54,21 @@ Files = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    option("NAME", "A gang that exists: job/train, podgroup/train or train. May be repeated.", "--group"),
+    option(
+        "NAME",
+        "A gang that exists: job/train, podgroup/train or train. May be repeated.",
+        "--group",
+        autocompletion=complete_gangs,
+    ),
 ]
 Drained = Annotated[list[str] | None, option("NODE", "Leave out this node. May be repeated.", "--drain")]
 Added = Annotated[
     list[str] | None, option("NUMBER*NODE", "Add this many nodes like this one. May be repeated.", "--add")
 ]
-Removed = Annotated[list[str] | None, option("NAME", "Leave out this gang and its pods. May be repeated.", "--remove")]
+Removed = Annotated[
+    list[str] | None,
+    option("NAME", "Leave out this gang and its pods. May be repeated.", "--remove", autocompletion=complete_gangs),
+]
 
 
 class Sent(NamedTuple):
