@@ -104,6 +104,12 @@ _SENTENCES: dict[Reason, str] = {
     Reason.SCHEDULED: "{have} members are bound",
 }
 
+NO_LABEL = "no node carries that label"
+"""What a verdict adds if its topology key is on no node: room would not help."""
+
+NO_USE_TO_WAIT = "so waiting does not help"
+"""The same if the nodes would not hold the gang empty."""
+
 _MAX_DOMAINS_SHOWN = 5
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from serried.api.verdict import Reason
+from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
 from serried.cli.lists import Document, Listing, identify, watch_rows
@@ -58,8 +58,12 @@ ADVICE = {
 """What helps, for each reason: the table of `docs/troubleshooting.md` in short. "" where nobody waits."""
 
 
-def advise(reason: str) -> str:
-    """What helps; "" for a reason that this version does not know."""
+def advise(reason: str, said: str = "") -> str:
+    """What helps, also by what its sentence has ``said``; "" for a reason that this version does not know."""
+    if NO_LABEL in said:
+        return "label the nodes: those with one value of the label are one domain"
+    if NO_USE_TO_WAIT in said:
+        return "ask for less, or for one domain of a wider level, or add nodes"
     return ADVICE[Reason(reason)] if reason in set(Reason) else ""
 
 
@@ -188,8 +192,8 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     _, colon, sentence = group["message"].partition(": ")
     yield "reason", group["reason"] or "none yet: it has not been looked at"
     yield "why", tell(sentence if colon else group["message"])
-    if advise(group["reason"]):
-        yield "what helps", advise(group["reason"])
+    if advice := advise(group["reason"], group["message"]):
+        yield "what helps", advice
     yield "members", f"{group['members']}: {group['placed']} placed, {group['waiting']} wait for a node"
     yield "priority", f"{group['priority']}{'' if group['preempts'] else ', evicts nobody'}"
     if group.get("queue"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serried.api.preference import Style
-from serried.api.verdict import DomainShortage, Reason, Verdict
+from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity, Domain
 from serried.plan.packing import pack
 from serried.plan.placement import CLUSTER, Placement, Step, Trial, generate_placements, list_steps
@@ -215,7 +215,7 @@ def _explain_never(trial: Trial, step: Step) -> Work[str]:
     where = (
         f"{'/'.join(best)} would hold {most} and no other more" if most and step.key else f"there is room for {most}"
     )
-    return f"even if nothing ran {where}, so waiting does not help"
+    return f"even if nothing ran {where}, {NO_USE_TO_WAIT}"
 
 
 def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[str]:
@@ -224,7 +224,7 @@ def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[
     if feasible([whole], trial.ask.need):
         whole = yield from measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
-    parts = [] if candidates or taken else ["no node carries that label"]
+    parts = [] if candidates or taken else [NO_LABEL]
     if never := (yield from _explain_never(trial, step)):
         parts.append(never)
     if taken:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serried.api.verdict import Reason
+from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason, Verdict, render
 from serried.cli.explain import ADVICE
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
@@ -239,6 +239,21 @@ def test_several_are_shown_one_after_the_other(proxy: PodProxy, run: Run) -> Non
     out = run("explain", "job", "train", "other").out
     assert out.index("team/job/train") < out.index("team/job/other")
     assert run("explain", "job/train", "-o", "name").out == "team/job/train\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "helps"),
+    [
+        (Verdict(Reason.NO_DOMAIN_FITS, need=2, key="rack", detail=NO_LABEL), "label the nodes"),
+        (Verdict(Reason.NO_CAPACITY, have=4, need=5, detail=NO_USE_TO_WAIT), "ask for less"),
+    ],
+    ids=["no node has the label", "no room would be enough"],
+)
+def test_free_room_is_no_advice_where_it_would_not_help(proxy: PodProxy, run: Run, said: Verdict, helps: str) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"reason": said.reason.value, "message": render(said)})
+    out = run("explain", "podgroup/train").out
+    assert helps in out
+    assert "free room" not in out
 
 
 @pytest.mark.parametrize("reason", list(Reason))
