@@ -8,15 +8,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from serried.cli.output import CommandError, ExitCode, note
 from serried.cli.target import Target, find_credentials, name_api_server, read_token, split_address
-from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.wire import JSON, PODS, Resource, Selection
+
+if TYPE_CHECKING:
+    from serried.kube.client import ApiClient
 
 T = TypeVar("T")
 
@@ -44,7 +46,7 @@ _ANSWER_SECONDS = 30.0
 class DebugApi:
     """``/debug`` of one extender."""
 
-    def __init__(self, client: ApiClient, name: str, prefix: str = "", token: str = "", obstacle: str = "") -> None:
+    def __init__(self, client: "ApiClient", name: str, prefix: str = "", token: str = "", obstacle: str = "") -> None:
         self._client = client
 
         self._name = name
@@ -74,7 +76,7 @@ class DebugApi:
         whole = f"{self._prefix}/debug/{path}"
         how = {"timeout": _ANSWER_SECONDS} | how
         try:
-            answer = await self._client.request(method, whole, retry=ONCE, headers=self._headers, **how)
+            answer = await self._client.request(method, whole, headers=self._headers, **how)
         except ApiError as error:
             raise self._explain(path, error) from error
         try:
@@ -160,6 +162,8 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def reach(target: Target) -> AsyncIterator[DebugApi]:
     """The extender that leads, else any that answers; raises CommandError if none does."""
+    from serried.kube.client import ONCE, ApiClient  # noqa: PLC0415 - the help of a command needs no HTTP
+
     credentials = find_credentials(target)
     async with ApiClient(credentials, component="cli", retry=ONCE) as client:
         if target.server:
@@ -169,7 +173,7 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
             yield await _find_leader(client, target, pods)
 
 
-async def _list_pods(client: ApiClient, home: str, server: str) -> list[JSON]:
+async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
     """The extender's pods that run; raises CommandError if there is none."""
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]
@@ -192,7 +196,7 @@ async def _list_pods(client: ApiClient, home: str, server: str) -> list[JSON]:
     return [pod for pod in pods if phases[_name_pod(pod)] == "Running"]
 
 
-async def _find_leader(client: ApiClient, target: Target, pods: Sequence[JSON]) -> DebugApi:
+async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]) -> DebugApi:
     token, obstacle = await _make_token(client, target)
     debugs = [DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token, obstacle) for pod in pods]
     answers = await asyncio.gather(*(debug.probe() for debug in debugs))
@@ -213,7 +217,7 @@ async def _find_leader(client: ApiClient, target: Target, pods: Sequence[JSON]) 
     return found[0][0]
 
 
-async def _make_token(client: ApiClient, target: Target) -> tuple[str, str]:
+async def _make_token(client: "ApiClient", target: Target) -> tuple[str, str]:
     """A token to show to the pod; or "", and why there is none: an extender that asks for none answers all the same."""
     if token := read_token(target):
         return token, ""
@@ -221,7 +225,7 @@ async def _make_token(client: ApiClient, target: Target) -> tuple[str, str]:
     spec = {"expirationSeconds": _TOKEN_SECONDS}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
-        answer = await client.ask("POST", path, body=orjson.dumps(body), retry=ONCE)
+        answer = await client.ask("POST", path, body=orjson.dumps(body))
     except ApiError as error:
         return "", error.message or f"the API server answers {error.status}"
     return str((answer.get("status") or {}).get("token") or ""), ""

@@ -584,6 +584,12 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
             id="another kind",
         ),
         pytest.param(
+            yaml.safe_dump(named("PyTorchJob", "kubeflow.org/v1")),
+            "PyTorchJob default/x: this kind is not read; send the pods that it makes, or their Job, as kubectl get -o "
+            "yaml shows them, with their PodGroup; or ask for a gang that exists by its name",
+            id="a kind whose operator makes the pods",
+        ),
+        pytest.param(
             yaml.safe_dump(named("Service", "serving.knative.dev/v1")),
             "document 1, Service default/x: this kind is not read; send the pods that it makes",
             id="a kind that makes pods though its namesake makes none",
