@@ -219,7 +219,7 @@ def _draw_diagnosis(diagnosis: Mapping[str, Any]) -> Iterator[Part]:
         (each["domain"] or "the cluster", f"{each['slots']} of {each['need']}", each["nodes"], _describe_hurdles(each))
         for each in diagnosis["domains"][:_MOST_DOMAINS]
     ]
-    yield make_table(("DOMAIN", "#ROOM FOR", "#NODES", "NODES THAT TAKE NO MEMBER"), rows)
+    yield make_table(("DOMAIN", "#ROOM FOR", "#NODES", "IN THE WAY"), rows)
     more = len(diagnosis["domains"]) - len(rows) + diagnosis["domainsLeftOff"]
     if more:
         yield f"{more} more domains are not shown."

@@ -178,14 +178,25 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
     """
     seen = Observed(flags=_list_defaults())
     if file:
-        seen = replace(seen, config=_read_config(file))
+        config = _read_config(file)
+        seen = replace(seen, config=config)
         if set(areas) <= {Area.SCHEDULER}:
-            return seen
+            # By the default flags it listens to plain HTTP: these would make mistakes of what is right.
+            is_other = any(entry.url.startswith("https://") for entry in config.entries)
+            return await _ask_flags(seen, target, file) if is_other else seen
     seen = await _ask_extender(seen, target)
     credentials = find_credentials(replace(target, server=""))
     async with ApiClient(credentials, component="cli", retry=ONCE) as client:
         server = name_api_server(target, credentials)
         return await _Collector(client, target.home, seen, server).collect(areas)
+
+
+async def _ask_flags(seen: Observed, target: Target, file: str) -> Observed:
+    found = await _ask_extender(seen, target)
+    if found.silence:
+        said = f"{file} calls the extender by TLS, so it has to be asked for its flags: {found.silence}"
+        raise CommandError(ExitCode.UNREACHABLE, said)
+    return found
 
 
 def _read_config(path: str) -> SchedulerConfig:

@@ -181,6 +181,16 @@ def test_a_file_is_checked_without_a_cluster(run: Run, folder: str) -> None:
     assert (ended.code, ended.out) == (0, "No mistakes found.\n")
 
 
+def test_of_a_file_that_calls_by_tls_the_extender_is_asked_for_its_flags(sound: PodProxy, run: Run) -> None:
+    path = str(MANIFESTS / "kustomize" / "control-plane" / "scheduler-config.yaml")
+    asked = ("check", "--only", "scheduler", "--scheduler-config", path)
+    ended = run(*asked, "--context", "away")
+    assert (ended.code, ended.out) == (3, "")
+    assert f"{path} calls the extender by TLS, so it has to be asked for its flags: the API server" in ended.err
+    run(*asked)
+    assert any("debug/config" in each for each in sound.asked)
+
+
 def test_a_mistake_in_a_file_is_named_with_the_file(run: Run, tmp_path: Path) -> None:
     document = read_shipped()
     document["extenders"][0]["ignorable"] = True
