@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
-from serried.plan.capacity import Census, group_classes
+from serried.plan.capacity import Capacity, Census, group_classes
 from serried.plan.fit import still_holds
 from serried.plan.forecast import Ending, foresee, solve_forecast
 from serried.plan.gang import plan_gang, solve_gang
@@ -140,7 +140,7 @@ def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
     before, frozen = freeze(store), store.capacity.freeze()
     found = slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
     event(type(found).__name__)
-    assert found == plan_gang(before, ask)
+    assert found == plan_gang(before, ask, Capacity(before.nodes, before.used, Capacity(before.nodes, {})))
 
 
 @patch("serried.plan.capacity._NODES_PER_STEP", 1)
