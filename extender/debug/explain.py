@@ -379,6 +379,9 @@ class TurnView(View):
     before: list[str]
     """Those right before it, the nearest last."""
 
+    owners: list[str]
+    """The owners of these, in the same order, each as of a group."""
+
 
 class ForecastView(View):
     """When and where there will be room; for the head of the queue only."""
@@ -478,8 +481,13 @@ async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
         return None
     own, _ = find_turn(core, key)
     earlier = [turn for turn in others if turn < own]
-    nearest = sorted(nlargest(_MAX_BEFORE, earlier))
-    return TurnView(position=len(earlier) + 1, length=len(others) + 1, before=[str(group) for *_, group in nearest])
+    nearest = [group for *_, group in sorted(nlargest(_MAX_BEFORE, earlier))]
+    return TurnView(
+        position=len(earlier) + 1,
+        length=len(others) + 1,
+        before=[str(group) for group in nearest],
+        owners=[core.store.membership.name_owner(group) for group in nearest],
+    )
 
 
 async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:

@@ -78,6 +78,9 @@ class HeadView(GroupName):
     passed: dict[str, str]
     """The gangs that were let onto its nodes, and when each will have ended."""
 
+    owners: dict[str, str]
+    """The owners of these, each as of a group."""
+
 
 class WaitingView(View):
     """A gang that waits for room."""
@@ -125,6 +128,7 @@ def _view_head(core: Core, head: Head) -> HeadView:
         until=tell(head.until),
         missed=head.late,
         passed={str(group): tell(end) for group, end in head.passed.items()},
+        owners={str(group): name_owner(core, group) for group in head.passed},
     )
 
 

@@ -1,6 +1,7 @@
 """``serried explain``: why a gang waits, what would make it fit, and the state of its members."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
 from serried.cli.lists import Document, Listing, identify, watch_rows
-from serried.cli.names import Name, find_groups, name_groups, read_names
+from serried.cli.names import Name, call, find_groups, name_groups, read_names
 from serried.cli.output import (
     Namespace,
     Output,
@@ -206,7 +207,8 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _describe_turn(turn: Mapping[str, Any]) -> str:
-    before = f", after {', '.join(turn['before'][-_MOST_BEFORE:])}" if turn["before"] else ""
+    names = [call(*each) for each in zip(turn["before"], turn.get("owners") or repeat(""), strict=False)]
+    before = f", after {', '.join(names[-_MOST_BEFORE:])}" if names else ""
     return f"{turn['position']} of {turn['length']} that wait for room{before}"
 
 

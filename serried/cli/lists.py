@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 from serried.cli.access import DebugApi, ask, reach
 from serried.cli.complete import complete_gangs, complete_keys
-from serried.cli.names import Name, find_groups, name_groups, read_name
+from serried.cli.names import Name, call, find_groups, name_groups, read_name
 from serried.cli.output import (
     AllNamespaces,
     CommandError,
@@ -307,10 +307,11 @@ def _draw_head(head: Document) -> Iterator[Part]:
     (name,) = name_groups([head])
     start = f"It should start {tell_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
     yield (
-        f"Room is kept for {head['namespace']}/{name} in {where}, on {len(head['nodes'])} nodes, until "
+        f"Room is kept for {head['namespace']}/{name} in {where}, on {len(head['nodes'])} nodes. That ends "
         f"{tell_time(head['until'])}. {start}."
     )
-    rows = [(gang, tell_time(end)) for gang, end in sorted(head["passed"].items())]
+    owners = head.get("owners", {})
+    rows = [(call(gang, owners.get(gang, "")), tell_time(end)) for gang, end in sorted(head["passed"].items())]
     yield make_table(("STARTS BEFORE IT", "ENDS"), rows)
 
 

@@ -205,6 +205,11 @@ def name_groups(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     return [_call(each, len(known[each["namespace"], each.get("owner", "")])) for each in listed]
 
 
+def call(group: str, owner: str) -> str:
+    """What people call a group that is written with its namespace."""
+    return f"{group.partition('/')[0]}/{owner}" if owner else group
+
+
 def _call(group: Mapping[str, Any], siblings: int) -> str:
     owner, name = group.get("owner", ""), str(group["name"])
     if not owner:

@@ -115,13 +115,13 @@ def test_where_no_change_helps_it_is_said(proxy: PodProxy, run: Run) -> None:
 
 def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
     told = {
-        "queue": {"position": 5, "length": 9, "before": ["a/1", "a/2", "a/3", "a/4"]},
+        "queue": {"position": 5, "length": 9, "before": ["a/1", "a/2", "a/3", "a/4"], "owners": ["", "", "job/x", ""]},
         "forecast": {"at": "2026-01-01T12:00:00Z", "basis": "the ends of 3 pods", "domain": "r1", "nodes": []},
         "timeline": [{"milestone": "quorum", "at": "2026-01-01T08:00:00Z"}],
     }
     lead(proxy, "team/podgroup/train", TRAIN | told)
     out = run("explain", "podgroup/train").out
-    assert "5 of 9 that wait for room, after a/2, a/3, a/4" in out
+    assert "5 of 9 that wait for room, after a/2, a/job/x, a/4" in out
     assert "in 2 h 30 min (13:00:00), by the ends of 3 pods" in out
     assert ["90", "min", "ago", "(09:00:00)", "quorum"] in [line.split() for line in out.splitlines()]
 

@@ -18,7 +18,8 @@ HEAD = {
     "forecast": "2026-01-01T10:00:00Z",
     "until": "2026-01-01T10:10:00Z",
     "missed": False,
-    "passed": {"team/small": "2026-01-01T09:55:00Z"},
+    "passed": {"team/small-77d": "2026-01-01T09:55:00Z"},
+    "owners": {"team/small-77d": "job/small"},
 }
 
 
@@ -46,9 +47,9 @@ def queue(proxy: PodProxy) -> dict[str, object]:
 
 def test_people_see_the_order_and_why_each_waits(queue: dict[str, object], run: Run) -> None:
     out = run("queue", "-A").out
-    assert "Room is kept for team/job/big in rack-3, on 2 nodes, until in 40 min (11:10:00)." in out
+    assert "Room is kept for team/job/big in rack-3, on 2 nodes. That ends in 40 min (11:10:00)." in out
     assert "It should start in 30 min (11:00:00)." in out
-    assert "team/small" in out
+    assert ["team/job/small", "in", "25", "min", "(10:55:00)"] in [line.split() for line in out.splitlines()]
     rows = [line.split() for line in out.splitlines() if "NoCapacity" in line]
     assert [row[:6] for row in rows] == [
         ["1", "team", "job/big", "0", "30", "min"],

@@ -127,7 +127,7 @@ async def test_its_turn_and_who_is_before_it(world: Harness, http: httpx.AsyncCl
     await world.pass_time(5)
     later = [pod(f"h{number}").cpu(1).scheduler(SCHEDULER).in_group("h") for number in range(4)]
     await world.add(pod_group("h").gang(4), *later).go()
-    assert (await show(http, "h"))["queue"] == {"position": 2, "length": 2, "before": ["default/g"]}
+    assert (await show(http, "h"))["queue"] == {"position": 2, "length": 2, "before": ["default/g"], "owners": [""]}
     assert (await show(http, "g"))["queue"] == {"position": 1, "length": 2, "before": []}
 
 

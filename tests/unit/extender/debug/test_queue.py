@@ -28,7 +28,7 @@ async def show(http: httpx.AsyncClient, query: str = "") -> Any:
 
 def smalls(group: str, count: int) -> list[Any]:
     pods = [pod(f"{group}-{index}").cpu(1).scheduler(SCHEDULER).in_group(group) for index in range(count)]
-    return [pod_group(group).gang(count), *pods]
+    return [pod_group(group).gang(count).owned_by("Job", group), *pods]
 
 
 async def scene(world: Harness) -> None:
@@ -57,6 +57,7 @@ async def test_the_head_its_forecast_and_who_passed_it(world: Harness, http: htt
         "until": "2023-11-14T22:50:00Z",
         "missed": False,
         "passed": {"default/h": "2023-11-14T22:31:00Z"},
+        "owners": {"default/h": "job/h"},
     }
 
 
