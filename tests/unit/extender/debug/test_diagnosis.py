@@ -128,7 +128,7 @@ async def test_its_turn_and_who_is_before_it(world: Harness, http: httpx.AsyncCl
     later = [pod(f"h{number}").cpu(1).scheduler(SCHEDULER).in_group("h") for number in range(4)]
     await world.add(pod_group("h").gang(4), *later).go()
     assert (await show(http, "h"))["queue"] == {"position": 2, "length": 2, "before": ["default/g"], "owners": [""]}
-    assert (await show(http, "g"))["queue"] == {"position": 1, "length": 2, "before": []}
+    assert (await show(http, "g"))["queue"] == {"position": 1, "length": 2, "before": [], "owners": []}
 
 
 async def test_the_forecast_of_the_head_says_what_it_is_read_off(world: Harness, http: httpx.AsyncClient) -> None:
