@@ -55,6 +55,7 @@ def web(stage: ClusterStage) -> Iterator[Deployment]:
     made.delete()
 
 
+@pytest.mark.full
 def test_a_gang_gets_the_room_of_pods_of_ours_and_not_while_another_scheduler_waits_for_it(
     stage: ClusterStage, web: Deployment
 ) -> None:

@@ -115,6 +115,7 @@ def end_at_once(stage: ClusterStage, pods: list[str]) -> None:
     eventually("their end", lambda: {pod["metadata"]["name"] for pod in stage.pods()}.isdisjoint(pods))
 
 
+@pytest.mark.full
 def test_with_advice_it_is_said_who_would_have_to_go_and_nobody_goes(stage: ClusterStage, high: str) -> None:
     with told(stage, preemption=("advice", "on")):
         run_low(stage, 12)

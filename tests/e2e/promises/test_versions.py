@@ -20,7 +20,7 @@ Story = Callable[[ClusterStage, str], None]
 
 CLUSTERS = [
     *(on_older(version, level) for version in ("1.36.4", "1.35.4") for level in LEVELS),
-    "1.37.1 native v1alpha3",  # beside v1beta1, which all other stories use
+    pytest.param("1.37.1 native v1alpha3", marks=pytest.mark.full),  # beside v1beta1, which all other stories use
 ]
 
 

@@ -108,6 +108,7 @@ def test_a_late_member_is_not_bound_to_a_node_that_has_left_the_rack(stage: Clus
 
 
 @ONE_LEVEL
+@pytest.mark.full
 def test_a_lease_that_nobody_renews_ends_the_round_without_a_write_and_the_next_term_takes_it_up(
     stage: ClusterStage,
 ) -> None:
