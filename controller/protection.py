@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from controller.writes import Writes
-from serried.api.group import Composite, PodGroup
+from serried.api.group import PROTECTION, Composite, PodGroup
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, Key
 from serried.api.pod import Phase
@@ -66,9 +66,6 @@ class Priorities:
         except NotFound:
             pass  # it has gone meanwhile
 
-
-PROTECTION = "scheduling.k8s.io/podgroup-protection"
-"""Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
 
 _WRITES_AT_ONCE = 8
 

@@ -175,6 +175,9 @@ class Policy:
         return self.min_count is not None
 
 
+PROTECTION = "scheduling.k8s.io/podgroup-protection"
+"""Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
+
 BASIC = Policy(None)
 
 

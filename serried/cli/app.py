@@ -65,6 +65,12 @@ def _load_check() -> Loaded:
     return check, CHECK_EXAMPLES
 
 
+def _load_uninstall() -> Loaded:
+    from serried.cli.uninstall import UNINSTALL_EXAMPLES, uninstall  # noqa: PLC0415 - see Command.load
+
+    return uninstall, UNINSTALL_EXAMPLES
+
+
 def _load_whatif() -> Loaded:
     from serried.cli.whatif import WHATIF_EXAMPLES, ask_whatif  # noqa: PLC0415 - see Command.load
 
@@ -83,6 +89,7 @@ COMMANDS = (
     Command("top", _load_top, "Show how full racks, zones or other domains are."),
     Command("decisions", _load_decisions, "Show the last decisions."),
     Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
+    Command("uninstall", _load_uninstall, "Remove Serried, and what it has set on pods and groups."),
     Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),
     Command("replay", _load_replay, "Make the decisions of snapshots again, without a cluster."),
 )

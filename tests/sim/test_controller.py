@@ -8,7 +8,7 @@ import pytest
 from controller import reconciler as upstream
 from controller.loop import Subject, Task
 from controller.process import Controller
-from controller.protection import PROTECTION
+from serried.api.group import PROTECTION
 from serried.api.level import FALLBACK
 from serried.api.names import Key
 from serried.kube.wire import EVENTS, JOBS, JSON, PODS

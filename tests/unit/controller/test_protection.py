@@ -3,9 +3,9 @@ from typing import cast
 
 import pytest
 
-from controller.protection import PROTECTION, Protection, ReleaseTiming
+from controller.protection import Protection, ReleaseTiming
 from controller.writes import Writes
-from serried.api.group import PodGroup
+from serried.api.group import PROTECTION, PodGroup
 from serried.api.names import GroupKey
 from serried.cluster.cache import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable

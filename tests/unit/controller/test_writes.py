@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from controller.protection import PROTECTION
 from controller.writes import Writes
-from serried.api.group import PodGroup, decode_pod_group
+from serried.api.group import PROTECTION, PodGroup, decode_pod_group
 from serried.api.level import FALLBACK, NATIVE
 from serried.kube.events import EventWriter
 from serried.kube.wire import pod_groups
