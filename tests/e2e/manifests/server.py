@@ -47,14 +47,14 @@ class Server:
     def get(self, *arguments: str) -> Json:
         return dict(json.loads(self.run("get", *arguments, "-o", "json")))
 
-    def list_objects(self) -> set[str]:
+    def list_objects(self) -> dict[str, Json]:
         """All objects by kind, namespace and name: `pods/default/one`; of the whole cluster `nodes/one`."""
-        found: set[str] = set()
-        for namespaced, columns in (("true", ":metadata.namespace,:metadata.name"), ("false", ":metadata.name")):
-            kinds = self.run("api-resources", "--verbs=list", "-o", "name", f"--namespaced={namespaced}").split()
-            for kind in set(kinds) - _FLEETING:
-                lines = self.run("get", kind, "-A", "--no-headers", "-o", f"custom-columns={columns}").splitlines()
-                found |= {"/".join([kind, *line.split()]) for line in lines if line.strip()}
+        found: dict[str, Json] = {}
+        for kind in set(self.run("api-resources", "--verbs=list", "-o", "name").split()) - _FLEETING:
+            for item in self.get(kind, "-A")["items"]:
+                metadata = item["metadata"]
+                place = [metadata[key] for key in ("namespace", "name") if key in metadata]
+                found["/".join([kind, *place])] = item
         return found
 
     def patch(self, target: str, patch: object, *options: str) -> str:

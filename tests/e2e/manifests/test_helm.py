@@ -56,7 +56,7 @@ def replicas(server: Server) -> int:
 
 
 def test_the_life_of_a_release(server: Server, helm: Callable[..., str]) -> None:
-    before = server.list_objects()
+    before = set(server.list_objects())
     helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s", "--set", shape(server))
     pods = server.get("pods", "-n", NAMESPACE)["items"]
     assert len(pods) == 4
@@ -77,9 +77,9 @@ def test_the_life_of_a_release(server: Server, helm: Callable[..., str]) -> None
 
     helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
-    assert server.list_objects() - before == DEFINITIONS
+    assert set(server.list_objects()) - before == DEFINITIONS
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
-    assert server.list_objects() == before
+    assert set(server.list_objects()) == before
 
 
 def test_with_old_definitions_an_upgrade_is_refused_until_they_are_those_of_the_release(

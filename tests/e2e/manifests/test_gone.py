@@ -1,0 +1,124 @@
+"""Serried goes and leaves nothing, whichever way it is taken out, also when nobody of it is alive."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec
+from bench.cluster.installation import REPOSITORY
+from tests.e2e.manifests.server import GROUP, KUSTOMIZE, Json, Server, eventually
+from tests.support.clusters import LEVELS, running
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+TEAM = "team"
+GATE = f"{GROUP}/held"
+OVERLAY = str(KUSTOMIZE / "overlays" / "isolated")
+ALIVE = pytest.mark.parametrize("state", ["alive", "dead"])
+
+
+@pytest.fixture(params=LEVELS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A cluster with Serried, one gang that runs and one that waits, held by gates, for a rack of its size."""
+    spec = Spec(f"gone-{request.param}", nodes=6, racks=3, blocks=1, api=request.param, hold="gate", isolated=True)
+    with running(spec, tmp_path_factory) as cluster:
+        server = Server(cluster, tmp_path_factory.mktemp("objects"))
+        server.apply("overlays/isolated")
+        server.run("create", "namespace", TEAM)
+        server.write("create", gang("runs", 4, "1"), gang("waits", 4, "30"))
+        eventually(lambda: bound(server, "runs") == 4, 60)
+        eventually(lambda: held(server) == 4, 30)
+        yield server
+
+
+def gang(name: str, size: int, cpu: str) -> Json:
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"schedulerName": "serried", "restartPolicy": "Never", "containers": [container]}}
+    spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+    annotations = {f"{GROUP}/required-topology": "topology.serried.dev/rack"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": TEAM, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def pods(server: Server, job: str) -> list[Json]:
+    return list(server.get("pods", "-n", TEAM, "-l", f"batch.kubernetes.io/job-name={job}")["items"])
+
+
+def bound(server: Server, job: str) -> int:
+    return sum("nodeName" in pod["spec"] for pod in pods(server, job))
+
+
+def held(server: Server) -> int:
+    return sum({"name": GATE} in pod["spec"].get("schedulingGates", ()) for pod in pods(server, "waits"))
+
+
+def kill(cluster: Cluster) -> None:
+    """Nobody of Serried is alive, as where its Deployments are gone."""
+    for name in ("extender", "controller", "scheduler"):
+        cluster.kill(name)
+
+
+def uninstall(server: Server, *options: str) -> str:
+    command = [sys.executable, "-c", "from serried.cli.app import main; raise SystemExit(main())"]
+    done = subprocess.run(
+        [*command, "uninstall", "--yes", "--kubeconfig", str(server.cluster.kubeconfig), *options],
+        capture_output=True, text=True, check=False, timeout=180, cwd=REPOSITORY,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def traces(server: Server) -> dict[str, str]:
+    """Objects that say anything of Serried, but for the Jobs of people and their pods, with the place that does."""
+    found = {}
+    for place, item in server.list_objects().items():
+        item["metadata"].pop("managedFields", None)
+        text = json.dumps(item)
+        if "serried" in text and place.split("/")[0] not in {"jobs.batch", "pods", "nodes"}:
+            found[place] = text[max(0, text.index("serried") - 60) :][:120]
+    return found
+
+
+@ALIVE
+def test_kubectl_delete_does_not_hang_and_the_command_takes_what_it_leaves(server: Server, state: str) -> None:
+    if state == "dead":
+        kill(server.cluster)
+    server.run("delete", "-k", OVERLAY, "--timeout=90s")
+    kill(server.cluster)
+    uninstall(server)
+    server.run("delete", "jobs", "--all", "-n", TEAM, "--timeout=60s")
+    server.run("delete", "namespace", TEAM, "--timeout=60s")
+    assert traces(server) == {}
+
+
+def test_the_command_frees_what_waits_and_leaves_what_runs(server: Server) -> None:
+    running_before = {pod["metadata"]["uid"] for pod in pods(server, "runs")}
+    kill(server.cluster)
+    said = uninstall(server, "--purge")
+    assert held(server) == 0
+    assert f"freed pods {TEAM}/waits-0" in said
+    assert {pod["metadata"]["uid"] for pod in pods(server, "runs")} == running_before
+    for pod in (*pods(server, "runs"), *pods(server, "waits")):
+        assert f"{GROUP}/pod-group" not in pod["metadata"].get("labels", {})
+        assert "nominatedNodeName" not in pod["status"]
+    assert traces(server) == {}
+    server.run("delete", "namespace", TEAM, "--timeout=60s")
+
+
+def test_waiting_pods_are_handed_to_another_scheduler(server: Server) -> None:
+    kill(server.cluster)
+    uninstall(server, "--hand-to", "default-scheduler")
+    # Two of them fit on each node, and now no rack is asked for.
+    eventually(lambda: bound(server, "waits") == 4, 60)
+    assert {pod["spec"]["schedulerName"] for pod in pods(server, "waits")} == {"default-scheduler"}
+    assert bound(server, "runs") == 4
+    job = server.get("job", "waits", "-n", TEAM)
+    assert not job["status"].get("failed")
+    assert not job["spec"].get("suspend")
