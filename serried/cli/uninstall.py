@@ -154,9 +154,16 @@ def uninstall(
         if name and not _SCHEDULER.fullmatch(name):
             raise CommandError(ExitCode.USAGE, f"{name!r} is not the name of a scheduler")
     removal = Removal(target.home, frozenset(scheduler_name or ["serried"]), hand_to, purge, dry_run)
-    if not (yes or dry_run):
-        typer.confirm(f"Remove Serried from namespace {removal.home} and the cluster?", abort=True)
+    if not (yes or dry_run or _agrees(removal.home)):
+        raise CommandError(ExitCode.NO, "nothing was done; with --yes nobody is asked")
     asyncio.run(_run(removal, target))
+
+
+def _agrees(home: str) -> bool:
+    try:
+        return typer.confirm(f"Remove Serried from namespace {home} and the cluster?")
+    except typer.Abort:  # nobody is there to answer
+        return False
 
 
 async def _run(removal: Removal, target: Target) -> None:

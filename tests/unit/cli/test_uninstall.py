@@ -27,7 +27,6 @@ from serried.cli.uninstall import (
 from serried.kube.wire import JOBS, JSON, PODS, Resource, pod_groups, workloads
 from tests.support.apiserver import FakeApiServer
 from tests.support.commands import Run
-from tests.support.pod_proxy import PodProxy
 from tests.unit.manifests.shipped import read_all
 
 HOME = "serried-system"
@@ -244,8 +243,10 @@ def test_what_is_no_scheduler_s_name_is_refused(run: Run, words: tuple[str, str]
     assert (ended.code, ended.err) == (2, f"serried: {words[1]!r} is not the name of a scheduler\n")
 
 
-def test_without_an_answer_nothing_is_done(run: Run, proxy: PodProxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_without_a_yes_nothing_is_done(run: Run, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     ended = run("uninstall")
     assert ended.code == 1
     assert "Remove Serried from namespace serried-system and the cluster?" in ended.out
+    assert ended.err.endswith("serried: nothing was done; with --yes nobody is asked\n")
