@@ -20,8 +20,9 @@ from serried.api.group import PROTECTION
 from serried.api.names import GANG, LABELLED, POD_GROUP_LABEL
 from serried.api.parent import MANAGED_BY, MANAGER
 from serried.api.pod import HELD_GATE
-from serried.cli.access import Target, find_credentials, reaching
+from serried.cli.access import tell_failure
 from serried.cli.output import CommandError, ExitCode, option
+from serried.cli.target import Target, find_credentials, reaching
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, PODS, Resource, Selection
@@ -171,7 +172,7 @@ async def _run(removal: Removal, target: Target) -> None:
         try:
             await Uninstall(client, removal).run()
         except ApiError as error:
-            said = f"{error}; what is done is done: run the command again when this is mended"
+            said = f"{tell_failure(error)}; what is done is done: run the command again when this is mended"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
 
