@@ -208,7 +208,7 @@ class Reports:
         owner, name = self._store.membership.name_owner(group), self._store.membership.name_group(group)
         reason = self._choose_hold(group)
         if reason is None:
-            return f"{HELD}: {owner or name or 'which one is not known yet'}"
+            return f"{HELD}: see the events of {owner or name or 'this pod'}"
         return f"{HELD}: {f'{owner} ({name})' if owner and name else owner or name} waits: {reason}"
 
     def _choose_hold(self, group: GroupKey) -> Reason | None:

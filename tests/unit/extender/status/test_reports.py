@@ -850,9 +850,9 @@ class TestWhatHeldMembersAreTold:
     async def test_whose_gang_it_is_before_a_reason_is_told_and_then_the_reason(self, office: Office) -> None:
         office.store.put_group(gang(2).controlled_by("Job", "train").value())
         office.store.put_pod(members(1)[0].of_job("train", 0).value())
-        assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train"
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}see the events of job/train"
         office.reports.say(GANG, MISSING)
-        assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train"
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}see the events of job/train"
         await office.settle()
         assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train (PodGroup g) waits: QuorumMissing"
 
@@ -892,13 +892,13 @@ class TestWhatHeldMembersAreTold:
 
     async def test_what_kube_scheduler_wrote_into_the_condition_is_no_reason_of_ours(self, office: Office) -> None:
         office.store.put_group(gang(2).condition("False", "Unschedulable", "0/3 nodes are available: x").value())
-        assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g"
+        assert office.reports.describe_hold(GANG) == f"{self.HELD}see the events of PodGroup g"
 
     async def test_nobody_is_named_before_the_objects_are_listed(self, office: Office) -> None:
         said = office.reports.describe_hold(GroupKey("default", ""))
-        assert said == f"{self.HELD}which one is not known yet"
+        assert said == f"{self.HELD}see the events of this pod"
 
     async def test_a_tree_and_a_part_of_a_workload_have_names_too(self, office: Office) -> None:
         tree, part = GroupKey("default", "root", GroupKind.COMPOSITE), GroupKey("default", "w", GroupKind.WORKLOAD, "t")
-        assert office.reports.describe_hold(tree) == f"{self.HELD}CompositePodGroup root"
-        assert office.reports.describe_hold(part) == f"{self.HELD}PodGroup w/t"
+        assert office.reports.describe_hold(tree) == f"{self.HELD}see the events of CompositePodGroup root"
+        assert office.reports.describe_hold(part) == f"{self.HELD}see the events of PodGroup w/t"
