@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
@@ -84,11 +85,12 @@ class PodProxy(ThreadedServer):
             def do_GET(self) -> None:
                 proxy.headers.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
                 status, body = proxy.reply(self.command, self.path, self._read())
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # of who has not waited for the answer
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
             do_POST = do_GET  # noqa: N815 - the server looks for this name
 
