@@ -43,7 +43,7 @@ ADVICE = {
     Reason.DOMAIN_FULL: "free room in the domain in which the gang runs",
     Reason.DOMAIN_CONFLICT: "delete the members on one side: nobody is moved",
     Reason.BEHIND_HEAD: "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
-    "serried queue shows both",
+    "serried queue -A shows both",
     Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; it goes again when room is freed",
     Reason.PLAN_OUTDATED: "nothing: it goes again at once",
     Reason.RECORD_FAILED: "look at what the API server answers",

@@ -143,7 +143,11 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
         yield make_table((severity.upper(), ", ".join(places)), [("what", what), ("fix", fix)])
     counts = Counter(finding.severity for finding in found)
     yield ""
-    yield ", ".join(f"{counts[severity]} {severity}" for severity in Severity if counts[severity])
+    yield ", ".join(_count(counts[severity], severity) for severity in Severity if counts[severity])
+
+
+def _count(number: int, severity: Severity) -> str:
+    return f"{number} {severity}{'' if number == 1 or severity is Severity.UNKNOWN else 's'}"
 
 
 _CONFIG_MAPS = Resource("", "v1", "configmaps")
