@@ -188,8 +188,8 @@ def _check_kubeconfig(kubeconfig: str, context: str) -> None:
     raise CommandError(ExitCode.UNREACHABLE, f"{_name_kubeconfig(kubeconfig)} has {said}: {has}{hint}")
 
 
-_SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
-"""The lists of a kubeconfig, each with the field that its entries have beside their name."""
+_SECTIONS = {"contexts": "context", "clusters": "cluster"}
+"""Lists of a kubeconfig, each with the field that its entries have beside their name. A user may have nothing."""
 
 
 def _read_kubeconfig(path: str) -> dict[str, Any]:

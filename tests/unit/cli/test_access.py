@@ -191,6 +191,13 @@ def test_a_broken_kubeconfig_is_named_with_what_is_wrong(
     assert said in shown
 
 
+def test_a_user_may_have_no_credentials(proxy: PodProxy, run: Run, tmp_path: Path) -> None:
+    text = (tmp_path / "kubeconfig").read_text()
+    (tmp_path / "kubeconfig").write_text(text.replace("{token: of-the-kubeconfig}", "{}"))
+    proxy.answer_debug("serried-0:8912", "queue", EMPTY)
+    assert run("queue").code == 0
+
+
 def test_without_any_credentials_it_is_said_where_they_were_looked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
