@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from serried.api.group import PROTECTION
@@ -102,6 +101,7 @@ _HANDOVER = "serried-handover"
 _SCHEDULER = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _SECONDS = 60.0
 _PAUSE = 0.5
+_SETTLE = 3.0
 
 HandTo = Annotated[
     str,
@@ -199,6 +199,7 @@ class Uninstall:
         native = await self._find_native()
         await self._check_handover()
         await self._delete_all(FIRST)
+        await self._settle()
         await self._stop()
         await self._free_pods()
         await self._free_groups(native)
@@ -335,15 +336,7 @@ class Uninstall:
             self._say(f"created {resource} {_HANDOVER}: delete it when no Job or Deployment names {names} any more\n")
             if not self._removal.dry_run:
                 await self._client.apply(resource, "", _HANDOVER, made)
-
-        async def unchanged() -> bool:
-            probe = {"schedulerName": min(self._removal.schedulers), "containers": [{"name": "probe", "image": "none"}]}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _HANDOVER}, "spec": probe}
-            params = {"dryRun": "All"}
-            answer = await self._client.ask_object("POST", PODS.path("default"), body=orjson.dumps(pod), params=params)
-            return bool(answer["spec"]["schedulerName"] != self._removal.hand_to)
-
-        await self._wait(f"the API server to use {_HANDOVER}", unchanged)
+        await self._settle()
 
     async def _restart(self, job: JSON) -> None:
         """Suspend a Job and resume it: pods that are deleted otherwise would count as failures."""
@@ -396,6 +389,11 @@ class Uninstall:
         metadata = obj["metadata"]
         with suppress(NotFound):  # it has gone meanwhile
             await self._client.patch_merge(resource, metadata["namespace"], metadata["name"], patch, subresource)
+
+    async def _settle(self) -> None:
+        """Until API servers go by the policies that there are now: they look again every second."""
+        if not self._removal.dry_run:
+            await asyncio.sleep(_SETTLE)
 
     async def _wait(self, what: str, there: Callable[[], Awaitable[object]]) -> None:
         """Until it is not there any more; raises CommandError if that takes too long."""

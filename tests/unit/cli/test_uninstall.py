@@ -37,6 +37,11 @@ REMOVAL = Removal(HOME, frozenset({"serried"}), hand_to="", purge=False, dry_run
 OURS = {"app.kubernetes.io/managed-by": "serried"}
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serried.cli.uninstall._SETTLE", 0.0)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     """A cluster with the native API in which Serried is installed, and whose processes have ended."""
