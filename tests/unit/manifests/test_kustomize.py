@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.diff.owner import DEFAULT_SCHEDULER
 from serried import __version__
+from serried.api.names import PARENT_APIS
 from serried.settings import controller_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
@@ -49,7 +51,7 @@ def test_a_kustomization_lists_existing_files_and_leaves_none_beside_it_out(kust
 def test_the_base_takes_in_every_part_but_those_to_ask_for() -> None:
     components = (
         *("compatible", "control-plane", "elastic-refuse", "evict-broken", "evict-disrupted"),
-        *("marker", "isolated", "monitoring", "network-policy", "network-policy-control-plane"),
+        *("marker", "isolated", "monitoring", "namespaces", "network-policy", "network-policy-control-plane"),
     )
     asked_for = {MANIFESTS / "kustomize" / name for name in ("base", "gate", *components)}
     overlays = set((MANIFESTS / "kustomize" / "overlays").iterdir())
@@ -90,7 +92,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 10
+    assert len(bindings) == 11
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):
@@ -211,8 +213,62 @@ def test_isolating_the_scheduler_comes_with_the_extender_s_flag_for_it(documents
 
 
 def test_the_switch_ships_without_a_value_and_an_upgrade_leaves_the_extender_s(documents: Sequence[Document]) -> None:
-    (switch,) = [document.content for document in documents if document.kind == "ConfigMap"]
-    assert switch["metadata"]["name"] == "serried-hold"
+    (switch,) = [d.content for d in documents if (d.kind, d.name) == ("ConfigMap", "serried-hold")]
     assert "data" not in switch
     (gate,) = [d.content for d in documents if (d.kind, d.name) == ("MutatingAdmissionPolicy", "serried-gate")]
     assert "params.?data[?'hold'].orValue('filter') == 'gate'" in str(gate["spec"]["matchConditions"])
+
+
+class TestLabelledNamespaces:
+    """The component that gives the pods of labelled namespaces our scheduler."""
+
+    def test_it_replaces_the_scheduler_that_pods_have_by_default_by_the_one_that_is_served(
+        self, documents: Sequence[Document]
+    ) -> None:
+        (names,) = [d.content["data"] for d in documents if (d.kind, d.name) == ("ConfigMap", "serried-namespaces")]
+        assert names["replaced"] == DEFAULT_SCHEDULER
+        assert {names["scheduler"]} == extender_settings([], {}).schedulers
+
+    def test_only_namespaces_that_an_administrator_has_labelled_are_concerned(
+        self, documents: Sequence[Document]
+    ) -> None:
+        kind = "MutatingAdmissionPolicyBinding"
+        (binding,) = [d.content["spec"] for d in documents if (d.kind, d.name) == (kind, "serried-namespaces")]
+        selector = binding["matchResources"]["namespaceSelector"]
+        assert selector == {"matchLabels": {"scheduling.serried.dev/scheduler": "enabled"}}
+        reference = binding["paramRef"]
+        assert (reference["name"], reference["parameterNotFoundAction"]) == ("serried-namespaces", "Allow")
+
+    def test_pods_and_every_kind_whose_template_says_whether_it_is_a_gang_are(
+        self, documents: Sequence[Document]
+    ) -> None:
+        (policy,) = [
+            d.content["spec"]
+            for d in documents
+            if (d.kind, d.name) == ("MutatingAdmissionPolicy", "serried-namespaces")
+        ]
+        rules = policy["matchConstraints"]["resourceRules"]
+        found = {(group, version, kind) for r in rules for group in r["apiGroups"] for version in r["apiVersions"]
+                 for kind in r["resources"]}  # fmt: skip
+        parents = {(api.group, api.version, api.plural) for api in PARENT_APIS.values()}
+        assert found == {("", "v1", "pods"), ("batch", "v1", "jobs"), *parents}
+        assert all(rule["operations"] == ["CREATE"] for rule in rules)
+
+    def test_gate_and_markers_look_again_at_a_pod_whose_scheduler_was_replaced_after_them(
+        self, documents: Sequence[Document]
+    ) -> None:
+        """The API server asks those again that matched at first, so they match whatever the scheduler is."""
+        component = load(MANIFESTS / "kustomize" / "namespaces" / "kustomization.yaml")
+        (patch,) = component["patches"]
+        assert yaml.safe_load(patch["patch"]) == [{"op": "remove", "path": "/spec/matchConditions/0"}]
+        policies = [
+            d.content["spec"]
+            for d in documents
+            if d.kind == patch["target"]["kind"] and re.fullmatch(patch["target"]["name"], d.name)
+        ]
+        assert len(policies) == 2
+        for policy in policies:
+            assert policy["matchConditions"][0]["name"] == "scheduled-by-serried"
+            assert policy["reinvocationPolicy"] == "IfNeeded"
+            for mutation in policy["mutations"]:
+                assert mutation["jsonPatch"]["expression"].startswith("object.spec.schedulerName != 'serried' ? []")
