@@ -49,7 +49,7 @@ _POLICIES = tuple(
         *("group-priority", "job-gang-policy", "pod-group-label", "reservations"),
     )
 )
-_MUTATIONS = ("serried-gate", "serried-marker")
+_MUTATIONS = ("serried-gate", "serried-marker", "serried-namespaces")
 _ROLES = tuple(
     f"serried-{name}" for name in ("controller", "debug-reader", "edit", "extender", "metrics-reader", "view")
 )

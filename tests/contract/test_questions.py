@@ -52,8 +52,9 @@ def make_job(name: str, size: int) -> dict[str, Any]:
 
 
 async def test_a_file_of_two_jobs_is_answered_with_a_table_and_an_exit_code(
-    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # the name of the file is long
     path = tmp_path / "jobs.yaml"
     path.write_text(yaml.safe_dump_all([make_job("four", 4), make_job("six", 6)]))
     asked = ["whatif", str(path), "-n", "team", "--server", server]
