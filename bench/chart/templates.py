@@ -80,7 +80,7 @@ def render_templates(kustomize: Path) -> dict[str, str]:
     for source in sorted({item.source for items in shapes.values() for item in items}):
         name = str(source.relative_to(kustomize.resolve()))
         if source.parent.name == "crds":
-            files[name] = source.read_text()
+            files[name] = f"---\n{source.read_text()}"  # helm show crds of Helm 3 puts nothing between them
         elif source.name == "scheduler-config.yaml":
             files[f"files/{name}"] = _set_values(source.read_text())
         elif source.name != "namespace.yaml":  # Helm makes it, before anything of the chart

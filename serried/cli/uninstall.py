@@ -57,7 +57,7 @@ _BINDINGS = tuple(
     f"serried-{name}"
     for name in (
         *("controller", "debug-reader", "extender", "metrics-reader"),
-        *("sidecar-scheduler", "sidecar-scheduler-volumes"),
+        *("scheduler", "scheduler-volumes", "sidecar-scheduler", "sidecar-scheduler-volumes"),
     )
 )
 
@@ -88,7 +88,10 @@ LAST: Mapping[Resource, Sequence[str]] = {
 }
 """The rest that is in no namespace."""
 
-ELSEWHERE = ((Resource(_RBAC, "v1", "rolebindings"), "kube-system", "serried-sidecar-scheduler-authentication-reader"),)
+ELSEWHERE = tuple(
+    (Resource(_RBAC, "v1", "rolebindings"), "kube-system", f"serried-{name}-authentication-reader")
+    for name in ("scheduler", "sidecar-scheduler")
+)
 """What is in another namespace than Serried's own."""
 
 PURGED = tuple(f"{name}.{FALLBACK_GROUP}" for name in ("compositepodgroups", "podgroups", "reservations", "workloads"))

@@ -23,7 +23,10 @@ EXTENDER, CONTROLLER, SCHEDULER = (
 GROUP = "scheduling.serried.dev"
 Json = dict[str, Any]
 
-_FLEETING = {"events", "events.events.k8s.io", "componentstatuses", "leases.coordination.k8s.io"}
+_FLEETING = {
+    *("events", "events.events.k8s.io", "componentstatuses", "leases.coordination.k8s.io"),
+    "clustertrustbundles.certificates.k8s.io",
+}
 """Kinds of objects that come and go by themselves."""
 
 

@@ -9,14 +9,15 @@ from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, Spec
 from bench.cluster.release import HELM_VERSIONS
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm
-from tests.e2e.manifests.server import GROUP, KUSTOMIZE, NAMESPACE, Server
+from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
 DEFINITIONS = {f"customresourcedefinitions.apiextensions.k8s.io/{name}.{GROUP}" for name in (
     "compositepodgroups", "podgroups", "reservations", "workloads",
-)}  # fmt: skip
+)} | {f"apiservices.apiregistration.k8s.io/v1beta1.{GROUP}"}  # fmt: skip
+"""What Helm leaves: it deletes no CRDs."""
 
 OLD = {"metadata": {"labels": {"app.kubernetes.io/version": "0.1.0"}}}
 
@@ -32,7 +33,15 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         name, nodes=3, racks=3, blocks=1, api="fallback", hold="filter", serried=False, kubernetes=request.param
     )
     with running(spec, tmp_path_factory) as cluster:
-        yield Server(cluster, tmp_path_factory.mktemp("objects"))
+        server = Server(cluster, tmp_path_factory.mktemp("objects"))
+        eventually(lambda: has_its_own_objects(server), 30)
+        yield server
+
+
+def has_its_own_objects(server: Server) -> bool:
+    """Whether each namespace has its ServiceAccount: controllers make them a while after the cluster is up."""
+    accounts = [each for each in server.get("serviceaccounts", "-A")["items"] if each["metadata"]["name"] == "default"]
+    return len(accounts) == len(server.get("namespaces")["items"])
 
 
 @pytest.fixture(params=HELM_VERSIONS)
@@ -102,4 +111,4 @@ def test_with_old_definitions_an_upgrade_is_refused_until_they_are_those_of_the_
 
     helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
-    server.run("delete", "-f", str(KUSTOMIZE / "crds"), "--ignore-not-found", "--timeout=60s")
+    server.run("delete", "-f", str(CHART / "crds"), "--ignore-not-found", "--timeout=60s")

@@ -103,10 +103,7 @@ def test_what_it_deletes_by_name_is_what_the_manifests_make() -> None:
     deleted = {(kind.plural, name) for kind, names in {**FIRST, **LAST}.items() for name in names}
     deleted |= {(kind.plural, name) for kind, _, name in ELSEWHERE}
     deleted |= {("customresourcedefinitions", name) for name in PURGED} | {("namespaces", HOME)}
-    never_installed = {name for kind, name in shipped if name.startswith("serried-scheduler")}
-    assert {(kind, name) for kind, name in shipped if name not in never_installed} == deleted | {
-        ("customresourcedefinitions", "podgroups.scheduling.x-k8s.io")
-    }
+    assert shipped == deleted | {("customresourcedefinitions", "podgroups.scheduling.x-k8s.io")}
 
 
 async def test_a_second_time_and_without_an_installation_it_finds_nothing_to_do(server: FakeApiServer) -> None:
