@@ -27,7 +27,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
         stage.await_reason(
             stage.group_of_job(f"small-{number}"),
             "BehindHead",
-            f"kept for {stage.namespace}/{stage.group_of_job('large')}",
+            f"kept for job/large ({stage.namespace}/{stage.group_of_job('large')})",
         )
     group = stage.group_of_job("small-0")
     eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: the room for 2 members"))
