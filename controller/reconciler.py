@@ -32,9 +32,9 @@ from controller.diff.owner import (
     DesiredAction,
     Follow,
     GangSettings,
+    action_of_job,
     concerns_us,
     diff,
-    duty_of_job,
     find_follow,
     find_ignored_changes,
     find_warnings,
@@ -297,7 +297,7 @@ class Reconciler:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    def duty_of(self, owner: Owner) -> DesiredAction:
+    def action_of(self, owner: Owner) -> DesiredAction:
         """The action towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):
@@ -307,7 +307,7 @@ class Reconciler:
                 for pod in self.store.owners.pods_of(owner_key_of(owner))
                 if pod.owner and pod.owner.uid == owner.uid
             ]
-            return duty_of_job(owner, pods, self.settings)
+            return action_of_job(owner, pods, self.settings)
         if not concerns_us(owner, self.settings):
             return DesiredAction.NONE
         return DesiredAction.START if self.store.membership.is_eligible(owner) else DesiredAction.COMPLETE
@@ -316,14 +316,14 @@ class Reconciler:
         """Warn each owner whose objects cannot be created now, once."""
         owners: list[Owner] = [*self.store.jobs.values(), *self.store.parents.values()]
         for owner in owners:
-            if self.duty_of(owner) is DesiredAction.START:
+            if self.action_of(owner) is DesiredAction.START:
                 self._reported.report_once(owner, tell_obstacle(owner, self.store.obstacles.native))
 
     def _decide(self, owner: Owner) -> Iterator[Change]:
         """The changes that can be made now, creates first; each is computed when it is taken."""
-        action = self.duty_of(owner)
-        for complaint in find_warnings(owner, action, self.settings):
-            self._reported.report_once(owner, complaint)
+        action = self.action_of(owner)
+        for warning in find_warnings(owner, action, self.settings):
+            self._reported.report_once(owner, warning)
         if isinstance(owner, Job) and owner.problem:
             return iter(())
         observed = observe(self.store, self.expectations, owner)

@@ -111,7 +111,7 @@ class DesiredAction(Enum):
     """Nothing: the owner has finished, or is not ours."""
 
 
-def duty_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> DesiredAction:
+def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> DesiredAction:
     """The action towards a Job; ``pods`` are the Job's own."""
     if settings.gang_jobs is GangJobs.NONE:
         return DesiredAction.NONE
@@ -160,7 +160,7 @@ def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -
         return find_warnings_of_job(owner, action, settings)
     if settings.gang_jobs is GangJobs.NONE or owner.finished or owner.deleting:
         return []
-    return find_complaints_of_parent(owner, settings.schedulers)
+    return find_warnings_of_parent(owner, settings.schedulers)
 
 
 def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
@@ -198,7 +198,7 @@ def refuse(owner: Owner, settings: GangSettings) -> Sentence | None:
 _PARENT_KINDS = frozenset(kind.value for kind in ParentKind)
 
 
-def find_complaints_of_parent(parent: Parent, schedulers: Collection[str]) -> list[Sentence]:
+def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list[Sentence]:
     """What is wrong with a parent that has not ended; ``schedulers`` are those that Serried serves."""
     if parent.problem:
         return [tell_problem(parent)]

@@ -28,12 +28,8 @@ class GroupName(View):
 
 def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
     """The fields of a GroupName."""
-    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": name_owner(core, key)}
-
-
-def name_owner(core: Core, key: GroupKey) -> str:
-    """The owner of a group as kubectl names it; "" for a group without one, or that is gone."""
-    return core.store.membership.name_owner(key)
+    owner = core.store.membership.name_owner(key)
+    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 
 
 _OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}

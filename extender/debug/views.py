@@ -26,7 +26,7 @@ from extender.debug.explain import (
     view_timeline,
     view_turn,
 )
-from extender.debug.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group, name_owner
+from extender.debug.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.group import GroupState
@@ -128,7 +128,7 @@ def _view_head(core: Core, head: Head) -> HeadView:
         until=tell(head.until),
         missed=head.late,
         passed={str(group): tell(end) for group, end in head.passed.items()},
-        owners={str(group): name_owner(core, group) for group in head.passed},
+        owners={str(group): core.store.membership.name_owner(group) for group in head.passed},
     )
 
 
@@ -556,7 +556,7 @@ def _view_decision(core: Core, said: Said) -> DecisionView:
         id=said.id,
         at=said.at,
         group=str(said.group),
-        owner=name_owner(core, said.group),
+        owner=core.store.membership.name_owner(said.group),
         kind=said.group.kind,
         reason=said.reason,
         text=said.text,

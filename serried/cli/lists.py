@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 from serried.cli.access import DebugApi, ask, reach
@@ -139,10 +140,8 @@ def show_decisions(
         found = await _list_decisions(debug, wanted, where)
         return {"decisions": found[:limit][:: -1 if watch else 1], "leftOff": len(found[limit:])}
 
-    def tabulate(decisions: Sequence[Document]) -> Table:
-        return _tabulate_decisions(decisions, output)
-
     if watch:
+        tabulate = partial(_tabulate_decisions, output=output)
         watch_rows(target, Listing(fetch, "decisions", lambda each: str(each["id"]), tabulate), output)
     found = ask(target, fetch)
     decisions, left = found["decisions"], found["leftOff"]
@@ -234,10 +233,8 @@ def show_queue(
         # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
         return _choose(await debug.get("queue", {"limit": str(_EVERYTHING if where else limit)}), where, limit)
 
-    def tabulate(waiting: Sequence[Document]) -> Table:
-        return _tabulate_queue(waiting, output)
-
     if watch:
+        tabulate = partial(_tabulate_queue, output=output)
         listing = Listing(fetch, "waiting", identify, tabulate, "waits for room no longer")
         watch_rows(target, listing, output)
     queue = ask(target, fetch)
@@ -347,10 +344,8 @@ def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch
         found: Document = await debug.get("domains", {"key": key} if key else None)
         return found
 
-    def tabulate(domains: Sequence[Document]) -> Table:
-        return _tabulate_domains(domains, output)
-
     if watch:
+        tabulate = partial(_tabulate_domains, output=output)
         watch_rows(target, Listing(fetch, "domains", lambda each: str(each["domain"]), tabulate, "is gone"), output)
     found = ask(target, fetch)
     write(found, output, lambda: draw_domains(found, output), lambda: [each["domain"] for each in found["domains"]])

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.diff.owner import DesiredAction, GangSettings, Suspended, Track, duty_of_job, is_unserved
+from controller.diff.owner import DesiredAction, GangSettings, Suspended, Track, action_of_job, is_unserved
 from serried.api.job import GangJobs
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
@@ -41,7 +41,7 @@ MEMBER = pod("train-0").of_job("train", 0)
     ],
 )
 def test_duty(builder: JobBuilder, pods: list[PodBuilder], action: DesiredAction) -> None:
-    assert duty_of_job(builder.value(), [p.value() for p in pods], SETTINGS) is action
+    assert action_of_job(builder.value(), [p.value() for p in pods], SETTINGS) is action
 
 
 DELETING = GangSettings(frozenset({"serried"}), suspended=Suspended.DELETE)
@@ -87,7 +87,7 @@ OFF = GangSettings(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
 def test_duty_by_what_the_operator_has_chosen(
     builder: JobBuilder, pods: list[PodBuilder], settings: GangSettings, action: DesiredAction
 ) -> None:
-    assert duty_of_job(builder.value(), [p.value() for p in pods], settings) is action
+    assert action_of_job(builder.value(), [p.value() for p in pods], settings) is action
 
 
 def test_only_a_job_that_asks_is_told_that_its_scheduler_makes_no_gangs() -> None:

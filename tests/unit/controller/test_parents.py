@@ -16,8 +16,8 @@ from controller.diff.owner import (
     GangSettings,
     begin_workload,
     diff,
-    find_complaints_of_parent,
     find_surplus,
+    find_warnings_of_parent,
     refuse,
 )
 from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
@@ -261,7 +261,7 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
 def test_a_parent_is_told_what_it_should_know(
     builder: JobSetBuilder | LeaderWorkerSetBuilder, reasons: list[str], part: str
 ) -> None:
-    said = find_complaints_of_parent(builder.value(), SERVED)
+    said = find_warnings_of_parent(builder.value(), SERVED)
     assert [reason for reason, _ in said] == reasons
     assert all(part in message for _, message in said)
 
@@ -270,7 +270,7 @@ def test_jobs_that_ask_within_a_gang_are_told_of() -> None:
     raw = training().raw()
     annotations = {"scheduling.serried.dev/gang-policy": "JobAsGang"}
     raw["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": annotations}
-    assert [reason for reason, _ in find_complaints_of_parent(JobSetBuilder(raw).value(), SERVED)] == [
+    assert [reason for reason, _ in find_warnings_of_parent(JobSetBuilder(raw).value(), SERVED)] == [
         "GangPolicyIgnored"
     ]
 
@@ -279,7 +279,7 @@ def test_nine_stages_are_told_of() -> None:
     staged = job_set("s").asking().in_order()
     for number in range(9):
         staged = staged.replicated(f"stage-{number}", pods=2)
-    ((reason, said),) = find_complaints_of_parent(staged.value(), SERVED)
+    ((reason, said),) = find_warnings_of_parent(staged.value(), SERVED)
     assert (reason, "has 9 stages" in said) == ("NoGang", True)
 
 
