@@ -23,9 +23,9 @@ _MOST_GROUPS = "500"
 
 def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
     """Those of the kubeconfig."""
-    from serried.cli.target import find_kubeconfig, read_contexts  # noqa: PLC0415 - see above
+    from serried.cli.target import list_contexts  # noqa: PLC0415 - see above
 
-    return _choose(read_contexts(find_kubeconfig(_read_target(ctx))).namespaces, incomplete)
+    return _choose(list_contexts(_read_target(ctx)), incomplete)
 
 
 def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -1,29 +1,24 @@
 """Which extender a command asks, and with whose credentials: the options of all commands that ask one.
 
 Credentials are looked for as kubectl does: ``--kubeconfig``, KUBECONFIG, ``~/.kube/config``, the pod's ServiceAccount.
-What is wrong with a kubeconfig is told before the official client's code reads it, whose words name Python's types.
 """
 
-import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from serried.cli.complete import complete_contexts
-from serried.cli.output import CommandError, ExitCode, find_near, option
-from serried.kube.auth import Credentials, CredentialsError, load_credentials
-
-_USUAL_KUBECONFIG = "~/.kube/config"
-
-_POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-"""Where the kubelet writes it."""
+from serried.cli.output import CommandError, ExitCode, option
+from serried.kube.auth import ACCOUNT, Credentials, CredentialsError, find_account, read_credentials
+from serried.kube.kubeconfig import find_kubeconfig as find_named
+from serried.kube.kubeconfig import read_kubeconfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +94,13 @@ def find_credentials(target: Target) -> Credentials:
             renew_token=lambda: token,
         )
     kubeconfig = find_kubeconfig(target)
-    if kubeconfig:
-        _check_kubeconfig(kubeconfig, target.context)
     try:
-        return load_credentials(kubeconfig or None, target.context)
+        found = read_credentials(read_kubeconfig(kubeconfig), target.context) if kubeconfig else find_account()
     except CredentialsError as error:
-        said = f"{_name_kubeconfig(kubeconfig)} cannot be used: {error.__cause__ or error}" if kubeconfig else _NOTHING
-        raise CommandError(ExitCode.UNREACHABLE, said) from error
+        raise CommandError(ExitCode.UNREACHABLE, str(error)) from error
+    if found is None:
+        raise CommandError(ExitCode.UNREACHABLE, _NOTHING)
+    return found
 
 
 _NOTHING = (
@@ -118,18 +113,13 @@ def name_api_server(target: Target, credentials: Credentials) -> str:
     """The API server, and where its address is from."""
     if not (kubeconfig := find_kubeconfig(target)):
         return f"the API server {credentials.host} (of the pod's ServiceAccount)"
-    context = target.context or read_contexts(kubeconfig).current
+    context = target.context or read_kubeconfig(kubeconfig).current
     return f"the API server {credentials.host} (context {context} of {kubeconfig})"
-
-
-def _name_kubeconfig(kubeconfig: str) -> str:
-    return f"kubeconfig {kubeconfig}"
 
 
 def find_kubeconfig(target: Target) -> str:
     """The kubeconfig that kubectl would take, or several with colons between them; "" for none."""
-    usual = Path(_USUAL_KUBECONFIG).expanduser()
-    return target.kubeconfig or os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
+    return find_named(target.kubeconfig)
 
 
 def find_namespace(target: Target, named: str = "") -> str:
@@ -140,86 +130,23 @@ def find_namespace(target: Target, named: str = "") -> str:
     if named:
         return named
     if kubeconfig := find_kubeconfig(target):
-        contexts = read_contexts(kubeconfig)
-        return contexts.namespaces.get(target.context or contexts.current) or "default"
+        try:
+            return read_kubeconfig(kubeconfig).namespace(target.context) or "default"
+        except CredentialsError:  # told where somebody needs more of it
+            return "default"
     try:
-        return Path(_POD_NAMESPACE).read_text().strip() or "default"
+        return (ACCOUNT / "namespace").read_text().strip() or "default"
     except OSError:
         return "default"
 
 
-class Contexts(NamedTuple):
-    """What a kubeconfig says of its contexts."""
-
-    namespaces: Mapping[str, str]
-    """The namespace of each context by its name; "" where it names none."""
-
-    current: str
-    """The current context, "" if none is chosen."""
-
-
-def read_contexts(kubeconfig: str) -> Contexts:
-    """The contexts of a kubeconfig, or of several with colons between them; what cannot be read has none."""
-    namespaces: dict[str, str] = {}
-    current = ""
-    for path in filter(None, kubeconfig.split(os.pathsep)):
-        try:
-            document = _read_kubeconfig(path)
-        except CommandError:
-            continue
-        current = current or str(document.get("current-context") or "")
-        for each in document.get("contexts") or ():
-            namespaces.setdefault(str(each["name"]), str(each["context"].get("namespace") or ""))
-    return Contexts(namespaces, current)
-
-
-def _check_kubeconfig(kubeconfig: str, context: str) -> None:
-    """Raises CommandError for what is no kubeconfig, or has no such context."""
-    if os.pathsep not in kubeconfig:
-        _read_kubeconfig(kubeconfig)
-    names, current = read_contexts(kubeconfig)
-    chosen = context or current
-    if chosen in names:
-        return
-    has = f"it has {', '.join(sorted(names))}" if names else "it has none"
-    said = f"no context {chosen}" if chosen else "no current context, and --context names none"
-    near = find_near(chosen, names)
-    hint = f"; did you mean {near}?" if near else ""
-    raise CommandError(ExitCode.UNREACHABLE, f"{_name_kubeconfig(kubeconfig)} has {said}: {has}{hint}")
-
-
-_SECTIONS = {"contexts": "context", "clusters": "cluster"}
-"""Lists of a kubeconfig, each with the field that its entries have beside their name. A user may have nothing."""
-
-
-def _read_kubeconfig(path: str) -> dict[str, Any]:
-    """One kubeconfig; raises CommandError, which says where it is broken."""
-    import yaml  # noqa: PLC0415 - an address needs none
-
-    problem = "it is not an object"
+def list_contexts(target: Target) -> list[str]:
+    """Those of the kubeconfig; none if it cannot be read."""
+    kubeconfig = find_kubeconfig(target)
     try:
-        document = yaml.safe_load(Path(path).expanduser().read_text())
-    except OSError as error:
-        problem, document = error.strerror or str(error), None
-    except (UnicodeError, yaml.YAMLError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem, document = f"it is not YAML{f' (line {mark.line + 1})' if mark else ''}", None
-    if isinstance(document, dict):
-        problem = next(filter(None, (_check_section(document, *each) for each in _SECTIONS.items())), "")
-    if problem or not isinstance(document, dict):
-        raise CommandError(ExitCode.UNREACHABLE, f"{_name_kubeconfig(path)} cannot be read: {problem}")
-    return document
-
-
-def _check_section(document: Mapping[str, Any], section: str, field: str) -> str:
-    """What is wrong with a list of a kubeconfig; "" if nothing is."""
-    entries = document.get(section)
-    if not isinstance(entries, list | None):
-        return f"{section} is not a list"
-    for entry in entries or ():
-        if not (isinstance(entry, dict) and "name" in entry and isinstance(entry.get(field), dict)):
-            return f"an entry of {section} has no name, or no {field}"
-    return ""
+        return list(read_kubeconfig(kubeconfig).contexts) if kubeconfig else []
+    except CredentialsError:
+        return []
 
 
 def split_address(server: str) -> tuple[str, str]:

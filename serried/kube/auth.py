@@ -1,19 +1,39 @@
-"""Credentials for the API server, read by the official client's configuration code. Nothing else of it is used.
+"""Credentials for the API server: of a pod's ServiceAccount, or of a kubeconfig, in the order of client-go.
 
-The import is inside the function: it takes a second, which `serried --help` should not need.
+A token that stands in the kubeconfig wins over a command that makes one. What such a command gives is kept until it
+expires, or until the server refuses it. Source: k8s.io/client-go/tools/clientcmd and plugin/pkg/client/auth/exec.
 """
 
+import base64
+import binascii
+import json
+import os
 import ssl
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+from serried.kube.kubeconfig import USUAL_KUBECONFIG, CredentialsError, Entry, Kubeconfig, read_kubeconfig
+
+__all__ = ["TOKEN_LIFETIME_SECONDS", "Credentials", "CredentialsError", "load_credentials"]
 
 TOKEN_LIFETIME_SECONDS = 60.0
 """How long a token is used before its source is asked again: service account tokens rotate on disk."""
 
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet puts a pod's token, the authority of the API server and the pod's namespace."""
 
-class CredentialsError(Exception):
-    """No usable credentials; the message says what was tried, where, and what to do."""
+_EXEC_GROUP = "client.authentication.k8s.io/"
+_EXEC_VERSIONS = ("v1", "v1beta1")
+_EXEC_SECONDS = 600.0
+"""How long a command may take: it may send a person to a browser."""
 
 
 def _no_token() -> str:
@@ -25,7 +45,7 @@ class Credentials:
     """Where the API server is and who we are."""
 
     host: str
-    """The URL of the API server, without a path."""
+    """The URL of the API server; it may have a path."""
 
     tls: ssl.SSLContext | None = None
     """None for plain HTTP."""
@@ -52,72 +72,279 @@ def load_credentials(kubeconfig: str | None = None, context: str = "") -> Creden
     ``context`` is one of the kubeconfig, and so no in-cluster credentials; "" is the current one. Raises
     CredentialsError.
     """
-    settings = _load_settings(kubeconfig, context)
-    host = str(settings.host).rstrip("/")
-    origin = kubeconfig or "the default kubeconfig"
+    if kubeconfig is None and not context and (found := find_account()):
+        return found
+    place = kubeconfig or os.environ.get("KUBECONFIG") or USUAL_KUBECONFIG
+    try:
+        return read_credentials(read_kubeconfig(place), context)
+    except CredentialsError as err:
+        tried = "" if kubeconfig else ", and this is not a pod with a ServiceAccount"
+        raise CredentialsError(f"{err}{tried}; pass --kubeconfig, set KUBECONFIG, or run in a pod") from err
+
+
+def find_account() -> Credentials | None:
+    """Those of the pod's ServiceAccount; None outside of a pod. Raises CredentialsError."""
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    token, authority = ACCOUNT / "token", ACCOUNT / "ca.crt"
+    if not (host and port and token.exists() and authority.exists()):
+        return None
+    read = partial(_read_token_file, token)
+    tls = _make_tls({"certificate-authority": str(authority)}, "the pod's ServiceAccount")
+    return Credentials(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls, read, read)
+
+
+def read_credentials(kubeconfig: Kubeconfig, context: str = "") -> Credentials:
+    """Those of a context, "" for the current one; raises CredentialsError.
+
+    A command that makes credentials is run at once.
+    """
+    entry = kubeconfig.choose(context)
+    origin = f"kubeconfig {kubeconfig.place}"
+    host = str(entry.cluster.get("server") or "").rstrip("/")
     if not host.startswith(("http://", "https://")):
         raise CredentialsError(f"{origin} names the server {host!r}: a URL with http:// or https:// is needed")
+    _refuse_unknown(entry.user, origin)
+    tls = _make_tls(entry.cluster, origin) if host.startswith("https://") else None
+    _load_certificate(tls, entry.user, origin)
+    name = str(entry.cluster.get("tls-server-name") or "")
+    proxy = _find_proxy(entry, host, origin)
+    if entry.user.get("exec") and not _state_token(entry.user):
+        plugin = _Plugin(entry, tls, origin)
+        return Credentials(host, tls, plugin.read, plugin.run, name, proxy)
     return Credentials(
-        host=host,
-        tls=_tls(settings, origin) if host.startswith("https://") else None,
-        read_token=lambda: _token(settings),
-        renew_token=lambda: _token(_load_settings(kubeconfig, context)),
-        server_name=settings.tls_server_name or "",
-        proxy=settings.proxy or "",
+        host,
+        tls,
+        read_token=partial(_state_token, entry.user),
+        renew_token=lambda: _state_token(read_kubeconfig(kubeconfig.place).choose(context).user),
+        server_name=name,
+        proxy=proxy,
     )
 
 
-def _load_settings(kubeconfig: str | None, context: str = "") -> Any:
-    from kubernetes import config  # noqa: PLC0415
-    from kubernetes.client import Configuration  # noqa: PLC0415
+def _refuse_unknown(user: Mapping[str, Any], origin: str) -> None:
+    """Whoever asks with less, or as somebody else than kubectl would, gets answers that mislead."""
+    said = ""
+    if any(name in user for name in ("as", "as-uid", "as-groups", "as-user-extra")):
+        said = "has a user who impersonates another one (as), which is not supported: use a user without that"
+    elif user.get("username"):
+        said = "has a user with a password, which API servers do not take any more: use a token or a certificate"
+    elif (provider := (user.get("auth-provider") or {}).get("name")) and provider != "oidc":
+        said = f"has the auth-provider {provider}, which kubectl does not know any more: use its exec plugin"
+    if said:
+        raise CredentialsError(f"{origin} {said}")
 
-    settings = Configuration()
-    place = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+
+def _find_proxy(entry: Entry, host: str, origin: str) -> str:
+    """That of the cluster, else that of the environment."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - the help of a command needs no HTTP
+
+    proxy = str(entry.cluster.get("proxy-url") or "")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise CredentialsError(f"{origin} has the proxy-url {proxy}: one with http:// or https:// is needed")
+    scheme, _, rest = host.partition("://")
+    found = getproxies()
+    usual = found.get(scheme) or found.get("all") or ""
+    return proxy or (usual if usual and not proxy_bypass(rest.partition("/")[0]) else "")
+
+
+def _state_token(user: Mapping[str, Any]) -> str:
+    """The token that a user names, "" for none; raises CredentialsError if its file has none."""
+    stated = str(user.get("token") or ((user.get("auth-provider") or {}).get("config") or {}).get("id-token") or "")
+    return _read_token_file(Path(str(user["tokenFile"])), stated) if user.get("tokenFile") else stated
+
+
+def _read_token_file(path: Path, otherwise: str = "") -> str:
     try:
-        if kubeconfig is None and not context and _load_in_cluster(config, settings):
-            return settings
-        config.load_kube_config(place, context or None, client_configuration=settings, persist_config=False)
-    # The loader raises whatever a malformed file makes it stumble over.
-    except Exception as err:
-        tried = place if kubeconfig else f"the service account (not in a pod) or {place}"
-        raise CredentialsError(
-            f"no credentials for the API server in {tried}: {err}; pass --kubeconfig, set KUBECONFIG, or run in a pod"
-        ) from err
-    return settings
+        token = path.read_text().strip()
+    except (OSError, UnicodeError) as err:
+        token, problem = "", str(err)
+    else:
+        problem = f"{path} is empty"
+    if not (token or otherwise):
+        raise CredentialsError(f"no token for the API server: {problem}")
+    return token or otherwise
 
 
-def _load_in_cluster(config: Any, settings: Any) -> bool:
+# ---------------------------------------------------------------- certificates
+
+
+def _make_tls(cluster: Mapping[str, Any], origin: str) -> ssl.SSLContext:
+    data, file = (cluster.get(f"certificate-authority{suffix}") for suffix in ("-data", ""))
+    if cluster.get("insecure-skip-tls-verify"):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
     try:
-        config.load_incluster_config(client_configuration=settings)
-    except config.ConfigException:
-        return False
-    return True
+        if data:
+            pem = _decode(data, "certificate-authority-data", origin).decode("ascii")
+            return ssl.create_default_context(cadata=pem)
+        return ssl.create_default_context(cafile=file or None)
+    except (OSError, ValueError) as err:
+        raise _unloaded(origin, err, file or "certificate-authority-data") from err
 
 
-def _tls(settings: Any, origin: str) -> ssl.SSLContext:
+def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origin: str) -> None:
+    """The client's certificate: what stands in the kubeconfig wins over a file."""
+    names = ("client-certificate", "client-key")
+    given = [user.get(f"{name}-data") or user.get(name) for name in names]
+    if tls is None or not any(given):
+        return
+    if not all(given):
+        missing = names[given.index(next(filter(lambda each: not each, given)))]
+        raise CredentialsError(f"{origin} has half of a certificate: {missing} is missing")
+    inline = [user.get(f"{name}-data") for name in names]
     try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca_cert or None)
-        if not settings.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if settings.cert_file:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
+        with tempfile.TemporaryDirectory(prefix="serried-") as folder:
+            files = [str(user.get(name)) for name in names]
+            for number, (name, data) in enumerate(zip(names, inline, strict=True)):
+                if data:
+                    files[number] = _store(Path(folder) / name, _decode(data, f"{name}-data", origin))
+            tls.load_cert_chain(*files)
     except OSError as err:
-        files = ", ".join(name for name in (settings.ssl_ca_cert, settings.cert_file, settings.key_file) if name)
-        raise CredentialsError(
-            f"{origin} has certificates that do not load ({err}; {files}): check certificate-authority, "
-            "client-certificate and client-key"
-        ) from err
-    return context
+        said = ", ".join(f"{name}-data" if data else str(user[name]) for name, data in zip(names, inline, strict=True))
+        raise _unloaded(origin, err, said) from err
 
 
-def _token(settings: Any) -> str:
+def _store(path: Path, content: bytes) -> str:
+    """A file that nobody else can read; its name."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return str(path)
+
+
+def _decode(data: object, name: str, origin: str) -> bytes:
     try:
-        # Asking runs the configuration's refresh hook: expired exec tokens are renewed, and the in-cluster file is read
-        # again each minute. Releases before 37 keep the token under the second name.
-        value = str(settings.get_api_key_with_prefix("BearerToken", "authorization") or "").strip()
-    # The hook raises whatever files and exec plugins make it stumble over.
-    except Exception as err:
-        raise CredentialsError(f"no token for the API server: {type(err).__name__}: {err}") from err
-    scheme, _, token = value.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else value
+        return base64.b64decode(str(data))
+    except binascii.Error as err:
+        raise CredentialsError(f"{origin} has a {name} that is no base64: {err}") from err
+
+
+def _unloaded(origin: str, err: Exception, files: str) -> CredentialsError:
+    return CredentialsError(
+        f"{origin} has certificates that do not load ({err}; {files}): check certificate-authority, "
+        "client-certificate and client-key"
+    )
+
+
+# ---------------------------------------------------------------- commands that make credentials
+
+
+class _Plugin:
+    """A command that makes a token or a certificate; it is run when one is needed, and when that has expired."""
+
+    def __init__(self, entry: Entry, tls: ssl.SSLContext | None, origin: str) -> None:
+        self._spec: Mapping[str, Any] = entry.user["exec"]
+        self._cluster = entry.cluster
+        self._tls = tls
+        self._origin = origin
+        self._command = str(self._spec.get("command") or "")
+        self._token = ""
+        self._expires = float("inf")
+        """Seconds since 1970."""
+        version = str(self._spec.get("apiVersion") or "")
+        if version.removeprefix(_EXEC_GROUP) not in _EXEC_VERSIONS:
+            known = " or ".join(_EXEC_GROUP + each for each in _EXEC_VERSIONS)
+            raise CredentialsError(f"{origin} has an exec plugin of apiVersion {version!r}: {known} is needed")
+        self.run()
+
+    def read(self) -> str:
+        """The token, "" if the command gives a certificate; raises CredentialsError."""
+        if datetime.now(UTC).timestamp() >= self._expires:
+            return self.run()
+        return self._token
+
+    def run(self) -> str:
+        """As `read`, and runs the command in any case."""
+        status = self._parse(self._start())
+        self._token = str(status.get("token") or "")
+        pem = {name: status.get(f"{field}Data") for name, field in _CERTIFICATE.items()}
+        if not (self._token or all(pem.values())):
+            raise self._failed("it gives neither a token nor a certificate with its key")
+        self._expires = float("inf")
+        if stamp := status.get("expirationTimestamp"):
+            with suppress(ValueError):
+                self._expires = datetime.fromisoformat(str(stamp)).timestamp()
+        if all(pem.values()):
+            encoded = {f"{name}-data": base64.b64encode(str(text).encode()) for name, text in pem.items()}
+            texts = {name: data.decode() for name, data in encoded.items()}
+            _load_certificate(self._tls, texts, f"what {self._command} gives")
+        return self._token
+
+    def _start(self) -> str:
+        own = {str(each.get("name")): str(each.get("value") or "") for each in self._spec.get("env") or ()}
+        asks = self._may_ask()
+        spec: dict[str, Any] = {"interactive": asks}
+        if self._spec.get("provideClusterInfo"):
+            spec["cluster"] = _describe(self._cluster)
+        info = {"apiVersion": self._spec["apiVersion"], "kind": "ExecCredential", "spec": spec}
+        try:
+            done = subprocess.run(  # noqa: S603 - the person's own command
+                [self._command, *map(str, self._spec.get("args") or ())],
+                env=os.environ | own | {"KUBERNETES_EXEC_INFO": json.dumps(info)},
+                stdin=None if asks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # what it says to people goes to them
+                text=True,
+                timeout=_EXEC_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError as err:
+            hint = str(self._spec.get("installHint") or "").strip()
+            raise self._failed(f"it is not installed{f'. {hint}' if hint else ''}") from err
+        except (OSError, ValueError, subprocess.TimeoutExpired) as err:
+            raise self._failed(str(err)) from err
+        if done.returncode:
+            raise self._failed(f"exit code {done.returncode}")
+        return done.stdout
+
+    def _may_ask(self) -> bool:
+        """Whether the command may ask a person; raises CredentialsError if it must and cannot."""
+        mode = self._spec.get("interactiveMode") or "IfAvailable"
+        present = sys.stdin is not None and sys.stdin.isatty()
+        if mode == "Always" and not present:
+            raise self._failed("it asks a person, and there is no terminal")
+        return present and mode != "Never"
+
+    def _parse(self, text: str) -> Mapping[str, Any]:
+        try:
+            document = json.loads(text)
+            version, status = document.get("apiVersion"), document.get("status")
+        except (ValueError, AttributeError) as err:
+            raise self._failed("it gives no ExecCredential") from err
+        if version != self._spec["apiVersion"]:
+            raise self._failed(f"it gives an ExecCredential of {version}, not of {self._spec['apiVersion']}")
+        if not isinstance(status, dict):
+            raise self._failed("it gives an ExecCredential without status")
+        return status
+
+    def _failed(self, why: str) -> CredentialsError:
+        return CredentialsError(f"{self._origin} has the exec plugin {self._command}, which fails: {why}")
+
+
+_CERTIFICATE = {"client-certificate": "clientCertificate", "client-key": "clientKey"}
+"""Names in a kubeconfig, and in an ExecCredential."""
+
+
+def _describe(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """A cluster as a command is told of it."""
+    data = cluster.get("certificate-authority-data")
+    if not data and (file := cluster.get("certificate-authority")):
+        with suppress(OSError):
+            data = base64.b64encode(Path(str(file)).read_bytes()).decode()
+    config = next(
+        (
+            each.get("extension")
+            for each in cluster.get("extensions") or ()
+            if each.get("name") == f"{_EXEC_GROUP.rstrip('/')}/exec"
+        ),
+        None,
+    )
+    found = {
+        "server": cluster.get("server"),
+        "tls-server-name": cluster.get("tls-server-name"),
+        "insecure-skip-tls-verify": cluster.get("insecure-skip-tls-verify"),
+        "certificate-authority-data": data,
+        "proxy-url": cluster.get("proxy-url"),
+        "config": config,
+    }
+    return {name: value for name, value in found.items() if value}

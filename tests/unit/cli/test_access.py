@@ -224,7 +224,7 @@ class TestKubeconfig:
     def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-        monkeypatch.setattr("serried.cli.target._POD_NAMESPACE", str(tmp_path / "namespace"))
+        monkeypatch.setattr("serried.cli.target.ACCOUNT", tmp_path)
         (tmp_path / "namespace").write_text("of-the-pod")
         return tmp_path
 

@@ -1,7 +1,5 @@
 import subprocess
-from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,31 +40,28 @@ def test_plain_http_needs_no_tls(tmp_path: Path) -> None:
     assert (credentials.host, credentials.tls, credentials.read_token()) == ("http://127.0.0.1:8001", None, "")
 
 
-def test_a_pod_uses_its_service_account(tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def account(tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a pod's ServiceAccount."""
     (tmp_path / "token").write_text("mounted")
-    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(certificate / "cert"))
+    (tmp_path / "ca.crt").write_bytes((certificate / "cert").read_bytes())
+    monkeypatch.setattr("serried.kube.auth.ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return tmp_path
+
+
+def test_a_pod_uses_its_service_account(account: Path) -> None:
     credentials = load_credentials()
     assert (credentials.host, credentials.read_token()) == ("https://[fd00::1]:443", "mounted")
-    (tmp_path / "token").write_text("rotated")
+    (account / "token").write_text("rotated")
     assert credentials.renew_token() == "rotated"
 
 
-def test_a_token_that_cannot_be_read_any_more_is_said_so(
-    tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "token").write_text("mounted")
-    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(certificate / "cert"))
-    hasty = SimpleNamespace(datetime=datetime, timedelta=lambda **_: timedelta())  # as if a minute had passed
-    monkeypatch.setattr("kubernetes.config.incluster_config.datetime", hasty)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+def test_a_token_that_cannot_be_read_any_more_is_said_so(account: Path) -> None:
     credentials = load_credentials()
     for spoil in (lambda token: token.write_text(""), Path.unlink):
-        spoil(tmp_path / "token")
+        spoil(account / "token")
         with pytest.raises(CredentialsError, match="no token for the API server"):
             credentials.read_token()
 
@@ -138,5 +133,5 @@ def test_a_context_is_chosen_by_its_name(tmp_path: Path) -> None:
 
 def test_a_context_is_of_a_kubeconfig_also_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", write(tmp_path, {"server": "http://one"}, {}))
+    monkeypatch.setenv("KUBECONFIG", write(tmp_path, {"server": "http://one"}, {}))
     assert load_credentials(None, "c").host == "http://one"
