@@ -1,0 +1,200 @@
+"""The planner against kube-scheduler's rules: a gang is placed exactly when its members could come one by one.
+
+The rules are written down in `tests.support.truth.rules`, and all orders and nodes are tried on up to six nodes.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serried.plan.request import Plan
+from tests.support.truth.ours import Ours
+from tests.support.truth.rules import Cluster, Raw, list_feasible
+from tests.support.truth.search import find_most, find_placement, is_sound
+from tests.support.truth.worlds import ALL, ALONE, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, as_stored
+
+COUNTED = ALONE
+"""What the planner counts exactly, whatever else there is in a cluster."""
+
+sources = st.integers(0, 1 << 32).map(Random)
+
+
+def draw_cluster(draws: Draws) -> Cluster:
+    cluster = draws.cluster()
+    return replace(cluster, pods=[as_stored(pod) for pod in cluster.pods])
+
+
+def draw_gang(draws: Draws, most_classes: int) -> list[Raw]:
+    return [as_stored(member) for member in draws.gang(most_classes=most_classes)]
+
+
+def names_of(cluster: Cluster) -> list[str]:
+    return [node["metadata"]["name"] for node in cluster.nodes]
+
+
+def domains_of(cluster: Cluster, key: str | None) -> dict[str, list[str]]:
+    """The names of the nodes in each domain; all under "" without a key."""
+    found: dict[str, list[str]] = {}
+    for node in cluster.nodes:
+        domain = "" if key is None else node["metadata"]["labels"].get(key)
+        if domain is not None:
+            found.setdefault(domain, []).append(node["metadata"]["name"])
+    return found
+
+
+@given(random=sources)
+def test_the_planner_takes_the_nodes_for_a_pod_that_kube_scheduler_would(random: Random) -> None:
+    draws = Draws(random, COUNTED)
+    cluster = draw_cluster(draws)
+    ours = Ours(cluster)
+    for index in range(3):
+        pod = as_stored(draws.pod(f"p{index}"))
+        assert ours.list_feasible(pod) == list_feasible(cluster, pod)
+
+
+@given(random=sources, key=st.sampled_from([None, RACK, ZONE]))
+def test_a_gang_of_equal_members_is_placed_exactly_when_they_could_come_one_by_one(
+    random: Random, key: str | None
+) -> None:
+    draws = Draws(random, COUNTED)
+    cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=1)
+    need = random.randint(1, len(members))
+    most = max((find_most(cluster, members, inside) for inside in domains_of(cluster, key).values()), default=0)
+    plan = Ours(cluster).plan(members, need, key)
+    assert isinstance(plan, Plan) == (most >= need)
+    assert not isinstance(plan, Plan) or len(plan.nodes) == most
+
+
+@given(random=sources, key=st.sampled_from([None, RACK, ZONE]))
+def test_every_plan_is_one_whose_members_can_come_in_some_order(random: Random, key: str | None) -> None:
+    draws = Draws(random, COUNTED)
+    cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
+    plan = Ours(cluster).plan(members, random.randint(1, len(members)), key)
+    if isinstance(plan, Plan):
+        assert is_sound(cluster, [members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
+        assert set(plan.nodes.values()) <= set(domains_of(cluster, key)[plan.domain])
+
+
+# --- the search itself ------------------------------------------------------------------------------------------------
+
+
+@given(random=sources)
+def test_what_the_search_finds_can_come_and_no_more(random: Random) -> None:
+    draws = Draws(random, ALL)
+    cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=2)[:4]
+    found = find_placement(cluster, members, names_of(cluster))
+    assert is_sound(cluster, [member for member, _ in found], [node for _, node in found])
+    assert len(found) == count_by_hand(cluster, members, names_of(cluster))
+
+
+def count_by_hand(cluster: Cluster, members: Collection[Raw], inside: Collection[str]) -> int:
+    """The most that can come, with every order of members tried, and nothing remembered."""
+    most = 0
+    for member in members:
+        rest = [each for each in members if each is not member]
+        for node in list_feasible(cluster, member) & set(inside):
+            most = max(most, 1 + count_by_hand(cluster.joined_by(member, node), rest, inside))
+            if most == len(members):
+                return most
+    return most
+
+
+def make_node(name: str, **labels: str) -> Raw:
+    keys = {"zone": ZONE, "rack": RACK, "host": HOSTNAME}
+    has = {keys[label]: value for label, value in labels.items()}
+    return {
+        "metadata": {"name": name, "labels": has},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "8", "pods": "9"}},
+    }
+
+
+def make_pod(app: str, node: str = "", namespace: str = "truth-one", **spec: Any) -> Raw:
+    said = {"containers": [{"name": "main"}], **spec} | ({"nodeName": node} if node else {})
+    return {"metadata": {"name": app, "namespace": namespace, "labels": {"app": app}}, "spec": said}
+
+
+def beside(kind: str, app: str, key: str, **more: Any) -> dict[str, Any]:
+    """A required term of this kind for the pods of an app."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **more}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(app: str, key: str, **more: Any) -> dict[str, Any]:
+    """A constraint that spreads the pods of an app."""
+    selector = {"matchLabels": {"app": app}}
+    constraint = {"labelSelector": selector, "topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [constraint | more]}
+
+
+TWO_ZONES = [make_node("a1", zone="a", host="a1"), make_node("b1", zone="b", host="b1"), make_node("x1", host="x1")]
+
+
+@pytest.mark.parametrize(
+    ("bound", "pod", "nodes"),
+    [
+        pytest.param([], make_pod("w", **beside("podAffinity", "w", ZONE)), "a1 b1", id="the first of its kind"),
+        pytest.param([], make_pod("w", **beside("podAffinity", "db", ZONE)), "", id="nobody to be beside"),
+        pytest.param(
+            [make_pod("db", "x1")], make_pod("db", **beside("podAffinity", "db", ZONE)), "a1 b1", id="outside all zones"
+        ),
+        pytest.param([make_pod("db", "a1")], make_pod("w", **beside("podAffinity", "db", ZONE)), "a1", id="beside"),
+        pytest.param([make_pod("w", "a1")], make_pod("w", **beside("podAntiAffinity", "w", ZONE)), "b1 x1", id="apart"),
+        pytest.param(
+            [make_pod("old", "a1", **beside("podAntiAffinity", "w", ZONE))], make_pod("w"), "b1 x1", id="kept away"
+        ),
+        pytest.param(
+            [make_pod("old", "a1", "truth-two", **beside("podAntiAffinity", "w", ZONE))],
+            make_pod("w"),
+            "a1 b1 x1",
+            id="of another namespace",
+        ),
+        pytest.param(
+            [
+                make_pod(
+                    "old",
+                    "a1",
+                    "truth-two",
+                    **beside("podAntiAffinity", "w", ZONE, namespaceSelector={"matchLabels": {"team": "red"}}),
+                )
+            ],
+            make_pod("w"),
+            "b1 x1",
+            id="of a namespace that it selects",
+        ),
+        pytest.param([make_pod("w", "a1")], make_pod("w", **spread("w", ZONE)), "b1", id="spread"),
+        pytest.param([], make_pod("w", **spread("w", ZONE, minDomains=3)), "a1 b1", id="too few domains, empty"),
+        pytest.param(
+            [make_pod("w", "a1"), make_pod("w", "b1")],
+            make_pod("w", **spread("w", ZONE, minDomains=3)),
+            "",
+            id="too few domains, one in each",
+        ),
+        pytest.param(
+            [make_pod("w", "a1")] * 5,
+            make_pod("w", **spread("w", ZONE, labelSelector={})),
+            "a1 b1",
+            id="empty selector",
+        ),
+    ],
+)
+def test_the_rules_of_affinity_and_spread(bound: list[Raw], pod: Raw, nodes: str) -> None:
+    assert list_feasible(Cluster(TWO_ZONES, bound, NAMESPACES), pod) == set(nodes.split())
+
+
+def test_four_members_over_two_zones_come_two_by_two() -> None:
+    cluster = Cluster(TWO_ZONES, [], NAMESPACES)
+    found = find_placement(cluster, [make_pod("w", **spread("w", ZONE))] * 4, names_of(cluster))
+    assert sorted(node for _, node in found) == ["a1", "a1", "b1", "b1"]
+
+
+def test_of_two_kinds_that_want_to_be_beside_the_first_the_first_comes_first() -> None:
+    members = [make_pod("follower", **beside("podAffinity", "leader", ZONE)), make_pod("leader")]
+    cluster = Cluster(TWO_ZONES, [], NAMESPACES)
+    assert find_most(cluster, members, ["b1"]) == 2
+    assert find_most(cluster, members, ["x1"]) == 1
