@@ -18,6 +18,7 @@ from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.resources import Resources, add
+from serried.api.verdict import Reason
 from serried.plan.request import Turn
 
 _MAX_LEVELS = 4
@@ -180,15 +181,18 @@ COLUMNS = {
     "nodes": ("number", "name", "place", "used", "planned", "marks"),
     "gangs": (
         *("number", "namespace", "name", "kind", "state", "reason", "message"),
-        *("quorum", "members", "placed", "priority", "key", "domain", "since"),
+        *("quorum", "members", "placed", "priority", "key", "domain", "since", "owner"),
     ),
-    "decisions": ("number", "at", "group", "reason", "text", "id"),
+    "decisions": ("number", "at", "group", "reason", "text", "id", "owner"),
 }
 """The names of the columns, for who reads the rows.
 
 Of a node ``place`` is the number of its place, ``used`` how many percent bound pods use of the resource of which most
 is used, ``planned`` how many percent of it plans take beyond that, and ``marks`` the sum of what is true of it: 1
 cordoned, 2 kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims end here.
+
+Of a gang ``since`` is since when it stands as it does: waits, is broken or runs. ``owner`` is what it was made for, as
+kubectl names it (``job/train``); "" without one, and in a decision also for a gang that is gone.
 """
 
 
@@ -308,7 +312,9 @@ class Sketch:
             fresh.append(said)
         for said in reversed(fresh):
             self._logged += 1
-            self._new_log.append((self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT], said.id))
+            owner = self._core.store.membership.name_owner(said.group)
+            row = (self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT], said.id, owner)
+            self._new_log.append(row)
             self._last = said
         self._log = [*self._log, *self._new_log][-_MAX_DECISIONS:]
 
@@ -332,7 +338,7 @@ class Sketch:
         store = self._core.store
         members = store.members.of_group(key)
         reason, message = say(state)
-        since = state.first_seen if state is not None else self._core.clock()
+        since = _find_since(state) if state is not None else self._core.clock()
         return (
             key.namespace,
             key.encoded,
@@ -347,6 +353,7 @@ class Sketch:
             (group.topology_key or "") if group is not None else "",
             find_domain(self._core, group, state, members),
             self._core.queue.backfill.tell_time(since),
+            store.membership.name_owner(key),
         )
 
     # --- what readers get --------------------------------------------------------------------------------------
@@ -378,6 +385,19 @@ class Sketch:
         for part in self._gangs.in_parts(_PART_ROWS):
             yield {"gangs": part}
         yield {**self._whole, "decisions": self._log, "complete": True}
+
+
+def _find_since(state: GroupState) -> float:
+    """Since when a group stands as it does, in loop seconds."""
+    if state.verdict is None:
+        return state.first_seen
+    if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:
+        return state.broken_since
+    if state.verdict.reason is Reason.SCHEDULED:
+        return state.reason_since
+    # Pods were there before an extender that has started again.
+    made = state.quorum_since if not state.started else None
+    return state.waiting_since if made is None else min(made, state.waiting_since)
 
 
 def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:

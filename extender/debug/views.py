@@ -206,6 +206,9 @@ class MemberView(View):
     state: str
     """How it stands."""
 
+    gates: list[str]
+    """Its scheduling gates that are not Serried's."""
+
     node: str
     """Where it runs."""
 
@@ -393,6 +396,7 @@ def _view_member(core: Core, pod: Pod) -> MemberView:
         name=pod.name,
         uid=pod.uid,
         state=state,
+        gates=list(pod.foreign_gates),
         node=pod.node,
         planned=slot.node if slot else "",
         nominated=pod.nominated,

@@ -16,7 +16,7 @@ from extender.scheduling.members import CycleUpdates
 from extender.scheduling.plain_pods import PlainPods
 from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Disruptions, Repairs
-from extender.scheduling.request import find_conflict, find_shortage, is_foreign, is_suspended
+from extender.scheduling.request import describe_gated, find_conflict, find_shortage, is_foreign, is_suspended
 from extender.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
@@ -245,7 +245,7 @@ class GroupScheduler:
         group_members = self._store.members.classify(key)
         if group.gates_together and group_members.gated:
             self._scheduling_cycle.forget(key)
-            return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=1)
+            return describe_gated(group_members, need=1)
         if group.goes_one_by_one:
             for pod in (*group_members.waiting, *group_members.refused):
                 self._let_go(pod.uid)

@@ -69,6 +69,17 @@ _MAX_LETTERS = 200
 """How much of the scheduler's reason is told."""
 
 
+_MAX_GATES_NAMED = 3
+
+
+def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
+    """The verdict of a group that waits for the scheduling gates of some members; they are named."""
+    gates = sorted({gate for pod in group_members.gated for gate in pod.foreign_gates})
+    more = len(gates) - _MAX_GATES_NAMED
+    named = ", ".join(gates[:_MAX_GATES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=need, key=named)
+
+
 def describe_refused(
     group_members: GroupMembers, need: int, uncounted: Uncounted, dropped: Collection[Pod] = (), beside: str = ""
 ) -> Verdict:
@@ -148,7 +159,7 @@ def find_shortage(
     # Nobody knows how many more come with a member that is gated: its PodGroup waits for the gate first of all.
     gated = {leaf.name: leaf.need for leaf in list_leaves(group.tree) if leaves[leaf.name].gated}
     if gated and _would_stand(group, leaves, {**waiting, **gated}):
-        return Verdict(Reason.MEMBER_GATED, have=len(group_members.gated), need=min_count)
+        return describe_gated(group_members, min_count)
     coming = {name: waiting[name] + len(each.refused) for name, each in leaves.items()}
     if group_members.refused and _would_stand(group, leaves, coming):
         return describe_refused(group_members, min_count, store.uncounted)

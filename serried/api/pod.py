@@ -378,6 +378,11 @@ class Pod:
         """Carries a scheduling gate that is not ours (reason MemberGated)."""
         return any(gate != HELD_GATE for gate in self.gates)
 
+    @property
+    def foreign_gates(self) -> tuple[str, ...]:
+        """The scheduling gates that are not ours."""
+        return tuple(gate for gate in self.gates if gate != HELD_GATE)
+
 
 _NO_NODE = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
 _COUNT = re.compile(r"\d+(?= )")

@@ -60,7 +60,7 @@ class Verdict:
     need: int = 0
 
     key: str = ""
-    """The topology key, the PriorityClass, or the group ahead in the queue."""
+    """The topology key, the PriorityClass, the scheduling gates, or the group ahead in the queue."""
 
     domains: tuple[DomainShortage, ...] = ()
     """The best of the domains that were too small, the best first."""
@@ -79,7 +79,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",
     Reason.QUORUM_MISSING: "{have} of {need} members exist",
-    Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner",
+    Reason.MEMBER_GATED: "{have} members carry a scheduling gate of another owner: {key}",
     Reason.NO_DOMAIN_FITS: "no domain of {key} has room for {need} members",
     Reason.NO_CAPACITY: "the cluster has room for {have} of {need} members",
     Reason.GROUPS_UNPLACED: "only {have} of {need} groups find room together",

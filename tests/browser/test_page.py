@@ -6,19 +6,20 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from extender.debug.page import Broadcast
+from extender.simulation.manifests import READ
 from extender.status.reports import Said
 from serried.api.names import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_page, take_picture
 from tests.support.budgets import BudgetBuilder, budget
 from tests.support.builders import node, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
-from tests.support.page_stage import RACK, ZONE, Listener, Town, make_broadcast, make_world, serving, town_nodes
+from tests.support.page_stage import BLOCK, RACK, ZONE, Listener, Town, make_broadcast, make_world, serving, town_nodes
 
 VIEWS = {
     "gangs": "#/gangs",
-    "waiting-gang": "#/gangs/language/train-llm",
+    "waiting-gang": "#/gangs/language/train-llm-6cfb954c4f",
     "preempting-gang": "#/gangs/language/urgent-eval",
-    "running-gang": "#/gangs/vision/resnet",
+    "running-gang": "#/gangs/vision/resnet-5f6d8b9c4-r0-0",
     "decisions": "#/decisions",
     "what-if": "#/whatif",
 }
@@ -44,6 +45,17 @@ COUNT_PIXELS = """() => {
 """How much of the map has the colour of what."""
 
 
+NOTE_LABELS = """
+  globalThis.labels = [];
+  const fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    labels.push(text);
+    fill.call(this, text, ...rest);
+  };
+"""
+"""Notes what is written on the map."""
+
+
 async def reload_marker(page: Page) -> bool:
     """Whether the page is still the one that was marked."""
     return bool(await page.evaluate("globalThis.marked === true"))
@@ -51,10 +63,11 @@ async def reload_marker(page: Page) -> bool:
 
 async def test_why_a_gang_waits_is_the_first_thing_that_is_seen(page: Page) -> None:
     first = page.locator(".gangs > li").first
-    await expect(first).to_contain_text("language/train-llm")
+    await expect(first).to_contain_text("language/job/train-llm")
+    await expect(first.locator(".facts")).to_have_text("waits 5 min · one rack · train-llm-6cfb954c4f")
     await expect(first).to_contain_text("NoDomainFits no domain of topology.serried.dev/rack has room for 16 members")
     await first.get_by_role("link").click()
-    await expect(page.get_by_role("heading", name="language/train-llm")).to_be_focused()
+    await expect(page.get_by_role("heading", name="language/job/train-llm")).to_be_focused()
     article = page.get_by_role("article", name="One gang")
     await expect(article).to_contain_text("Number 1 of 2 in the queue")
     await expect(article).to_contain_text("16 nodes of rack-0 are kept for it. Room is expected in 55 min")
@@ -62,7 +75,7 @@ async def test_why_a_gang_waits_is_the_first_thing_that_is_seen(page: Page) -> N
 
 
 async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_it(page: Page, url: str) -> None:
-    await page.goto(f"{url}#/gangs/language/train-llm")
+    await page.goto(f"{url}#/gangs/language/train-llm-6cfb954c4f")
     article = page.get_by_role("article", name="One gang")
     advice = article.locator(".advice")
     await expect(advice.get_by_role("listitem").first).to_have_text(
@@ -75,6 +88,62 @@ async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_
     await expect(article.locator(".timeline")).to_contain_text("its quorum exists")
     await advice.get_by_role("button", name="Look again").click()
     await expect(advice.get_by_role("listitem")).to_have_count(4)
+
+
+async def test_times_are_by_the_clock_of_whoever_reads_and_from_now_also_in_a_reason(
+    browser: Browser, url: str
+) -> None:
+    async with open_page(browser, f"{url}#/gangs/language/train-llm-6cfb954c4f", zone="Asia/Kolkata") as (page, _):
+        article = page.get_by_role("article", name="One gang")
+        await expect(article.locator(".reason")).to_contain_text("expected to have room in 55 min (05:11:00)")
+        await expect(article.locator(".timeline li").first).to_contain_text("04:10:00")
+        await expect(article).not_to_contain_text("2023-11-14T")
+        await page.get_by_role("link", name="Decisions").click()
+        await expect(page.locator(".decisions time").first).to_have_text("04:15:20")
+
+
+async def test_the_decisions_about_a_gang_are_told_and_older_ones_on_demand(
+    page: Page, url: str, world: Harness
+) -> None:
+    assert isinstance(world.heard, Listener)
+    group = GroupKey("bio", "dock-ligands")
+    world.heard.decisions[:0] = [Said("2023-11-14T20:00:00Z", group, "Planning", f"try {n}") for n in range(30)]
+    await page.goto(f"{url}#/gangs/bio/dock-ligands")
+    rows = page.locator(".history > li")
+    await expect(rows).to_have_count(10)
+    await expect(rows.first).to_contain_text("QuorumMissing 5 of 8 members exist")
+    await page.get_by_role("button", name="Show older ones").click()
+    await expect(rows).to_have_count(31)
+    await expect(rows.last).to_contain_text("20:00:00")
+
+
+async def test_the_commands_that_say_more_of_a_gang_are_there_to_be_copied(page: Page, url: str) -> None:
+    await page.goto(f"{url}#/gangs/language/train-llm-6cfb954c4f")
+    commands = page.locator(".commands code")
+    await expect(commands).to_have_text(
+        [
+            "kubectl serried explain job/train-llm -n language",
+            "kubectl serried whatif --group job/train-llm -n language",
+            "kubectl serried decisions --group job/train-llm -n language",
+            "kubectl describe job/train-llm -n language",
+            "kubectl describe podgroups.scheduling.serried.dev train-llm-6cfb954c4f -n language",
+        ]
+    )
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name="Copy: kubectl serried explain")
+    await button.click()
+    await expect(page.locator(".commands button").first).to_contain_text("Copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == "kubectl serried explain job/train-llm -n language"
+
+
+async def test_the_gate_of_a_member_is_named(page: Page, url: str, world: Harness) -> None:
+    gated = pod("dock-ligands-5").namespace("bio").scheduler(SCHEDULER).in_group("dock-ligands")
+    world.add(gated.gate("example.com/quota"))
+    await page.goto(f"{url}#/gangs/bio/dock-ligands")
+    members = page.get_by_role("region", name="Members")
+    await expect(members.get_by_role("row", name=re.compile("dock-ligands-5"))).to_contain_text(
+        "Gated: example.com/quota"
+    )
 
 
 async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
@@ -155,7 +224,9 @@ async def test_up_and_down_go_from_gang_to_gang(page: Page) -> None:
 @pytest.mark.parametrize(
     ("chip", "names"),
     [
-        pytest.param("Waiting", ["language/train-llm", "vision/hyper-sweep", "bio/dock-ligands"], id="who waits"),
+        pytest.param(
+            "Waiting", ["language/job/train-llm", "vision/job/hyper-sweep", "bio/dock-ligands"], id="who waits"
+        ),
         pytest.param("Broken", ["language/ranker"], id="who is broken"),
         pytest.param(
             "Starting", ["bio/align-genome", "language/distil", "language/urgent-eval"], id="who starts, by name"
@@ -171,7 +242,7 @@ async def test_gangs_are_chosen_by_how_they_stand(page: Page, chip: str, names: 
 async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None:
     await page.get_by_role("link", name="Decisions").click()
     log = page.locator(".decisions > li")
-    await expect(log.first).to_contain_text("vision/hyper-sweep")
+    await expect(log.first).to_contain_text("vision/job/hyper-sweep")
     await page.get_by_role("combobox", name="Reason").select_option("Planned")
     await expect(log).to_have_count(2)
     await page.get_by_role("searchbox").fill("genome")
@@ -187,6 +258,7 @@ async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None
 async def test_a_job_is_asked_about_and_nothing_is_created(page: Page, world: Harness) -> None:
     known = (len(world.store.pods), len(world.store.groups), len(world.heard.verdicts))
     await page.get_by_role("link", name="What if").click()
+    await expect(page.locator("#manifests-help")).to_contain_text(f"Read are {READ}, as YAML or JSON")
     await page.get_by_role("button", name="Use an example").click()
     await page.get_by_role("button", name="Would it fit?").click()
     answer = page.locator(".answer")
@@ -197,27 +269,27 @@ async def test_a_job_is_asked_about_and_nothing_is_created(page: Page, world: Ha
 
 
 async def test_a_gang_that_waits_is_asked_about_in_a_larger_cluster(page: Page, url: str) -> None:
-    await page.goto(f"{url}#/gangs/language/train-llm")
+    await page.goto(f"{url}#/gangs/language/train-llm-6cfb954c4f")
     await page.get_by_role("link", name="What if …").click()
-    await expect(page.get_by_label("Or gangs that are there")).to_have_value("language/train-llm")
+    await expect(page.get_by_label("Or gangs that exist")).to_have_value("language/job/train-llm")
     ask = page.get_by_role("button", name="Would it fit?")
     await ask.click()
     answer = page.locator(".answer")
     await expect(answer.locator(".badge")).to_have_text("Does not fit")
-    await page.get_by_label("Nodes that are added").fill("16*node-230")
+    await page.get_by_label("Add nodes").fill("16*node-230")
     await ask.click()
     await expect(answer.locator(".badge")).to_have_text("Fits")
     await expect(answer).to_contain_text("16 of 16 members fit into rack-11")
 
 
 async def test_a_question_about_another_cluster_is_answered_with_what_it_was_about(page: Page, url: str) -> None:
-    await page.goto(f"{url}#/whatif/language/train-llm")
-    await page.get_by_label("Nodes that are drained").fill("node-000")
-    await page.get_by_label("Gangs that are gone").fill("vision/resnet")
+    await page.goto(f"{url}#/whatif/language/train-llm-6cfb954c4f")
+    await page.get_by_label("Drain these nodes").fill("node-000")
+    await page.get_by_label("Leave these gangs out").fill("vision/job/resnet")
     await page.get_by_role("button", name="Would it fit?").click()
     answer = page.locator(".answer")
     await expect(answer).to_contain_text(re.compile(r"without node-000 \(\d+ pods? of it would need another place\)"))
-    await expect(answer).to_contain_text("without gang vision/resnet")
+    await expect(answer).to_contain_text("without gang vision/job/resnet")
 
 
 async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(browser: Browser, url: str) -> None:
@@ -287,6 +359,28 @@ async def test_where_nobody_plans_only_what_is_used_is_drawn(browser: Browser) -
         drawn = await page.evaluate(COUNT_PIXELS)
         assert drawn.pop("used") > 0
         assert set(drawn.values()) == {0}, drawn
+        assert errors == []
+
+
+@pytest.mark.parametrize("racks", [pytest.param(5, id="five racks"), pytest.param(0, id="no racks")])
+async def test_few_nodes_are_drawn_as_large_as_there_is_room_with_all_their_levels(
+    browser: Browser, racks: int
+) -> None:
+    world = make_world()
+    for index in range(50):
+        built = node(f"node-{index:02}").cpu(32).label(ZONE, "zone-a").label(BLOCK, "block-0")
+        world.add(built.label(RACK, f"rack-{index % racks}") if racks else built)
+    async with (
+        serving(world, make_broadcast(world)) as url,
+        open_page(browser, url, width=1400, height=1000) as (page, errors),
+    ):
+        await page.add_init_script(NOTE_LABELS)
+        await page.reload()
+        await page.wait_for_selector("body[data-ready]")
+        assert await page.evaluate("document.getElementById('canvas').clientHeight") > 300
+        assert set(await page.evaluate("labels")) == {"zone-a / block-0", *(f"rack-{index}" for index in range(racks))}
+        await page.locator("#canvas").hover(position={"x": 40, "y": 75})
+        await expect(page.locator("#tip")).to_contain_text("zone-a / block-0")
         assert errors == []
 
 

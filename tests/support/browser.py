@@ -41,11 +41,11 @@ async def open_browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def open_page(
-    browser: Browser, url: str, *, scheme: Scheme = "light", width: int = 1280, height: int = 900, scale: float = 1.0
+    browser: Browser, url: str, *, scheme: Scheme = "light", width: int = 1280, height: int = 900, zone: str = "UTC"
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """The page once it shows the state, and the errors that its console has told so far."""
     context = await browser.new_context(
-        color_scheme=scheme, viewport={"width": width, "height": height}, device_scale_factor=scale
+        color_scheme=scheme, viewport={"width": width, "height": height}, timezone_id=zone
     )
     page = await context.new_page()
     errors: list[str] = []

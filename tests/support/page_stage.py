@@ -16,13 +16,20 @@ from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, write_time
 from serried.api.verdict import Verdict, render
 from serried.ops.server import make_server
-from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.builders import JobBuilder, NodeBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, RecordingMetrics
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = "topology.serried.dev/block"
 RACK = "topology.serried.dev/rack"
 RACKS = 12
+OF_JOBS = {
+    "train-llm": "train-llm-6cfb954c4f",
+    "hyper-sweep": "hyper-sweep-7549667c5d",
+    "resnet": "resnet-5f6d8b9c4-r0-0",
+}
+"""The gangs that were made for a Job of their name, with the names of their PodGroups."""
+
 NODES_OF_A_RACK = 20
 
 
@@ -100,7 +107,7 @@ class Town:
 
     def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
         """A gang whose members run in one rack."""
-        self.world.add(self._group(name, size, RACK, namespace))
+        self.world.add(*self._job(name, size, namespace), self._group(name, size, RACK, namespace))
         for index in range(size):
             place = f"node-{rack * NODES_OF_A_RACK + index:03}"
             self.world.add(self._member(name, index, 8, namespace).on(place))
@@ -117,7 +124,7 @@ class Town:
         priority: int = 0,
     ) -> None:
         """A gang comes, or some of its members, and is looked at."""
-        self.world.add(self._group(name, size, key, namespace).priority(priority))
+        self.world.add(*self._job(name, size, namespace), self._group(name, size, key, namespace).priority(priority))
         for index in range(size if come is None else come):
             self.world.add(self._member(name, index, cpu, namespace).priority(priority))
         await self.look()
@@ -132,13 +139,18 @@ class Town:
         uid = next(one.uid for one in self.world.store.pods.values() if (one.namespace, one.name) == (namespace, name))
         self.world.store.drop_pod(uid)
 
+    def _job(self, name: str, size: int, namespace: str) -> list[JobBuilder]:
+        return [job(name).namespace(namespace).size(size).scheduler(SCHEDULER)] if name in OF_JOBS else []
+
     def _group(self, name: str, size: int, key: str, namespace: str) -> PodGroupBuilder:
-        built = pod_group(name).namespace(namespace).uid(f"{namespace}-{name}").gang(size)
+        built = pod_group(OF_JOBS.get(name, name)).namespace(namespace).uid(f"{namespace}-{name}").gang(size)
+        built = built.controlled_by("Job", name) if name in OF_JOBS else built
         return built.topology(key) if key else built
 
     def _member(self, name: str, index: int, cpu: int, namespace: str) -> PodBuilder:
         built = pod(f"{name}-{index}").uid(f"{namespace}-{name}-{index}-{next(self._serial)}").namespace(namespace)
-        return built.cpu(cpu).scheduler(SCHEDULER).in_group(name)
+        built = built.of_job(name, index) if name in OF_JOBS else built
+        return built.cpu(cpu).scheduler(SCHEDULER).in_group(OF_JOBS.get(name, name))
 
 
 def make_app(world: Harness, broadcast: Broadcast) -> FastAPI:

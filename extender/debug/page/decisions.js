@@ -1,7 +1,7 @@
 // The decision log, the newest first, with a filter.
 
 import { arrange, h } from "./dom.js";
-import { clock, count, sentence } from "./words.js";
+import { callName, clock, count, sentence, tellPast } from "./words.js";
 
 const PAGE = 100;
 
@@ -29,7 +29,7 @@ export class DecisionLog {
     this.renderReasons(all);
     const text = this.search.value.trim().toLowerCase();
     const reason = this.reason.value;
-    const found = all.filter((one) => (!reason || one.reason === reason) && (!text || `${one.group} ${one.reason} ${one.text} ${one.id}`.toLowerCase().includes(text)));
+    const found = all.filter((one) => (!reason || one.reason === reason) && (!text || `${one.group} ${one.owner} ${one.reason} ${one.text} ${one.id}`.toLowerCase().includes(text)));
     const sum = `${count(found.length)} of the last ${count(all.length)} decisions`;
     if (this.sum.textContent !== sum) this.sum.textContent = sum;
     const shown = found.slice(0, this.most);
@@ -54,8 +54,8 @@ export class DecisionLog {
       const [namespace, ...rest] = one.group.split("/");
       const href = `#/gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`;
       this.rows.set(one, h("li", {},
-        h("time", { datetime: one.at, title: one.at }, clock(one.at)),
-        h("div", {}, h("a", { href }, one.group), " ", h("b", {}, one.reason), " ", h("span", {}, sentence(one.reason, one.text)), one.id ? h("span", { class: "id", title: "The line of the log with this id says the same" }, ` ${one.id}`) : null)));
+        h("time", { datetime: one.at, title: one.at }, clock(one.at, this.state.now())),
+        h("div", {}, h("a", { href, title: one.owner ? one.group : null }, callName(one.group, one.owner)), " ", h("b", {}, one.reason), " ", h("span", {}, tellPast(sentence(one.reason, one.text), this.state.now())), one.id ? h("span", { class: "id", title: "The line of the log with this id says the same" }, ` ${one.id}`) : null)));
     }
     return this.rows.get(one);
   }

@@ -1,12 +1,14 @@
-// One gang: why it waits, what would help, when what happened, its domains and its members.
+// One gang: why it waits, what would help, what happened when, its domains and its members.
 
+import { listCommands } from "./commands.js";
 import { h } from "./dom.js";
-import { linkOf, quorumOf, whenIs } from "./gangs.js";
+import { linkOf, nameOf, objectOf, quorumOf } from "./gangs.js";
 import { whatIfLink } from "./whatif.js";
-import { clock, count, phaseOf, plural, sentence, shortKey } from "./words.js";
+import { callName, callOf, clock, count, expectRoom, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
 const MEMBERS = 200;
+const DECISIONS = 10;
 const VICTIMS = 20;
 
 const MILESTONES = {
@@ -24,18 +26,24 @@ export class GangPanel {
     this.seen = null;
     this.diagnosis = null; // the last one that was asked for: it costs work, so it is kept
     this.members = 10;
+    this.decisions = null; // those that the extender remembers of it, the newest first, and one more than are shown
+    this.decided = 0; // the number of the last one of which the stream has told
+    this.mostDecisions = DECISIONS;
     this.title = h("h2", { tabindex: "-1" });
+    this.object = h("p", { class: "facts" });
     this.lead = h("div", { class: "lead" });
     this.body = h("div", { class: "gang-body" });
-    this.element = h("article", { class: "one-gang", "aria-label": "One gang" }, h("p", {}, h("a", { href: "#/gangs", class: "back" }, "All gangs")), this.title, this.lead, this.body);
+    this.said = h("p", { class: "hidden", role: "status" });
+    this.element = h("article", { class: "one-gang", "aria-label": "One gang" }, h("p", {}, h("a", { href: "#/gangs", class: "back" }, "All gangs")), this.title, this.object, this.lead, this.body, this.said);
     setInterval(() => this.name && !document.hidden && this.read("none"), SECONDS_BETWEEN_READS * 1000);
   }
 
   show(namespace, name) {
     const full = `${namespace}/${name}`;
     if (full === this.name) return;
-    Object.assign(this, { name: full, detail: null, diagnosis: null, seen: null, members: 10 });
+    Object.assign(this, { name: full, detail: null, diagnosis: null, seen: null, members: 10, decisions: null, decided: 0, mostDecisions: DECISIONS });
     this.title.replaceChildren(h("span", { class: "muted" }, `${namespace}/`), name);
+    this.object.replaceChildren();
     this.lead.replaceChildren();
     this.body.replaceChildren(h("p", { class: "empty" }, "Reading …"));
     this.render();
@@ -55,7 +63,14 @@ export class GangPanel {
       this.map.spotlight(new Set());
       return;
     }
+    replaceIfOther(this.title, nameOf(gang));
+    replaceIfOther(this.object, objectOf(gang) ? ["PodGroup ", objectOf(gang)] : []);
     this.renderLead(gang);
+    const newest = this.state.decisions.find((one) => one.group === this.name)?.number ?? 0;
+    if (!this.decisions || newest !== this.decided) {
+      this.decided = newest;
+      this.readDecisions();
+    }
     if (gang !== this.seen) {
       // The first time the planner looks for what would help; later only how far each domain is from holding it.
       const asked = this.seen ? "domains" : "advice";
@@ -71,16 +86,16 @@ export class GangPanel {
     const parts = [
       h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state), whatIfLink(gang), quorumOf(gang)),
       h("div", { class: `reason ${phase}` },
-        h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "How it stands"),
-        h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", sentence(gang.reason, this.detail?.message ?? gang.message))),
+        h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "State"),
+        h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", tell(sentence(gang.reason, this.detail?.message ?? gang.message), this.state.now()))),
     ];
     if (turn) {
-      const who = before.length ? [" behind ", ...before.flatMap((one, place) => [place ? ", " : "", h("a", { href: linkOf(one) }, one.name)])] : [];
+      const who = before.length ? [" behind ", ...before.flatMap((one, place) => [place ? ", " : "", h("a", { href: linkOf(one) }, callOf(one))])] : [];
       parts.push(h("p", { class: "facts" }, `Number ${count(turn)} of ${count(this.state.order.length)} in the queue`, ...who, "."));
     }
     const { head } = this.state;
     if (head?.group === this.name) {
-      const when = head.forecast ? ` Room is expected ${whenIs(head.forecast, this.state.now())}.` : "";
+      const when = head.forecast ? ` ${capital(expectRoom(head.forecast, this.state.now()))}.` : "";
       parts.push(h("p", { class: "facts" }, `${plural(head.nodes, "node")}${head.domain ? ` of ${head.domain}` : ""} are kept for it.${when}`));
     }
     replaceIfOther(this.lead, parts);
@@ -105,6 +120,18 @@ export class GangPanel {
     if (gang) this.renderLead(gang);
   }
 
+  async readDecisions() {
+    const name = this.name;
+    try {
+      const answer = await fetch(`decisions?group=${encodeURIComponent(name)}&limit=${this.mostDecisions + 1}`);
+      if (!answer.ok || this.name !== name) return;
+      this.decisions = await answer.json();
+    } catch {
+      return; // the stream says that the extender is away
+    }
+    if (this.detail) this.renderBody();
+  }
+
   keepDiagnosis(detail, asked) {
     if (!detail.queue) this.diagnosis = null;
     else if (asked !== "none") this.diagnosis = { ...detail.diagnosis, advice: detail.diagnosis?.advice ?? this.diagnosis?.advice };
@@ -113,7 +140,8 @@ export class GangPanel {
   renderBody() {
     const { detail } = this;
     replaceIfOther(this.body, [
-      this.adviceOf(), factsOf(detail), timelineOf(detail), this.domainsOf(), forecastOf(detail, this.state.now()), preemptionOf(detail), this.membersOf(detail),
+      this.adviceOf(), factsOf(detail), this.domainsOf(), forecastOf(detail, this.state.now()), preemptionOf(detail), this.membersOf(detail),
+      timelineOf(detail, this.state.now()), this.historyOf(), listCommands(detail, this.said),
     ]);
     this.map.spotlight(new Set(detail.detail.flatMap((member) => [member.node, member.planned]).filter(Boolean)));
   }
@@ -123,9 +151,26 @@ export class GangPanel {
     if (!advice) return null;
     const again = h("button", { type: "button", class: "again", onclick: () => this.read("advice") }, "Look again");
     const found = advice.length
-      ? h("ol", {}, advice.map((each) => h("li", {}, capital(each.text))))
+      ? h("ol", {}, advice.map((each) => h("li", {}, capital(this.callAdvised(each)))))
       : h("p", {}, this.diagnosis.complete ? "No single change was found that makes it fit." : "No change was found in the time that there was.");
     return h("section", { class: "advice" }, h("div", { class: "advice-head" }, h("h3", {}, "What would make it fit"), again), found);
+  }
+
+  // An advice that names another gang calls it as people do.
+  callAdvised({ text, name }) {
+    const other = name && this.state.gangByName(name);
+    return other ? text.replace(name, callName(name, other.owner)) : text;
+  }
+
+  // What was decided about it, the newest first.
+  historyOf() {
+    const told = (this.decisions ?? []).slice(0, this.mostDecisions);
+    if (!told.length) return null;
+    const now = this.state.now();
+    const more = this.decisions.length > told.length && h("button", { type: "button", class: "more", onclick: () => { this.mostDecisions *= 10; this.readDecisions(); } }, "Show older ones");
+    return section("Decisions", h("ol", { class: "decisions history" }, told.map((one) => h("li", {},
+      h("time", { datetime: one.at, title: one.at }, clock(one.at, now)),
+      h("div", {}, h("b", {}, one.reason), " ", tellPast(sentence(one.reason, one.text), now))))), more);
   }
 
   domainsOf() {
@@ -137,9 +182,9 @@ export class GangPanel {
       h("td", { class: "number" }, `${count(row.slots)} of ${count(row.need)}`),
       h("td", {}, hurdlesOf(row))));
     return section("Domains",
-      dominant ? h("p", { class: "facts" }, `What keeps members off most nodes: ${dominant}.`) : null,
+      h("p", { class: "facts" }, dominant ? `In the way on most nodes: ${dominant}. ` : "", "Counted now; the reason above has the numbers of the last try."),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Domains" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(key || "domain")), h("th", { scope: "col", class: "number" }, "Room for"), h("th", { scope: "col" }, "What keeps members off its nodes"))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, shortKey(key || "domain")), h("th", { scope: "col", class: "number" }, "Members that fit"), h("th", { scope: "col" }, "In the way"))),
         h("tbody", {}, rows))),
       domainsLeftOff ? h("p", { class: "facts" }, `${count(domainsLeftOff)} more`) : null);
   }
@@ -151,7 +196,7 @@ export class GangPanel {
     const more = all.length > shown.length && h("button", { type: "button", class: "more", onclick: () => { this.members += MEMBERS; this.renderBody(); } }, `Show more (${count(all.length - shown.length)} left)`);
     return section(`Members (${count(all.length)})`, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Members" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Pod", "State", "Node"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, shown.map((member) => h("tr", {}, h("th", { scope: "row" }, member.name), h("td", {}, member.state), h("td", {}, member.node || (member.planned ? `planned: ${member.planned}` : member.nominated ? `nominated: ${member.nominated}` : "none"))))))), more);
+      h("tbody", {}, shown.map((member) => h("tr", {}, h("th", { scope: "row" }, member.name), h("td", {}, member.gates?.length ? `${member.state}: ${member.gates.join(", ")}` : member.state), h("td", {}, member.node || (member.planned ? `planned: ${member.planned}` : member.nominated ? `nominated: ${member.nominated}` : "none"))))))), more);
   }
 }
 
@@ -168,11 +213,11 @@ function factsOf(detail) {
   return h("dl", { class: "facts-list" }, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-function timelineOf(detail) {
+function timelineOf(detail, now) {
   const steps = detail.timeline ?? [];
   if (!steps.length) return null;
   return section("Timeline", h("ol", { class: "timeline" }, steps.map((step) => h("li", {},
-    h("time", { datetime: step.at, title: step.at }, clock(step.at)), h("span", {}, MILESTONES[step.milestone] ?? step.milestone)))));
+    h("time", { datetime: step.at, title: step.at }, clock(step.at, now)), h("span", {}, MILESTONES[step.milestone] ?? step.milestone)))));
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -186,7 +231,7 @@ function hurdlesOf(row) {
 function forecastOf(detail, now) {
   const { forecast } = detail;
   if (!forecast) return null;
-  const when = forecast.at ? `Room is expected ${whenIs(forecast.at, now)}` : "Nobody can tell when there will be room";
+  const when = forecast.at ? capital(expectRoom(forecast.at, now)) : "Nobody can tell when there will be room";
   return section("Forecast", h("p", {}, `${when}${forecast.domain ? `, in ${forecast.domain}` : ""}.`), forecast.basis ? h("p", { class: "facts" }, capital(forecast.basis)) : null);
 }
 

@@ -1,12 +1,18 @@
 // The list of gangs: who waits and why, in the order of the queue.
 
 import { arrange, h } from "./dom.js";
-import { count, phaseOf, plural, secondsSince, sentence, shortKey, span } from "./words.js";
+import { callName, callOf, count, expectRoom, phaseOf, plural, podGroupOf, secondsSince, sentence, shortKey, span, tell } from "./words.js";
 
 const PAGE = 60;
 const PHASES = ["waiting", "broken", "starting", "running"];
 
+const SINCE = { waiting: (time) => `waits ${time}`, broken: (time) => `broken for ${time}`, starting: (time) => `waits ${time}`, running: (time) => `seen running ${time} ago` };
+
 export const linkOf = (gang) => `#/gangs/${encodeURIComponent(gang.namespace)}/${encodeURIComponent(gang.name)}`;
+
+// The name of a gang, and how its PodGroup is called, which kubectl asks for.
+export const nameOf = (gang) => [h("span", { class: "muted" }, `${gang.namespace}/`), h("wbr"), callOf(gang)];
+export const objectOf = (gang) => (podGroupOf(gang) ? h("span", { class: "object", title: "Its PodGroup" }, podGroupOf(gang)) : null);
 
 export class GangList {
   constructor(state) {
@@ -35,7 +41,7 @@ export class GangList {
 
   render() {
     const all = this.state.listGangs();
-    const words = (gang) => `${gang.namespace}/${gang.name} ${gang.reason}`.toLowerCase();
+    const words = (gang) => `${gang.namespace}/${gang.name} ${gang.namespace}/${gang.owner} ${gang.reason}`.toLowerCase();
     const found = this.text ? all.filter((gang) => words(gang).includes(this.text)) : all;
     this.renderChips(found);
     this.renderHead();
@@ -73,8 +79,8 @@ export class GangList {
     if (!head) return;
     const gang = this.state.gangByName(head.group);
     const where = head.domain ? `${plural(head.nodes, "node")} of ${head.domain}` : plural(head.nodes, "node");
-    const when = head.forecast ? `, room is expected ${whenIs(head.forecast, this.state.now())}` : ", nobody can tell when there is room";
-    const name = gang ? h("a", { href: linkOf(gang) }, head.group) : head.group;
+    const when = head.forecast ? `, ${expectRoom(head.forecast, this.state.now())}` : ", nobody can tell when there is room";
+    const name = gang ? h("a", { href: linkOf(gang) }, callName(head.group, gang.owner)) : head.group;
     this.queueHead.replaceChildren(h("span", { class: "key kept" }), `${where} are kept for `, name, when, ".");
   }
 
@@ -83,6 +89,8 @@ export class GangList {
     const known = this.rows.get(gang.number);
     if (known && known.gang === gang && known.turn === turn) {
       known.age.textContent = this.ageOf(gang);
+      const said = this.sayOf(gang);
+      if (known.said.textContent !== said) known.said.textContent = said;
       return known.element;
     }
     const made = this.makeRow(gang, turn);
@@ -96,23 +104,28 @@ export class GangList {
   makeRow(gang, turn) {
     const phase = phaseOf(gang);
     const age = h("span", {}, this.ageOf(gang));
+    const said = h("span", {}, this.sayOf(gang));
     const facts = [age, gang.priority ? ` · priority ${count(gang.priority)}` : "", gang.key ? ` · one ${shortKey(gang.key)}` : "", gang.domain ? ` · in ${gang.domain}` : ""];
     const element = h(
       "li",
       { class: `gang ${phase}` },
       h("div", { class: "gang-head" },
         h("span", { class: "turn", title: turn ? `number ${turn} in the queue` : "" }, turn ? [h("span", { class: "hidden" }, "In the queue number "), `#${turn}`] : ""),
-        h("a", { href: linkOf(gang) }, h("span", { class: "muted" }, `${gang.namespace}/`), gang.name),
+        h("a", { href: linkOf(gang) }, nameOf(gang)),
         h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state),
         quorumOf(gang)),
-      phase === "running" ? null : h("p", { class: "why" }, gang.reason ? h("b", {}, gang.reason) : null, gang.reason ? " " : "", sentence(gang.reason, gang.message)),
-      h("p", { class: "facts" }, ...facts),
+      phase === "running" ? null : h("p", { class: "why" }, gang.reason ? h("b", {}, gang.reason) : null, gang.reason ? " " : "", said),
+      h("p", { class: "facts" }, ...facts, objectOf(gang) ? [" · ", objectOf(gang)] : ""),
     );
-    return { element, age };
+    return { element, age, said };
   }
 
   ageOf(gang) {
-    return `seen ${span(secondsSince(gang.since, this.state.now()))} ago`;
+    return SINCE[phaseOf(gang)](span(secondsSince(gang.since, this.state.now())));
+  }
+
+  sayOf(gang) {
+    return tell(sentence(gang.reason, gang.message), this.state.now());
   }
 
   // Up and down go from gang to gang.
@@ -130,11 +143,6 @@ export class GangList {
 function sortByPhase(gangs) {
   const rank = { broken: 0, waiting: 0, starting: 1, running: 2 };
   return gangs.map((gang, place) => [rank[phaseOf(gang)], place, gang]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((each) => each[2]);
-}
-
-export function whenIs(at, now) {
-  const left = -secondsSince(at, now);
-  return left > 0 ? `in ${span(left)}` : `since ${span(-left)}`;
 }
 
 // How many members run, of how many that must.

@@ -1,33 +1,37 @@
 // Where each node is drawn: domains as boxes in boxes, the narrowest with their nodes as cells. Pure.
 
-const CELLS = [26, 22, 18, 15, 12, 10, 8, 6, 5, 4];
+const CELLS = [72, 64, 56, 50, 44, 39, 34, 30, 28, 26, 24, 22, 20, 18, 15, 12, 10, 8, 6, 5, 4];
 const SLIMNESS = [0.35, 0.6, 1, 1.6, 2.5, 4]; // how much wider than high a domain of nodes may be; the best is taken
+const AS_WIDE_AS_MAP = [0]; // of the only domain
+
 const natural = new Intl.Collator("en", { numeric: true });
 
 // nodes: [{number, name, values}], values by level. Answers {cell, height, boxes, cells, leaves}.
 export function layOut(nodes, levels, width, maxHeight) {
-  const drawn = levels.map((_, depth) => depth).filter((depth) => new Set(nodes.map((n) => n.values[depth])).size > 1);
-  const tree = grow(nodes, drawn, 0, []);
+  const tree = grow(nodes, levels.length, []);
+  const slims = tree.children.length === 1 && !tree.children[0].children.length ? AS_WIDE_AS_MAP : SLIMNESS;
   for (const cell of CELLS) {
-    const plans = SLIMNESS.map((slim) => measure(tree, width, cell, 0, slim)).filter((plan) => plan.width <= width + 1);
+    const plans = slims.map((slim) => measure(tree, width, cell, 0, slim)).filter((plan) => plan.width <= width + 1);
     const best = plans.sort((a, b) => a.height - b.height)[0];
     if (best && best.height <= maxHeight) return place(best, cell);
   }
-  return place(measure(tree, width, CELLS.at(-1), 0, 1), CELLS.at(-1));
+  return place(measure(tree, width, CELLS.at(-1), 0, slims === SLIMNESS ? 1 : 0), CELLS.at(-1));
 }
 
-function grow(nodes, drawn, step, path) {
-  if (step === drawn.length) {
-    return { path, nodes: [...nodes].sort((a, b) => natural.compare(a.name, b.name)), children: [] };
+// A domain that is the only one of a wider one is drawn with it as one box, which has the names of both.
+function grow(nodes, levels, path, names = []) {
+  if (path.length === levels) {
+    return { path, names, nodes: [...nodes].sort((a, b) => natural.compare(a.name, b.name)), children: [] };
   }
   const groups = new Map();
   for (const node of nodes) {
-    const value = node.values[drawn[step]];
+    const value = node.values[path.length];
     if (!groups.has(value)) groups.set(value, []);
     groups.get(value).push(node);
   }
   const values = [...groups.keys()].sort(natural.compare);
-  return { path, nodes, children: values.map((value) => grow(groups.get(value), drawn, step + 1, [...path, value])) };
+  if (values.length === 1 && path.length) return grow(nodes, levels, [...path, values[0]], [...names, values[0]]);
+  return { path, names, nodes, children: values.map((value) => grow(groups.get(value), levels, [...path, value], [value])) };
 }
 
 const pitchOf = (cell) => cell + (cell >= 10 ? 3 : cell >= 6 ? 2 : 1);
@@ -79,7 +83,7 @@ function stretch(line, room, gap, usual) {
 function measureLeaf(tree, width, cell, depth, slim) {
   const pitch = pitchOf(cell);
   const most = Math.max(1, Math.floor((width + pitch - cell) / pitch));
-  const columns = Math.min(most, depth ? Math.max(4, Math.ceil(Math.sqrt(tree.nodes.length * slim))) : most);
+  const columns = Math.min(most, depth && slim ? Math.max(4, Math.ceil(Math.sqrt(tree.nodes.length * slim))) : most);
   const head = depth ? labelOf(cell) : 0;
   const rows = Math.ceil(tree.nodes.length / columns);
   const across = Math.min(columns, Math.max(tree.nodes.length, depth ? 4 : 1));
@@ -94,7 +98,7 @@ function place(plan, cell) {
   return { cell, height: Math.ceil(plan.height) + 1, width: plan.width, boxes, leaves, cells, label: labelOf(cell) };
 
   function walk(part, x, y) {
-    const box = { x, y, width: part.width, height: part.height, path: part.tree.path, depth: part.depth };
+    const box = { x, y, width: part.width, height: part.height, path: part.tree.path, names: part.tree.names, depth: part.depth };
     if (!part.children.length) {
       leaves.push(Object.assign(box, { leaf: true, nodes: part.tree.nodes.map((node) => node.number) }));
       const head = part.depth ? labelOf(cell) : 0;

@@ -134,7 +134,7 @@ export class NodeMap {
 
   drawBox(box) {
     const { pen, colours, plan } = this;
-    const pointed = this.domains.has(box.path.at(-1)) || this.domains.has(box.path.join("/"));
+    const pointed = box.names.some((name) => this.domains.has(name)) || this.domains.has(box.path.join("/"));
     if (!box.leaf) {
       pen.beginPath();
       pen.roundRect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, 6);
@@ -149,8 +149,8 @@ export class NodeMap {
     pen.textBaseline = "alphabetic";
     pen.font = `${box.leaf ? 500 : 600} ${size}px system-ui, sans-serif`;
     pen.fillStyle = box.leaf && !pointed ? colours.muted : colours.text;
-    const label = box.path.at(-1) || "no label";
-    pen.fillText(this.fit(label, box.width - 2 * inset), box.x + inset, box.y + (box.leaf ? size : size + 6));
+    const names = box.names.map((name) => name || "no label");
+    pen.fillText(this.fit(names, box.width - 2 * inset), box.x + inset, box.y + (box.leaf ? size : size + 6));
     if (pointed) {
       pen.strokeStyle = colours.ring;
       pen.lineWidth = 2;
@@ -159,11 +159,10 @@ export class NodeMap {
   }
 
   // A label in the width that there is: its end says more than its begin.
-  fit(label, width) {
-    const { pen } = this;
-    if (pen.measureText(label).width <= width) return label;
-    const tail = label.slice(label.lastIndexOf("-") + 1);
-    return pen.measureText(tail).width <= width ? tail : "";
+  fit(names, width) {
+    const last = names.at(-1);
+    const labels = [names.join(" / "), last, last.slice(last.lastIndexOf("-") + 1)];
+    return labels.find((label) => this.pen.measureText(label).width <= width) ?? "";
   }
 
   drawCell(number) {

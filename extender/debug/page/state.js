@@ -1,5 +1,7 @@
 // The state as the stream tells it: first the whole, then what changes.
 
+import { callOf } from "./words.js";
+
 const KEPT_DECISIONS = 1000;
 
 const natural = new Intl.Collator("en", { numeric: true });
@@ -41,8 +43,14 @@ export class State extends EventTarget {
     const turn = new Map(this.order.map((number, place) => [number, place]));
     const key = (gang) => (turn.has(gang.number) ? turn.get(gang.number) : Infinity);
     return [...this.gangs.values()].sort(
-      (a, b) => key(a) - key(b) || natural.compare(a.namespace, b.namespace) || natural.compare(a.name, b.name),
+      (a, b) => key(a) - key(b) || natural.compare(a.namespace, b.namespace) || natural.compare(callOf(a), callOf(b)) || natural.compare(a.name, b.name),
     );
+  }
+
+  // The gangs that somebody means who writes namespace/name, or the name that people made: namespace/job/train.
+  findNames(text) {
+    const found = [...this.gangs.values()].filter((gang) => text === `${gang.namespace}/${gang.owner}`);
+    return found.length ? found.map((gang) => `${gang.namespace}/${gang.name}`) : [text];
   }
 
   turnOf(gang) {

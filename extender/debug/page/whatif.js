@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { linkOf } from "./gangs.js";
-import { count, phaseOf, plural, sentence } from "./words.js";
+import { callName, count, phaseOf, plural, sentence, tell } from "./words.js";
 
 const MOST_NAMES = 200;
 
@@ -41,10 +41,10 @@ export class WhatIf {
     this.names = h("datalist", { id: "gang-names" });
     this.inputs = {
       namespace: field("namespace", "Namespace of manifests that name none", "default"),
-      group: field("group", "Or gangs that are there", "", "namespace/name", "gang-names"),
-      drain: field("drain", "Nodes that are drained", "", "node-1 node-2"),
-      add: field("add", "Nodes that are added", "", "4*node-1: four like node-1"),
-      remove: field("remove", "Gangs that are gone", "", "namespace/name", "gang-names"),
+      group: field("group", "Or gangs that exist", "", "namespace/job/train", "gang-names"),
+      drain: field("drain", "Drain these nodes", "", "node-1 node-2"),
+      add: field("add", "Add nodes", "", "4*node-1: four like node-1"),
+      remove: field("remove", "Leave these gangs out", "", "namespace/job/train", "gang-names"),
     };
     const { namespace, group, drain, add, remove } = this.inputs;
     this.send = h("button", { type: "submit", class: "send" }, "Would it fit?");
@@ -53,9 +53,9 @@ export class WhatIf {
         h("div", { class: "label-line" }, h("label", { for: "manifests" }, "Manifests"),
           h("button", { type: "button", class: "again", onclick: () => { this.manifests.value = EXAMPLE; } }, "Use an example")),
         this.manifests,
-        h("p", { class: "facts", id: "manifests-help" }, "Jobs, PodGroups, Workloads or Pods, as YAML or JSON. Nothing is created.")),
+        h("p", { class: "facts", id: "manifests-help" }, "Read are Job, JobSet, LeaderWorkerSet, PodGroup, CompositePodGroup, Workload, Pod, and Lists of them, as YAML or JSON. A PriorityClass among them counts as created. Nothing is created.")),
       namespace.element, group.element,
-      h("fieldset", {}, h("legend", {}, "In a cluster that is changed"), drain.element, add.element, remove.element),
+      h("fieldset", {}, h("legend", {}, "If the cluster were another one"), drain.element, add.element, remove.element),
       this.send);
     this.answer = h("div", { class: "answer", role: "status" });
     this.element = h("div", {}, this.title, this.form, this.names, this.answer);
@@ -63,17 +63,27 @@ export class WhatIf {
 
   // Asks about a gang that is there.
   suggest(name) {
-    this.inputs.group.input.value = name;
+    this.inputs.group.input.value = this.suggested = name;
     this.manifests.value = "";
     this.answer.replaceChildren();
   }
 
   render() {
-    const names = this.state.listGangs().slice(0, MOST_NAMES).map((gang) => `${gang.namespace}/${gang.name}`);
+    this.callSuggested();
+    const gangs = this.state.listGangs().slice(0, MOST_NAMES);
+    const names = [...new Set(gangs.map((gang) => callName(`${gang.namespace}/${gang.name}`, gang.owner)))];
     const text = names.join();
     if (this.names.dataset.text === text) return;
     this.names.dataset.text = text;
     this.names.replaceChildren(...names.map((value) => h("option", { value })));
+  }
+
+  // Once the gang that was suggested is known, it is called as people call it, unless that would be several gangs.
+  callSuggested() {
+    const { input } = this.inputs.group;
+    const gang = input.value && input.value === this.suggested ? this.state.gangByName(input.value) : null;
+    const name = gang ? callName(this.suggested, gang.owner) : "";
+    if (name && this.state.findNames(name).length === 1) input.value = this.suggested = name;
   }
 
   hide() {
@@ -84,7 +94,10 @@ export class WhatIf {
     event.preventDefault();
     const query = new URLSearchParams({ namespace: this.inputs.namespace.input.value || "default" });
     for (const name of ["group", "drain", "add", "remove"]) {
-      for (const value of words(this.inputs[name].input.value)) query.append(name, value);
+      const gangs = name === "group" || name === "remove";
+      for (const value of words(this.inputs[name].input.value)) {
+        for (const one of gangs ? this.state.findNames(value) : [value]) query.append(name, one);
+      }
     }
     this.send.disabled = true;
     this.answer.replaceChildren(h("p", { class: "empty" }, "Asking …"));
@@ -113,9 +126,10 @@ export class WhatIf {
     const [phase, outcome] = OUTCOMES[group.outcome] ?? ["waiting", group.outcome];
     const nodes = Object.keys(group.nodes);
     const victims = group.preemption?.victims ?? [];
+    const known = this.state.gangByName(`${group.namespace}/${group.name}`);
     return h("section", { class: `reason ${phase}` },
-      h("p", { class: "gang-head" }, h("b", {}, group.source), h("span", { class: `badge ${phase}` }, outcome)),
-      h("p", {}, group.reason ? h("b", {}, group.reason) : null, group.reason ? " " : "", sentence(group.reason, group.message), "."),
+      h("p", { class: "gang-head" }, h("b", {}, known?.owner ? callName(`${known.namespace}/${known.name}`, known.owner) : group.source), h("span", { class: `badge ${phase}` }, outcome)),
+      h("p", {}, group.reason ? h("b", {}, group.reason) : null, group.reason ? " " : "", tell(sentence(group.reason, group.message), this.state.now()), "."),
       nodes.length ? h("p", { class: "facts" }, `${plural(group.placed, "member")} on ${plural(nodes.length, "node")}: ${nodes.slice(0, 8).join(", ")}${nodes.length > 8 ? ` and ${count(nodes.length - 8)} more` : ""}`) : null,
       victims.length ? h("p", { class: "facts" }, `Would be evicted: ${victims.slice(0, 10).join(", ")}${victims.length > 10 ? ` and ${count(victims.length - 10)} more` : ""}`) : null);
   }
@@ -124,7 +138,7 @@ export class WhatIf {
     const parts = [];
     if (changes.drained.length) parts.push(`without ${changes.drained.join(", ")} (${plural(changes.displaced, "pod")} of ${changes.drained.length === 1 ? "it" : "them"} would need another place)`);
     if (changes.added.length) parts.push(`with ${changes.added.join(", ")}`);
-    if (changes.removed.length) parts.push(`without gang ${changes.removed.join(", ")}`);
+    if (changes.removed.length) parts.push(`without gang ${changes.removed.map((name) => callName(name, this.state.gangByName(name)?.owner)).join(", ")}`);
     return h("p", { class: "facts" }, `${parts.length ? `In a cluster ${parts.join(", ")}. ` : ""}${skipped.length ? `Left out, because they make no pods: ${skipped.join(", ")}. ` : ""}The answer took ${Math.max(1, Math.round(workSeconds * 1000))} ms of work.`);
   }
 }

@@ -17,7 +17,32 @@ export function span(seconds) {
   return `${Math.floor(hours / 24)} d`;
 }
 
-export const clock = (at) => at.slice(11, 19);
+const pad = (value) => String(value).padStart(2, "0");
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const timeOf = (date) => `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+
+// A time by the reader's own clock, with its day if that is not today's.
+export function clock(at, now) {
+  const date = new Date(at);
+  const today = new Date(now * 1000).toDateString() === date.toDateString();
+  return today ? timeOf(date) : `${MONTHS[date.getMonth()]} ${date.getDate()} ${timeOf(date)}`;
+}
+
+// How far a time is from now: in 4 min, 3 h ago.
+export function whenIs(at, now) {
+  const left = -secondsSince(at, now);
+  return left >= 0 ? `in ${span(left)}` : `${span(-left)} ago`;
+}
+
+const TIME = /(\bat )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/g;
+
+// A sentence of the extender, with its times as people say them: from now, and by their own clock.
+export const tell = (text, now) => text.replace(TIME, (_, before, at) => `${whenIs(at, now)} (${clock(at, now)})`);
+
+// The same of a sentence that stays as it was said.
+export const tellPast = (text, now) => text.replace(TIME, (_, before = "", at) => before + clock(at, now));
+
+export const expectRoom = (at, now) => `room ${secondsSince(at, now) > 0 ? "was" : "is"} expected ${whenIs(at, now)}`;
 
 export const secondsSince = (at, now) => now - Date.parse(at) / 1000;
 
@@ -33,6 +58,15 @@ export function phaseOf(gang) {
   if (gang.state === "Scheduled") return "running";
   return gang.reason === "Broken" ? "broken" : "waiting";
 }
+
+// What people call a gang: what it was made for (job/train), else its PodGroup.
+export const callOf = (gang) => gang.owner || gang.name;
+
+// The PodGroup of a gang that is called otherwise; "" where there is none yet.
+export const podGroupOf = (gang) => (gang.owner && !/[:/]/.test(gang.name) ? gang.name : "");
+
+// What people call a gang of which only "namespace/name" is known and, perhaps, its owner.
+export const callName = (group, owner) => (owner ? `${group.slice(0, group.indexOf("/"))}/${owner}` : group);
 
 // The last part of a topology key is what people say: rack.
 export const shortKey = (key) => key.slice(key.lastIndexOf("/") + 1);

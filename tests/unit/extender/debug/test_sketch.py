@@ -87,8 +87,8 @@ async def test_what_is_kept_and_what_is_cordoned_is_marked(town_reader: Reader) 
 async def test_the_queue_is_told_by_the_numbers_of_its_gangs_in_their_turn(town_reader: Reader) -> None:
     town_reader.look()
     names = [town_reader.rows["gangs"][number]["name"] for number in town_reader.whole["order"]]
-    assert names == ["train-llm", "hyper-sweep"]
-    assert town_reader.whole["head"]["group"] == "language/train-llm"
+    assert names == ["train-llm-6cfb954c4f", "hyper-sweep-7549667c5d"]
+    assert town_reader.whole["head"]["group"] == "language/train-llm-6cfb954c4f"
 
 
 async def test_each_gang_has_its_reason_and_its_quorum(town_reader: Reader) -> None:
@@ -170,3 +170,19 @@ async def test_more_gangs_than_are_shown_are_counted() -> None:
 
 async def test_a_slice_is_short_also_where_there_is_much(town_reader: Reader) -> None:
     assert sum(1 for _ in town_reader.sketch.look()) > 240 / 16
+
+
+async def test_a_gang_and_its_decisions_are_called_as_the_job_that_it_was_made_for(town_reader: Reader) -> None:
+    change = town_reader.look()
+    gangs = town_reader.named("gangs")
+    assert gangs["train-llm-6cfb954c4f"]["owner"] == "job/train-llm"
+    assert gangs["dock-ligands"]["owner"] == ""
+    owners = {row[2]: row[6] for row in change["decisions"]}
+    assert owners["vision/hyper-sweep-7549667c5d"] == "job/hyper-sweep"
+
+
+async def test_a_gang_tells_since_when_it_stands_as_it_does(town_reader: Reader) -> None:
+    town_reader.look()
+    gangs = town_reader.named("gangs")
+    assert gangs["ranker"]["since"] > gangs["train-llm-6cfb954c4f"]["since"]
+    assert gangs["train-llm-6cfb954c4f"]["since"] > gangs["whisper"]["since"]

@@ -10,7 +10,7 @@ from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.request import build_request
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, GroupKind, ParentKind
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Reason, Verdict, render
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.parents import job_set
@@ -38,6 +38,7 @@ class TestBeforeAPlan:
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), gang(2), gated, *members(2, first=1)).go()
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
+        assert "carry a scheduling gate of another owner: example.com/quota" in render(world.heard.verdicts[-1][1])
         await world.add(members(1)[0]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
