@@ -10,6 +10,7 @@ from tests.e2e.manifests.endpoint import Endpoint, ours
 from tests.e2e.manifests.objects import gang, largest, template, workload
 from tests.e2e.manifests.rules import ALLOWED, BAD, GOOD, REFUSED, Change
 from tests.e2e.manifests.server import Server, changed, eventually
+from tests.e2e.manifests.test_policies import GATE_CASES, created_gates, switch_to
 from tests.e2e.manifests.test_preferred_topology import RULES, preferred
 from tests.support.clusters import on_kubernetes, running
 
@@ -30,7 +31,8 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
     with running(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
-        for part in ("crds", "policies"):
+        gate = ("rbac", "gate") if spec.has_mutating_policies else ()
+        for part in ("crds", "policies", *gate):
             server.apply(part)
         server.run("apply", "-f", resizes.POLICY)
         server.run("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
@@ -87,3 +89,12 @@ def test_a_gang_keeps_its_size_and_other_jobs_do_not(older: Server) -> None:
 def test_a_job_with_a_wrong_word_is_refused(older: Server) -> None:
     for name, value, message in (case.values for case in (*annotations.WRONG, *annotations.WRONG_POLICY)):
         assert str(message) in older.refusal("create", annotations.suspended("bad", {str(name): value}))
+
+
+def test_the_switch_gives_gang_pods_our_gate(older: Server) -> None:
+    if not older.cluster.spec.has_mutating_policies:
+        pytest.skip("this version serves no MutatingAdmissionPolicy")
+    # Without its own API of gangs the API server drops their field.
+    cases = [(item, gates) for item, gates in GATE_CASES if "schedulingGroup" not in item["spec"]]
+    switch_to(older, "gate")
+    eventually(lambda: created_gates(older, cases) == [gates for _, gates in cases])

@@ -1,7 +1,7 @@
 """The admission policies do what they say."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -167,18 +167,22 @@ GATE_CASES = [
 ]
 
 
-def created_gates(server: Server) -> list[list[str]]:
-    objects = [item for item, _ in GATE_CASES]
+def created_gates(server: Server, cases: Sequence[tuple[Json, list[str]]] = GATE_CASES) -> list[list[str]]:
+    objects = [item for item, _ in cases]
     return [gates_of(item) for item in server.write("create", *objects, options=("--dry-run=server",))]
+
+
+def switch_to(server: Server, hold: str) -> None:
+    switch = f"/api/v1/namespaces/{NAMESPACE}/configmaps/serried-hold"
+    server.patch_bare(switch, {"data": {"hold": hold}}).raise_for_status()
 
 
 def test_the_switch_gives_gang_pods_our_gate(server: Server) -> None:
     asked = [gates_of(item) for item, _ in GATE_CASES]
     assert created_gates(server) == asked
-    switch = f"/api/v1/namespaces/{NAMESPACE}/configmaps/serried-hold"
-    server.patch_bare(switch, {"data": {"hold": "gate"}}).raise_for_status()
+    switch_to(server, "gate")
     eventually(lambda: created_gates(server) == [gates for _, gates in GATE_CASES])
-    server.patch_bare(switch, {"data": {"hold": "filter"}}).raise_for_status()
+    switch_to(server, "filter")
     eventually(lambda: created_gates(server) == asked)
 
 
