@@ -42,7 +42,7 @@ generated from `--help` (`python -m bench.commands --write`).
 The command takes credentials in kubectl's order, and reaches the leader's pod through the API server, without a
 port-forward. It finds the pod by the labels `app.kubernetes.io/name: serried` and `app.kubernetes.io/component:
 scheduler`. Users who are no administrators need the Role `serried-commands` ([who may
-look](operations.md#who-may-look)).
+look](operations.md#who-may-look-at-metrics-and-debug-pages)).
 
 With a port-forward use `--server http://localhost:8912`; over the network `https://`, `--token-file` and
 `--certificate-authority`.

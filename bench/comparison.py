@@ -1,4 +1,4 @@
-"""Results side by side: medians and spreads, the ratios that Serried promises, and the README's table. Pure."""
+"""Results side by side: medians and spreads, the ratios that Serried promises, and their table. Pure."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

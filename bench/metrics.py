@@ -85,7 +85,7 @@ REMARKS: Mapping[str, Remark] = {
     "serried_unmarked_members": Remark(
         "pods",
         "above 0 in an isolated installation: the scheduler binds these members one by one",
-        more="[Isolation](isolation.md) has more about them.",
+        more="[Isolation](install.md#what-does-isolation-change) has more about them.",
     ),
     "serried_groups": Remark(
         "PodGroups",

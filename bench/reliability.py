@@ -1,4 +1,4 @@
-"""The page on reliability, `docs/reliability.md`, as the newest soak in `bench/results` has it.
+"""The page on reliability, `docs/contributing/reliability.md`, as the newest soak in `bench/results` has it.
 
     make soak                              makes the result: python -m tests.chaos
     make soak-steady                       makes the one that judges memory
@@ -17,7 +17,7 @@ from bench.generated import ROOT, offer_page
 from bench.quotes.expressions import QuoteError
 from bench.quotes.results import Results
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "contributing" / "reliability.md"
 RESULTS = ROOT / "bench" / "results"
 NAME = "soak"
 STEADY = "soak-steady"
@@ -65,8 +65,8 @@ anything. A disturbed write excuses its gang until 15 s after it. A member that 
 it is bound does not count as missing.
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
-The soak has one extender: [failovers](operations.md#two-pairs) are measured alone. Not tested: a network that
-separates two nodes, a full disk, a loss of etcd's data.
+The soak has one extender: [failovers](../operations.md#what-happens-when-a-scheduler-or-node-fails) are measured
+alone. Not tested: a network that separates two nodes, a full disk, a loss of etcd's data.
 """
 
 

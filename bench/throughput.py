@@ -40,7 +40,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).with_name("results")
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "measured.md"
 _SETTLE = 2.0
 _NAMES = [contender.name for contender in ALL]
 _CHOICES = [contender.name for contender in (*ALL, *ON_REQUEST)]
@@ -156,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for contender in plan.contenders:
             down(contender.make_spec(plan.nodes).name)
-    # An unfinished measurement is worth a file, but not the README.
-    options.readme = options.readme and code == 0
+    # An unfinished measurement is worth a file, but not the page.
+    options.table = options.table and code == 0
     return max(code, _publish(bench, options)) if bench.runs else code
 
 
@@ -176,9 +176,9 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
         print(f"note: {disturbance}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     if any(row["unbound"] or row["split_gangs"] for row in summary):
-        return 1  # a number that was bought with a broken promise is none for the README
-    if options.readme:
-        README.write_text(comparison.replace_table(README.read_text(), table))
+        return 1  # a number that was bought with a broken promise is none for the page
+    if options.table:
+        PAGE.write_text(comparison.replace_table(PAGE.read_text(), table))
     return 0
 
 
@@ -223,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--name", default="throughput", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
-    add("--readme", action="store_true", help="put the table into README.md, between its markers")
+    add("--table", action="store_true", help="put the table into docs/contributing/measured.md, between its markers")
     return parser
 
 

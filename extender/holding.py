@@ -134,7 +134,7 @@ _MAX_EXAMPLES = 10
 class Isolation:
     """Follows the pods of our scheduler that could be members and lack a marker, as long as they wait for a node.
 
-    An isolated scheduler does not ask about them (docs/isolation.md): kube-scheduler binds them one by one, as plain
+    An isolated scheduler does not ask about them (docs/install.md): kube-scheduler binds them one by one, as plain
     pods, and nothing here can stop it but saying so at once. ``isolated`` is whether the scheduler's config asks about
     marked pods only; if not, they are counted, for whoever is about to turn it on, and nothing is said.
     """

@@ -279,10 +279,10 @@ class ControllerSettings(CommonSettings):
     """which Jobs get a Workload and a PodGroup: gangs, or all Jobs (others with policy basic)"""
 
 
-_ONE_SHARE = "there is one share now: leave this out, or set --namespace-share (docs/tenancy.md#shares)"
+_ONE_SHARE = "there is one share now: leave this out, or set --namespace-share (docs/queue.md)"
 
 _REMOVED = {
-    "profiling": "/debug/profile is gone; take profiles with py-spy (docs/debugging.md), and leave this out",
+    "profiling": "/debug/profile is gone; use py-spy (docs/contributing/debugging.md), and leave this out",
     "backfill_share": _ONE_SHARE,
     "exclusive_share": _ONE_SHARE,
     "repair_share": _ONE_SHARE,

@@ -39,7 +39,7 @@ _README = """\
 # Serried
 
 Gang scheduling and topology-aware placement for a stock kube-scheduler. How to install, upgrade and remove it:
-[Install](../../../docs/install.md#with-helm).
+[Install](../../../docs/install.md#how-do-i-install-it-with-helm).
 
 ## Values
 

@@ -3,7 +3,7 @@
     python -m bench.quotes            the exit code is 1 if a number has no source, or another value there
     python -m bench.quotes --write    writes the values of the sources into the pages (`make numbers`)
 
-How a page names its sources: bench.quotes.pages. The table of the README is that of the newest throughput result.
+How a page names its sources: bench.quotes.pages. The table between its markers is that of the newest throughput result.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from bench.quotes.pages import Page, Problem, examine
 from bench.quotes.results import Results
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ("README.md", "docs/*.md", "docs/decisions/*.md")
+PAGES = ("README.md", "docs/*.md", "docs/*/*.md")
 
 
 def check(path: Path, results: Results) -> Page:

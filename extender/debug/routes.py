@@ -141,7 +141,7 @@ _QUERY = re.compile(r"(://[^?]*\?).+", re.DOTALL)
 _WAITING = frozenset(Reason) - {Reason.PLANNED, Reason.BINDING}
 
 _COMPATIBLE = "compatible"
-"""The level of PodGroups of scheduler-plugins (docs/api-levels.md)."""
+"""The level of PodGroups of scheduler-plugins (docs/kinds.md)."""
 
 
 class Gauges:

@@ -1,4 +1,4 @@
-"""Jobs of ``batch/v1``, and which of them are gangs (KEP-5547 and KEP-5764, with the rulings of docs/api-levels.md).
+"""Jobs of ``batch/v1``, and which of them are gangs (KEP-5547 and KEP-5764, with the rulings of docs/kinds.md).
 
 Controller and extender ask the same function: the extender must hold a Job's first pod although the Workload does not
 exist yet.

@@ -1,4 +1,4 @@
-"""Which group a pod belongs to, at every API level (docs/api-levels.md).
+"""Which group a pod belongs to, at every API level (docs/contributing/workload-api.md).
 
 The pod's field and label come first, then its owner: a JobSet or a LeaderWorkerSet whose pods are gangs of its own,
 else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a

@@ -83,7 +83,7 @@ def make_traces(endpoint: str) -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(
-            f"--traces needs libraries that are not installed ({error}): see docs/metrics.md#traces"
+            f"--traces needs libraries that are not installed ({error}): see docs/metrics.md"
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "serried"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))

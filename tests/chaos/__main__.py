@@ -1,7 +1,8 @@
 """The soak: faults of all kinds under a steady load, for so many minutes (`make soak`).
 
-Writes `bench/results/soak-DATE.json`, which `python -m bench.reliability --write` makes `docs/reliability.md` of. The
-exit code is 1 if a promise was broken, or if a run of the default length had fewer faults than it is to have.
+Writes `bench/results/soak-DATE.json`, which `python -m bench.reliability --write` makes
+`docs/contributing/reliability.md` of. The exit code is 1 if a promise was broken, or if a run of the default length
+had fewer faults than it is to have.
 """
 
 import argparse

@@ -195,7 +195,7 @@ class Model:
         self.slots: dict[str, tuple[GroupKey, str]] = {}
 
     def group_of(self, pod: Pod) -> GroupKey | None:
-        """The group by the rules of docs/api-levels.md."""
+        """The group by the rules of docs/contributing/workload-api.md."""
         if pod.group is not None:
             return pod.group.strangers if self._is_stranger(pod, pod.group) else pod.group
         if pod.place is not None:

@@ -1,5 +1,8 @@
 """A namespace to which the files of `examples/` are applied."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -31,6 +34,33 @@ class ExampleStage(ClusterStage):
         """The rack in which a bound pod runs."""
         node = self.cluster.api.get(f"/api/v1/nodes/{self.bound()[pod]}")
         return str(node["metadata"]["labels"][RACK])
+
+    @contextmanager
+    def labelled(self, key: str) -> Iterator[None]:
+        """Each node has the name of its rack as the value of this label, too, for as long as the body runs."""
+        for name, rack in self._racks().items():
+            self.cluster.kubectl("label", "node", name, f"{key}={rack}", "--overwrite")
+        yield
+        self.cluster.kubectl("label", "nodes", "--all", f"{key}-")
+
+    @contextmanager
+    def gpus(self, rack: str, of_each_node: int) -> Iterator[None]:
+        """The nodes of one rack show so many GPUs each, for as long as the body runs."""
+        nodes = [name for name, where in self._racks().items() if where == rack]
+        for name in nodes:
+            self._show_gpus(name, str(of_each_node))
+        yield
+        for name in nodes:
+            self._show_gpus(name, None)
+
+    def _racks(self) -> dict[str, str]:
+        nodes = self.cluster.api.get("/api/v1/nodes")["items"]
+        return {node["metadata"]["name"]: node["metadata"]["labels"][RACK] for node in nodes}
+
+    def _show_gpus(self, node: str, number: str | None) -> None:
+        amounts = {"nvidia.com/gpu": number}
+        patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+        self.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", patch)
 
 
 def read(example: str) -> list[Raw]:

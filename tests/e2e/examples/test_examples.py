@@ -29,6 +29,16 @@ def test_training_job_of_8_workers_of_which_7_fit_binds_none(stage: ExampleStage
     stage.await_bound("training-job", 8)
 
 
+def test_gpu_job_runs_in_the_zone_that_has_its_gpus(stage: ExampleStage) -> None:
+    with stage.labelled("topology.kubernetes.io/zone"), stage.gpus(rack="rack-2", of_each_node=8):
+        stage.apply("gpu-job")
+        stage.await_reason(stage.group_of_job("gpu-job"), "NoDomainFits", "topology.kubernetes.io/zone")
+    with stage.labelled("topology.kubernetes.io/zone"), stage.gpus(rack="rack-2", of_each_node=16):
+        stage.await_bound("gpu-job", 4)
+        assert stage.racks("gpu-job") == {"rack-2"}
+        stage.delete_job("gpu-job")
+
+
 def test_batch_job_runs_one_pod_at_a_time_and_is_no_gang(stage: ExampleStage) -> None:
     stage.apply("batch-job")
     stage.await_bound("batch-job", 1)

@@ -90,7 +90,7 @@ def _without(pod: Json, path: str) -> Json:
 
 
 def test_the_kustomization_of_the_page_is_valid_and_sets_what_it_says(server: Server, tmp_path: Path) -> None:
-    written = read_block("docs/install.md", "## A kustomization of your own", "yaml")
+    written = read_block("docs/install.md", "## How do I install it with kustomize?", "yaml")
     own = written.replace("serried/manifests/kustomize", os.path.relpath(KUSTOMIZE, tmp_path)).replace(
         "REGISTRY", "r.io"
     )

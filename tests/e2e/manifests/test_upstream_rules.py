@@ -1,6 +1,6 @@
 """scheduling.k8s.io of Kubernetes 1.37 refuses the same objects and changes as the fallback API, in words of its own.
 
-What it lets through, or refuses, other than we do is deliberate, and stands in docs/api-levels.md.
+What it lets through, or refuses, other than we do is deliberate, and stands in docs/contributing/workload-api.md.
 """
 
 import pytest

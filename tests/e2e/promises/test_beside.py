@@ -1,4 +1,4 @@
-"""What is otherwise where kube-scheduler schedules gangs itself, too (docs/beside-native.md): 12 nodes of 32 CPU.
+"""What is otherwise where kube-scheduler schedules gangs itself, too (docs/api-levels.md): 12 nodes of 32 CPU.
 
 The stories that are the same there are told there by their own files.
 """

@@ -96,7 +96,7 @@ def create_group_in_a_rack(stage: ClusterStage, name: str, size: int) -> None:
     """A gang that needs one rack.
 
     Beside native gang scheduling an annotation says so. With the field kube-scheduler tries the racks one by one, and
-    says of one of them at random why it has no node (docs/beside-native.md).
+    says of one of them at random why it has no node (docs/api-levels.md).
     """
     if not stage.beside_native:
         stage.create_group(name, size, RACK)

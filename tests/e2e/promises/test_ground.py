@@ -318,7 +318,7 @@ def clear_objects(ground: Ground) -> None:
     """Somebody removes the objects of all gangs, as the page says, while nobody is there who makes them anew."""
     for name in OURS:
         ground.cluster.kill(name, signal.SIGKILL)
-    stops, *commands = read_block("docs/api-levels.md", "### Remove the objects of the native API", "sh").splitlines()
+    stops, *commands = read_block("docs/api-levels.md", "### How do I remove native objects?", "sh").splitlines()
     assert "scale" in stops  # there are no Deployments: our processes were killed
     kubectl = f'kubectl() {{ "{ground.cluster.kubectl_program}" --kubeconfig "{ground.cluster.kubeconfig}" "$@"; }}'
     done = subprocess.run(["bash", "-c", "\n".join((kubectl, *commands))], capture_output=True, text=True, check=False)

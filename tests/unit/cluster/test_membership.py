@@ -1,4 +1,4 @@
-"""Which group a pod belongs to, whatever order the objects come in (docs/api-levels.md)."""
+"""Which group a pod belongs to, whatever order the objects come in (docs/contributing/workload-api.md)."""
 
 from collections.abc import Sequence
 from itertools import permutations

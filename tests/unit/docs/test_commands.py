@@ -11,9 +11,8 @@ from serried.cli.output import ExitCode
 from tests.support.written import find_blocks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGES = (
-    "README.md",
-    *(f"docs/{name}.md" for name in ("cli", "debugging", "operations", "troubleshooting", "isolation")),
+PAGES = sorted(
+    str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"))
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[3]
 PACKAGES = ("serried", "extender", "controller")
 ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>[^|]+) \| (?P<types>`[^|]+`) \|$", re.MULTILINE)
-ROWS = [match.groupdict() for match in ROW.finditer((REPOSITORY / "docs" / "glossary.md").read_text())]
+ROWS = [match.groupdict() for match in ROW.finditer((REPOSITORY / "docs" / "contributing" / "glossary.md").read_text())]
 TYPES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row["types"])]
 
 

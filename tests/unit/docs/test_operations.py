@@ -13,6 +13,7 @@ PAGE = (REPOSITORY / "docs" / "operations.md").read_text()
 TROUBLES = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 PAGES = [
     *(REPOSITORY / "docs").glob("*.md"),
+    *(REPOSITORY / "docs" / "contributing").glob("*.md"),
     *(REPOSITORY / "examples").iterdir(),
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
@@ -36,7 +37,7 @@ def test_every_reason_has_a_meaning_and_what_to_do() -> None:
 
 
 def test_a_flag_that_the_page_names_exists() -> None:
-    flags = "".join(PAGE.split("## Flags", 1)[1].split("## Is the installation", 1)[0])
+    flags = "".join(PAGE.split("## Which flags are there?", 1)[1].split("## Is the installation", 1)[0])
     named = set(re.findall(r"^\| `(--[a-z-]+)`", flags, re.MULTILINE))
     assert len(named) > 30
     assert named <= FLAGS
