@@ -16,10 +16,7 @@ from serried.plan.request import Plan
 from tests.support.truth.ours import Ours
 from tests.support.truth.rules import Cluster, Raw, list_feasible
 from tests.support.truth.search import find_most, find_placement, is_sound
-from tests.support.truth.worlds import ALL, ALONE, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, as_stored
-
-COUNTED = ALONE
-"""What the planner counts exactly, whatever else there is in a cluster."""
+from tests.support.truth.worlds import ALL, COUNTED, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, as_stored
 
 sources = st.integers(0, 1 << 32).map(Random)
 

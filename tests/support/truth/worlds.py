@@ -59,6 +59,9 @@ ALONE = frozenset(
 
 ALL = frozenset(Feature)
 
+COUNTED = ALONE
+"""What the planner counts exactly, whatever else there is in a cluster."""
+
 _KEPT = 0.6
 """The share of the features that a draw keeps."""
 

@@ -1,0 +1,95 @@
+"""A stock kube-scheduler that finds nodes for pods and never binds one: an extender notes what it found."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.cluster import Cluster, binaries, ports, processes
+from bench.cluster.ports import LOOPBACK
+from bench.cluster.processes import Process
+from bench.cluster.progress import silent
+from tests.support.threaded_server import ThreadedServer
+
+SCHEDULER = "recorded"
+"""The schedulerName of the pods that are asked about."""
+
+_START_SECONDS = 30.0
+
+_TRIED_AGAIN_SECONDS = 60
+"""When a pod is tried again that found no node: later than anybody asks."""
+
+
+class Recorder(ThreadingHTTPServer):
+    """The extender. It is called once all filters of kube-scheduler are done, unless no node is left by then."""
+
+    def __init__(self) -> None:
+        super().__init__((LOOPBACK, 0), _Handler)
+        self.found: dict[str, frozenset[str]] = {}
+        """By the UID of a pod, the names of the nodes that passed all filters when it was tried first."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet: the second one of two waits 40 ms
+    server: Recorder
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        names = asked["NodeNames"]
+        self.server.found.setdefault(asked["Pod"]["metadata"]["uid"], frozenset(names))
+        # None of them will do, so that nothing is bound, and no eviction helps.
+        answer = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(names, "noted")}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def recording(cluster: Cluster, directory: Path) -> Iterator[Recorder]:
+    """A kube-scheduler of the cluster's version runs and is recorded for as long as the body runs."""
+    recorder = Recorder()
+    with ThreadedServer(recorder) as server:
+        process = _start(cluster, directory, server.url)
+        try:
+            yield recorder
+        finally:
+            processes.stop([process])
+
+
+def _start(cluster: Cluster, directory: Path, extender: str) -> Process:
+    port = ports.pick(["scheduler"], ())["scheduler"]
+    config = directory / "scheduler.yaml"
+    config.write_text(yaml.safe_dump(_configure(cluster, extender)))
+    program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
+    command = [
+        *(str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={port}"),
+        *(f"--authentication-kubeconfig={cluster.kubeconfig}", f"--authorization-kubeconfig={cluster.kubeconfig}"),
+    ]
+    return processes.spawn(command, directory / "scheduler.log", directory)
+
+
+def _configure(cluster: Cluster, extender: str) -> dict[str, Any]:
+    """As shipped, but that every node is looked at, and that nobody is evicted."""
+    quiet = {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(cluster.kubeconfig), "qps": 1000, "burst": 2000},
+        "percentageOfNodesToScore": 100,
+        "podInitialBackoffSeconds": _TRIED_AGAIN_SECONDS,
+        "podMaxBackoffSeconds": _TRIED_AGAIN_SECONDS,
+        "profiles": [{"schedulerName": SCHEDULER, "plugins": quiet}],
+        "extenders": [{"urlPrefix": extender, "filterVerb": "filter", "nodeCacheCapable": True}],
+    }

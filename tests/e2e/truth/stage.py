@@ -1,0 +1,149 @@
+"""Small clusters put into an API server one after the other, and what kube-scheduler finds for pods there."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bench.cluster import Cluster as ControlPlane
+from bench.cluster.api import ApiError
+from tests.e2e.truth.recording import SCHEDULER, Recorder
+from tests.support.cluster_stage import eventually
+from tests.support.truth.rules import Cluster, Raw
+from tests.support.truth.worlds import NAMESPACES
+
+PROBE = "probe"
+"""The node on which it is seen that kube-scheduler knows all the others."""
+
+_EPOCH = "example.com/epoch"
+_ASKED = "example.com/asked"
+_INVALID = 422
+
+
+class TruthStage:
+    """An API server with one small cluster in it at a time."""
+
+    def __init__(self, plane: ControlPlane, recorder: Recorder) -> None:
+        self._api = plane.api
+        self._recorder = recorder
+        self._serial = itertools.count()
+        self._threads = ThreadPoolExecutor(8)
+
+    def open(self) -> None:
+        """Take away what the control plane has brought; return when kube-scheduler knows the namespaces."""
+        for node in self._api.get("/api/v1/nodes")["items"]:
+            self._api.delete(_path(node))
+        for name, labels in NAMESPACES.items():
+            self._api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        self._api.post("/api/v1/nodes", make_probe())
+        placed = {"spec": {"nodeName": PROBE}, "metadata": {"labels": {"known": "yes"}}}
+        for namespace in NAMESPACES:
+            self._create(_make_pod("known", namespace, placed))
+        for namespace in NAMESPACES:
+            eventually(f"kube-scheduler knows {namespace}", lambda: self._probe(_beside_known(namespace)))  # noqa: B023
+            self._api.delete(f"/api/v1/namespaces/{namespace}/pods/known")
+
+    def put(self, drawn: Cluster) -> Cluster:
+        """The cluster as the API server has stored it, once kube-scheduler has seen all of it."""
+        nodes = [*self._threads.map(lambda node: self._api.post("/api/v1/nodes", node), drawn.nodes)]
+        pods = [pod for pod in self._threads.map(self._create_bound, drawn.pods) if pod is not None]
+        serial = str(next(self._serial))
+        probe = self._api.patch(f"/api/v1/nodes/{PROBE}", {"metadata": {"labels": {_EPOCH: serial}}})
+        # Watches keep the order of changes: who has seen these last ones has seen all.
+        eventually("kube-scheduler sees the cluster", lambda: self._probe({"nodeSelector": {_EPOCH: serial}}))
+        return Cluster([*nodes, probe], pods, drawn.namespaces)
+
+    def ask(self, pods: Sequence[Raw]) -> list[tuple[Raw, frozenset[str]]]:
+        """The pods that the API server takes, each with the nodes that kube-scheduler finds for it alone."""
+        created = [pod for pod in self._threads.map(self._create_asked, pods) if pod is not None]
+        eventually("an answer for each pod", lambda: self._is_answered(created))
+        self._delete(created)
+        return [(pod, self._recorder.found.get(pod["metadata"]["uid"], frozenset())) for pod in created]
+
+    def clear(self, cluster: Cluster) -> None:
+        """Take a cluster away; the next one may be put at once."""
+        ends = [pod for pod in cluster.pods if "deletionTimestamp" in pod["metadata"]]
+        [*self._threads.map(lambda pod: self._api.patch(_path(pod), {"metadata": {"finalizers": None}}), ends)]
+        self._delete(pod for pod in cluster.pods if "deletionTimestamp" not in pod["metadata"])
+        self._delete(node for node in cluster.nodes if node["metadata"]["name"] != PROBE)
+        self._recorder.found.clear()
+
+    def _create_bound(self, pod: Raw) -> Raw | None:
+        metadata = {key: value for key, value in pod["metadata"].items() if key != "deletionTimestamp"}
+        created = self._create({**pod, "metadata": metadata})
+        if created is None or "deletionTimestamp" not in pod["metadata"]:
+            return created
+        found: Raw = self._api.request("DELETE", _path(created), {"gracePeriodSeconds": 0})
+        return found
+
+    def _create_asked(self, pod: Raw) -> Raw | None:
+        labels = {**pod["metadata"].get("labels", {}), _ASKED: "yes"}
+        metadata = {**pod["metadata"], "labels": labels}
+        return self._create({**pod, "metadata": metadata, "spec": {**pod["spec"], "schedulerName": SCHEDULER}})
+
+    def _create(self, pod: Raw) -> Raw | None:
+        """None for a pod that is not valid."""
+        try:
+            created: Raw = self._api.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
+        except ApiError as error:
+            if error.status == _INVALID:
+                return None
+            raise
+        return {"kind": "Pod", **created}
+
+    def _delete(self, objects: Iterable[Raw]) -> None:
+        [*self._threads.map(lambda obj: self._api.delete(_path(obj)), list(objects))]
+
+    def _probe(self, spec: Raw) -> bool:
+        """Whether kube-scheduler finds the probe node for a pod that asks for nothing else."""
+        name = f"probe-{next(self._serial)}"
+        asked = {"spec": {"tolerations": [{"operator": "Exists"}], **spec}}
+        return PROBE in self.ask([_make_pod(name, next(iter(NAMESPACES)), asked)])[0][1]
+
+    def _is_answered(self, pods: Sequence[Raw]) -> bool:
+        """Whether each pod has been tried: of those without any node only their condition tells."""
+        waiting = {pod["metadata"]["uid"] for pod in pods} - self._recorder.found.keys()
+        if not waiting:
+            return True
+        listed = self._api.get(f"/api/v1/pods?labelSelector={_ASKED}&resourceVersion=0")["items"]
+        return waiting <= {pod["metadata"]["uid"] for pod in listed if _is_unschedulable(pod)}
+
+
+def make_probe() -> Raw:
+    """A node that is in no domain, and that pods have to tolerate."""
+    taint = {"key": "example.com/probe", "effect": "NoSchedule"}
+    allocatable = {"cpu": "8", "memory": "8Gi", "pods": "99"}
+    metadata = {"name": PROBE, "labels": {"example.com/probe": "yes"}}
+    return {"metadata": metadata, "spec": {"taints": [taint]}, "status": {"allocatable": allocatable}}
+
+
+def _beside_known(namespace: str) -> Raw:
+    """What only somebody who knows the labels of a namespace finds a node for."""
+    term = {
+        "topologyKey": "example.com/probe",
+        "labelSelector": {"matchLabels": {"known": "yes"}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _make_pod(name: str, namespace: str, more: Raw) -> Raw:
+    metadata = {"name": name, "namespace": namespace, **more.get("metadata", {})}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "none"}], **more["spec"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _path(obj: Raw) -> str:
+    metadata = obj["metadata"]
+    if "namespace" not in metadata:
+        return f"/api/v1/nodes/{metadata['name']}"
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+
+def _is_unschedulable(pod: Raw) -> bool:
+    """Whether kube-scheduler has tried the pod and found nothing; fails if it could not try it."""
+    for condition in pod.get("status", {}).get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            assert condition["reason"] == "Unschedulable", condition
+            return True
+    return False

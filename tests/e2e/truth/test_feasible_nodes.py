@@ -1,0 +1,76 @@
+"""Which nodes kube-scheduler finds for random pods in random small clusters, and which ones the planner would take.
+
+Each cluster comes from a number, its seed. A difference is shown with the whole cluster, so that it can be tried by
+hand. The rules that the planner is held to in `tests/property/test_neighbours.py` are asked the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+import yaml
+
+from tests.e2e.truth.stage import TruthStage
+from tests.support.truth.ours import Ours
+from tests.support.truth.rules import Cluster, Raw, list_feasible
+from tests.support.truth.worlds import ALL, COUNTED, Draws
+
+PODS_OF_A_CLUSTER = 20
+
+SHORT = range(10)
+"""The seeds of `make test`: some ten seconds."""
+
+LONG = range(100, 200)
+"""Those of `make test-full`: 2,000 pods."""
+
+MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A pod for which somebody takes other nodes than kube-scheduler does."""
+
+    seed: int
+    cluster: Cluster
+    pod: Raw
+    whose: str
+    nodes: frozenset[str]
+    expected: frozenset[str]
+
+    def __str__(self) -> str:
+        said = f"seed {self.seed}: {self.whose} {sorted(self.nodes)}, kube-scheduler {sorted(self.expected)}"
+        objects = [*self.cluster.nodes, *self.cluster.pods, self.pod]
+        return f"# {said}\n{yaml.safe_dump_all([_strip(each) for each in objects])}"
+
+
+@pytest.mark.parametrize("seeds", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
+def test_the_planner_takes_the_nodes_that_kube_scheduler_finds(truth: TruthStage, seeds: Sequence[int]) -> None:
+    differences = [difference for seed in seeds for difference in compare(truth, seed)]
+    shown = "\n".join(map(str, differences[:MOST_SHOWN]))
+    assert not differences, f"{len(differences)} differences, of which the first ones:\n{shown}"
+
+
+def compare(truth: TruthStage, seed: int) -> Iterator[Difference]:
+    """The differences in one cluster. The planner is asked only where it knows all that was drawn."""
+    features = ALL if seed % 2 else COUNTED
+    draws = Draws(Random(seed), features)  # noqa: S311 - not for secrets
+    cluster = truth.put(draws.cluster())
+    ours = Ours(cluster)
+    for pod, found in truth.ask([draws.pod(f"p{index}") for index in range(PODS_OF_A_CLUSTER)]):
+        answers = {"the rules": list_feasible(cluster, pod)}
+        if features <= COUNTED:
+            answers["the planner"] = ours.list_feasible(pod)
+        for whose, nodes in answers.items():
+            if nodes != found:
+                yield Difference(seed, cluster, pod, whose, nodes, found)
+    truth.clear(cluster)
+
+
+def _strip(obj: Raw) -> Raw:
+    """What is needed to create an object again."""
+    metadata = {
+        key: obj["metadata"][key] for key in ("name", "namespace", "labels", "finalizers") if key in obj["metadata"]
+    }
+    status = {"allocatable": obj["status"]["allocatable"]} if "allocatable" in obj["status"] else {}
+    return {"kind": obj.get("kind", "Node"), "metadata": metadata, "spec": obj["spec"], "status": status}
