@@ -36,8 +36,8 @@ from bench.load.objects import NAMESPACE, POD_GROUPS, Gang, Load, member_object,
 from bench.load.run import open_client
 from bench.machine import describe_machine, measure_noise
 from serried.cluster.domain_use import MAX_SCORE
+from serried.kube.calls import JSON_TYPE
 from serried.kube.errors import ApiError
-from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import JSON, PODS
 
 RESULTS = Path(__file__).with_name("results")

@@ -12,7 +12,7 @@ Kinds are known with their API group: a Service of Knative makes pods. What is n
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import orjson
 import yaml
@@ -42,12 +42,14 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
-from serried.cluster.cache import Store
+
+if TYPE_CHECKING:
+    from serried.cluster.cache import Store
 
 Decoded = TypeVar("Decoded")
 
 
-def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any], store: Store) -> Pod:
+def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any], store: "Store") -> Pod:
     """A pod of a template. Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands."""
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -331,7 +333,7 @@ class Manifests:
         if self.pods > MOST_PODS:
             raise ValueError(f"there are more than {MOST_PODS} pods; ask for fewer at a time")
 
-    def read(self, place: str, raw: object, namespace: str, store: Store) -> None:
+    def read(self, place: str, raw: object, namespace: str, store: "Store") -> None:
         """Read one more object, which stands at ``place``. Raises ValueError: what, where, and what to do."""
         obj = _complete(place, raw, namespace)
         kind = obj["kind"]
@@ -366,7 +368,7 @@ class Manifests:
             )
         self.owners.append(Asked(place, obj, owner))
 
-    def _read_pod(self, place: str, obj: dict[str, Any], store: Store) -> None:
+    def _read_pod(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         self.count(1)
         pod = make_pod(place, obj, obj["metadata"], store)
         if pod.group is None:
@@ -375,7 +377,7 @@ class Manifests:
             self.members.setdefault(pod.group, []).append(pod)
 
 
-def _check_api(place: str, obj: Mapping[str, Any], store: Store) -> None:
+def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:
     """Raise ValueError for an object of a kind or of a version that is not read. Others have a Job, too."""
     kind, api = obj["kind"], obj.get("apiVersion")
     if kind not in _READ_KINDS:

@@ -162,10 +162,10 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def reach(target: Target) -> AsyncIterator[DebugApi]:
     """The extender that leads, else any that answers; raises CommandError if none does."""
-    from serried.kube.client import ONCE, ApiClient  # noqa: PLC0415 - the help of a command needs no HTTP
+    from serried.cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
     credentials = find_credentials(target)
-    async with ApiClient(credentials, component="cli", retry=ONCE) as client:
+    async with open_client(credentials) as client:
         if target.server:
             yield DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
         else:

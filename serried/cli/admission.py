@@ -31,7 +31,8 @@ from serried.api.resources import PODS as COUNTED_PODS
 from serried.api.resources import is_extended, parse_cpu, parse_quantity, pod_requests
 from serried.cli.output import CommandError
 from serried.cli.target import Target, find_credentials
-from serried.kube.client import ONCE, ApiClient
+from serried.cli.transport import open_client
+from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.wire import EVERYTHING, PODS, Resource
 
@@ -202,7 +203,7 @@ async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admit
         credentials = find_credentials(replace(target, server=""))
     except CommandError as error:
         return Admitted(list(objects), unchecked=[f"{_ALL_REST}: {error}"])
-    async with ApiClient(credentials, component="cli", retry=ONCE) as client:
+    async with open_client(credentials) as client:
         trial = _Trial(client, namespace, objects)
         for each in objects:
             await trial.take(each)
@@ -295,7 +296,7 @@ class _Trial:
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "generateName": "whatif-"}, "spec": spec}
         try:
-            how = {"params": {"dryRun": "All"}, "body": orjson.dumps(pod), "retry": ONCE}
+            how = {"params": {"dryRun": "All"}, "body": orjson.dumps(pod)}
             return await self._client.ask_object("POST", PODS.path(namespace), **how)
         except (Forbidden, Invalid) as error:
             brought = next((name for name in self._coming if f'"{name}"' in error.message), "")
@@ -322,7 +323,7 @@ class _Trial:
             "spec": {"resourceAttributes": asked},
         }
         try:
-            answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(review), retry=ONCE)
+            answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(review))
         except ApiError as error:
             return f"{_ALL_REST} in namespace {namespace}: {error}"
         if read_map(answer, "status").get("allowed"):

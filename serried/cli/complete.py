@@ -100,14 +100,14 @@ def _list_namespaces(target: "Target") -> list[str]:
     import asyncio  # noqa: PLC0415 - see above
 
     from serried.cli.target import find_credentials  # noqa: PLC0415 - see above
-    from serried.kube.client import ONCE, ApiClient  # noqa: PLC0415 - see above
+    from serried.cli.transport import open_client  # noqa: PLC0415 - see above
     from serried.kube.wire import Resource  # noqa: PLC0415 - see above
 
     async def ask() -> list[str]:
         resource = Resource("", "v1", "namespaces", namespaced=False)
         async with (
             asyncio.timeout(_SECONDS),
-            ApiClient(find_credentials(target), component="cli", retry=ONCE) as client,
+            open_client(find_credentials(target)) as client,
         ):
             return [str(each["metadata"]["name"]) for each in await client.list_all(resource)]
 

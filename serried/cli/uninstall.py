@@ -22,7 +22,8 @@ from serried.api.pod import HELD_GATE
 from serried.cli.access import tell_failure
 from serried.cli.output import CommandError, ExitCode, option
 from serried.cli.target import Target, find_credentials, reaching
-from serried.kube.client import ONCE, ApiClient
+from serried.cli.transport import open_client
+from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, PODS, Resource, Selection
 
@@ -171,7 +172,7 @@ def _agrees(home: str) -> bool:
 
 
 async def _run(removal: Removal, target: Target) -> None:
-    async with ApiClient(find_credentials(replace(target, server="")), component="cli", retry=ONCE) as client:
+    async with open_client(find_credentials(replace(target, server=""))) as client:
         try:
             await Uninstall(client, removal).run()
         except ApiError as error:

@@ -116,7 +116,9 @@ async def _ask(
     if sent:
         admitted = await admit(target, [each.raw for each in sent], where)
     named = {option: await _resolve(debug, asked[option] or (), where) for option in ("group", "remove")}
-    query = urlencode([(name, value) for name, values in {**asked, **named}.items() for value in values or ()])
+    query = urlencode(
+        [(name, value) for name, values in {**asked, **named}.items() for value in values or ()], safe="/*"
+    )
     answer: dict[str, Any] = _NOTHING
     if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
         answer = await debug.post(f"whatif?{query}", admitted.objects)

@@ -9,17 +9,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
 from serried import __version__
 from serried.kube.auth import Credentials
+from serried.kube.calls import JSON_TYPE, Call, Response, Transport
 from serried.kube.errors import ApiError, Conflict, Fenced, TooMany, Unavailable, misread
 from serried.kube.retry import Attempts, Backoff, full_jitter
-from serried.kube.transport import JSON_TYPE, Call, Response, Transport
 from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Page, Resource, Selection, list_params, read_page
-from serried.ops.metrics import Metrics
+
+if TYPE_CHECKING:
+    from serried.ops.metrics import Metrics
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -59,13 +61,14 @@ class ApiClient:
         retry: RetryPolicy = RetryPolicy(),
         connections: int = 128,
         timeout: float = 30.0,
-        metrics: Metrics | None = None,
+        metrics: "Metrics | None" = None,
+        transport: Transport | None = None,
     ) -> None:
-        self.metrics = metrics or Metrics()
+        self.metrics = metrics or _make_metrics()
         self._retry = retry
         self._timeout_seconds = timeout
         """How long one attempt of one call may take."""
-        self._transport = Transport(credentials, agent=f"serried/{__version__} ({component})", connections=connections)
+        self._transport = transport or _connect(credentials, f"serried/{__version__} ({component})", connections)
 
         self._may_write: Callable[[], bool] = lambda: True
         """Asked whenever a change is about to be sent, before and after the wait for a connection."""
@@ -326,6 +329,18 @@ class ApiClient:
         }
         path = PODS.path(namespace, name, "eviction")
         await self.ask_object("POST", path, params=params, body=orjson.dumps(body))
+
+
+def _make_metrics() -> "Metrics":
+    from serried.ops.metrics import Metrics  # noqa: PLC0415 - commands count nothing
+
+    return Metrics()
+
+
+def _connect(credentials: Credentials, agent: str, connections: int) -> Transport:
+    from serried.kube.transport import AiohttpTransport  # noqa: PLC0415 - commands have another
+
+    return AiohttpTransport(credentials, agent=agent, connections=connections)
 
 
 def _may_repeat(call: Call, err: TooMany | Unavailable) -> bool:

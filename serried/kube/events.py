@@ -14,10 +14,10 @@ import orjson
 from cachetools import FIFOCache
 
 from serried.api.names import write_time
+from serried.kube.calls import JSON_TYPE
 from serried.kube.client import MERGE_PATCH, ONCE, ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.retry import RateLimiter, Turns
-from serried.kube.transport import JSON_TYPE
 from serried.kube.wire import EVENTS, JSON
 
 log = logging.getLogger(__name__)

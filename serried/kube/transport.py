@@ -1,13 +1,11 @@
-"""The connections to the API server: credentials, timeouts, one attempt at one call, streams of bytes.
+"""The connections to the API server by aiohttp: timeouts, one attempt at one call, streams of bytes.
 
 Which calls are worth a second attempt is for `client` to say.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import cast
 
@@ -16,11 +14,10 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from yarl import URL
 
-from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials, CredentialsError
-from serried.kube.errors import Unauthorized, Unavailable, api_error
-from serried.kube.wire import Failure, decode_failure, limit_rest
-
-JSON_TYPE = "application/json"
+from serried.kube.auth import Credentials
+from serried.kube.calls import JSON_TYPE, Call, Check, Response, Transport, read_failure
+from serried.kube.errors import Unavailable, api_error
+from serried.kube.wire import Failure
 
 _REPEATED_BY_AIOHTTP = frozenset({"GET", "PUT", "DELETE"})
 """The methods that aiohttp itself sends again when the server has closed an idle connection."""
@@ -40,68 +37,16 @@ _READ_BUFFER_BYTES = 2**20
 _LARGE_BODY_BYTES = 2**19
 
 
-Check = Callable[[], None]
-"""Called whenever a call is about to be sent, for the first time or again; what it raises ends the call.
-
-It is called when the call has its connection, for which it may have waited long. What it raises must be no OSError and
-no error of aiohttp: those are taken for a connection that was lost.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of the API server."""
-
-    method: str
-
-    path: str
-
-    params: Mapping[str, str] | None = None
-    """The query."""
-
-    body: bytes | None = None
-
-    content_type: str = ""
-    """The type of the body."""
-
-    timeout_seconds: float = 30.0
-    """How long one attempt may take."""
-
-    repeatable: bool = False
-    """Whether the call has the same effect when it is sent twice."""
-
-    headers: Mapping[str, str] | None = None
-    """Headers beside those of every call."""
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A successful answer."""
-
-    status: int
-    body: bytes
-
-    date: str = ""
-    """The header Date: what the server's clock showed."""
-
-
-class Transport:
-    """The connections to one API server; they are opened at the first call."""
+class AiohttpTransport(Transport):
+    """The connections of a process, of which many may be open at a time."""
 
     def __init__(self, credentials: Credentials, *, agent: str, connections: int) -> None:
-        self._credentials = credentials
+        super().__init__(credentials)
         self._agent = agent
         """The user agent."""
         self._connections = connections
         """How many connections may be open at a time."""
         self._session: aiohttp.ClientSession | None = None
-        self._token = ""
-        self._token_until = 0.0
-        """The monotonic time from which on the token is read again."""
-        self._token_lock = asyncio.Lock()
 
     async def close(self) -> None:
         """Close all connections; idempotent."""
@@ -110,21 +55,9 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def send(self, call: Call, check: Check) -> Response:
-        """One attempt at a call; raises a subclass of ApiError for any answer but 2xx.
-
-        Without credentials it is Unavailable: their source may have them in a moment again, as a server may be there.
-        """
+    async def _send(self, call: Call, check: Check) -> Response:
         try:
-            return await self._send_fresh(call, check)
-        except Unauthorized:
-            # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
-            await self._renew_token(call)
-        return await self._send_fresh(call, check)
-
-    async def _send_fresh(self, call: Call, check: Check) -> Response:
-        try:
-            return await self._send(call, check)
+            return await self._attempt(call, check)
         except aiohttp.ServerDisconnectedError as err:
             # The server closed an idle connection while we picked it.
             if not call.repeatable or call.method in _REPEATED_BY_AIOHTTP:
@@ -132,11 +65,11 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
         try:
-            return await self._send(call, check)
+            return await self._attempt(call, check)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
 
-    async def _send(self, call: Call, check: Check) -> Response:
+    async def _attempt(self, call: Call, check: Check) -> Response:
         timeout = aiohttp.ClientTimeout(total=call.timeout_seconds, connect=call.timeout_seconds * _CONNECT_SHARE)
         async with self._open().request(
             call.method,
@@ -210,32 +143,6 @@ class Transport:
         url = URL(self._credentials.host + call.path)
         return url.with_query(call.params) if call.params else url
 
-    async def _headers(self, call: Call) -> dict[str, str]:
-        headers = dict(call.headers or {})
-        if call.body is not None:
-            headers["Content-Type"] = call.content_type
-        if token := await self._current_token(call):
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
-
-    async def _current_token(self, call: Call) -> str:
-        if time.monotonic() >= self._token_until:
-            async with self._token_lock:
-                if time.monotonic() >= self._token_until:
-                    await self._read_token(call, self._credentials.read_token)
-        return self._token
-
-    async def _renew_token(self, call: Call) -> None:
-        async with self._token_lock:
-            await self._read_token(call, self._credentials.renew_token)
-
-    async def _read_token(self, call: Call, source: Callable[[], str]) -> None:
-        try:
-            self._token = await asyncio.to_thread(source)
-        except (CredentialsError, OSError) as err:
-            raise Unavailable(str(call), Failure(0, "NoCredentials", str(err)), unsent=True) from err
-        self._token_until = time.monotonic() + TOKEN_LIFETIME_SECONDS
-
 
 class _CheckedRequest(aiohttp.ClientRequest):
     """A request that is checked when it has its connection, in the same step as its first byte is written.
@@ -303,9 +210,4 @@ def _lost(call: Call, err: Exception) -> Unavailable:
 
 
 def _failure(answer: aiohttp.ClientResponse, body: bytes) -> Failure:
-    """What a refusal says. The header Retry-After counts before the body's retryAfterSeconds."""
-    failure = decode_failure(answer.status, body)
-    header = answer.headers.get("Retry-After", "")
-    stated = header.isascii() and header.isdigit()  # it may be a date as well, or anything
-    seconds = limit_rest(float(header)) if stated else failure.retry_after
-    return replace(failure, retry_after=seconds)
+    return read_failure(answer.status, body, answer.headers.get("Retry-After", ""))

@@ -36,6 +36,11 @@ def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[st
     }
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    """A real one lets more than the usual 5 wait, too; whoever comes then is reset."""
+
+
 class PodProxy(ThreadedServer):
     """``answers`` by path; a path that begins with a key of ``forwards`` goes on to the URL there, with its rest."""
 
@@ -52,7 +57,7 @@ class PodProxy(ThreadedServer):
             {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
         )
         self._forwards = dict(forwards or {})
-        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler()))
+        super().__init__(_Server(("127.0.0.1", 0), self._make_handler()))
 
     def answer(self, path: str, document: Any, status: int = 200) -> None:
         """Have ``path`` answered so, whoever asks; with a query in it, that question alone."""

@@ -27,6 +27,7 @@ from serried.cli.check.checks import (
     find_rights,
 )
 from serried.cli.check.observed import (
+    DEFAULT_FLAGS,
     Area,
     Finding,
     Observed,
@@ -37,10 +38,10 @@ from serried.cli.check.observed import (
 )
 from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
-from serried.kube.client import ONCE, ApiClient
+from serried.cli.transport import open_client
+from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, NODES, PODS, Resource, Selection
-from serried.settings import describe_settings, extender_settings
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -180,7 +181,7 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
 
     ``file`` has the scheduler's configuration; "" for the ConfigMap in the cluster.
     """
-    seen = Observed(flags=_list_defaults())
+    seen = Observed(flags=DEFAULT_FLAGS)
     if file:
         config = _read_config(file)
         seen = replace(seen, config=config)
@@ -190,7 +191,7 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
             return await _ask_flags(seen, target, file) if is_other else seen
     seen = await _ask_extender(seen, target)
     credentials = find_credentials(replace(target, server=""))
-    async with ApiClient(credentials, component="cli", retry=ONCE) as client:
+    async with open_client(credentials) as client:
         server = name_api_server(target, credentials)
         return await _Collector(client, target.home, seen, server).collect(areas)
 
@@ -208,11 +209,6 @@ def _read_config(path: str) -> SchedulerConfig:
         return decode_scheduler_config(path, yaml.safe_load(Path(path).read_text()))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise CommandError(ExitCode.USAGE, f"--scheduler-config: {error}") from error
-
-
-def _list_defaults() -> dict[str, str]:
-    settings = describe_settings(extender_settings([], {}))
-    return {each.flag.removeprefix("--"): each.default for each in settings if each.flag != "--isolated"}
 
 
 async def _ask_extender(seen: Observed, target: Target) -> Observed:

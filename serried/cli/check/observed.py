@@ -286,6 +286,22 @@ class SchedulerConfig:
     qps: float = _USUAL_QPS
 
 
+DEFAULT_FLAGS: Mapping[str, str] = {
+    "barrier-deadline": "300",
+    "bind-listen": "127.0.0.1:8911",
+    "client-ca-file": "",
+    "filter-listen": "127.0.0.1:8910",
+    "hold": "auto",
+    "lease": "serried-system/serried",
+    "lease-mode": "follow",
+    "other-profiles": "",
+    "preemption": "on",
+    "scheduler-name": "serried",
+    "stamp": "auto",
+}
+"""What an extender without flags does, of what is looked at. ``isolated`` is not here: the configuration shows it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """An installation. What is None was not looked at, or could not be: `unread` says which and why."""
@@ -293,10 +309,7 @@ class Observed:
     config: SchedulerConfig | None = None
 
     flags: Mapping[str, str] = field(default_factory=dict)
-    """The extender's flags, without dashes before the name: from its ``/debug/config``, else the defaults.
-
-    Of the defaults ``isolated`` is left out: the scheduler's configuration shows it.
-    """
+    """The extender's flags, without dashes before the name: from its ``/debug/config``, else `DEFAULT_FLAGS`."""
 
     selfcheck: Raw | None = None
     """The extender's ``/debug/selfcheck``."""

@@ -13,7 +13,7 @@ from serried.cli.app import COMMANDS, Command
 from serried.cli.output import ExitCode
 from tests.support.pod_proxy import PodProxy
 
-IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich'}} & sys.modules.keys()))"
+IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich', 'httpx'}} & sys.modules.keys()))"
 
 
 @pytest.mark.parametrize("module", ["extender.process", "controller.process", "serried.cli"])
@@ -27,8 +27,17 @@ def test_a_process_does_not_load_what_people_need(module: str) -> None:
 def test_what_asks_nobody_does_not_load_what_asks(words: list[str]) -> None:
     code = f"import sys; from serried.cli import main; main({words}); print(*sys.modules, file=sys.stderr)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
-    unneeded = {"rich", "kubernetes", "yaml", "extender", "prometheus_client", "aiohttp"}
+    unneeded = {"rich", "kubernetes", "yaml", "extender", "prometheus_client", "aiohttp", "httpx"}
     assert unneeded.isdisjoint(loaded.stderr.split()), unneeded & set(loaded.stderr.split())
+
+
+def test_the_commands_load_nothing_of_the_server() -> None:
+    loading = "[command.load() for command in COMMANDS if command.name != 'replay']"
+    code = f"import sys, serried.cli.transport; from serried.cli.app import COMMANDS; {loading}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
+    server = {"aiohttp", "yarl", "prometheus_client", "kubernetes", "fastapi", "starlette", "uvicorn", "cryptography"}
+    rooms = {"serried.cluster", "serried.plan", "serried.ops", "serried.settings", "extender.core", "controller"}
+    assert (server | rooms).isdisjoint(loaded.stdout.split())
 
 
 @pytest.mark.parametrize("process", ["extender", "controller"])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.cli.check.observed import NEEDS, list_rights
+from serried.cli.check.observed import DEFAULT_FLAGS, NEEDS, list_rights
+from serried.settings import describe_settings, extender_settings
 from tests.support.commands import Run
 from tests.support.installations import RACK, SELFCHECK, install, read_shipped
 from tests.support.pod_proxy import PodProxy, extender_pod
@@ -218,3 +219,8 @@ def test_a_file_that_is_no_configuration_is_a_wrong_command_line(
     ended = run("check", "--scheduler-config", str(path))
     assert ended.code == 2
     assert said in ended.err
+
+
+def test_where_no_extender_is_asked_its_defaults_are_those_of_its_settings() -> None:
+    settings = {each.flag: each.default for each in describe_settings(extender_settings([], {}))}
+    assert dict(DEFAULT_FLAGS) == {flag: settings[f"--{flag}"] for flag in DEFAULT_FLAGS}

@@ -1,0 +1,149 @@
+"""The connections of a command, by httpx: it asks little and starts often, so what counts is how soon it starts."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
+
+import httpx
+
+from serried import __version__
+from serried.kube.auth import Credentials
+from serried.kube.calls import JSON_TYPE, Call, Check, Response, Transport, read_failure
+from serried.kube.client import ONCE, ApiClient
+from serried.kube.errors import Unavailable, api_error
+from serried.kube.wire import Failure
+
+if TYPE_CHECKING:
+    from serried.ops.metrics import Metrics
+
+_CONNECT_SHARE = 0.8
+"""The part of a call's time in which it must have got a connection."""
+
+_CONNECTIONS = 16
+"""How many may be open at a time."""
+
+
+def open_client(credentials: Credentials) -> ApiClient:
+    """A client of the API server, or of an extender, that tries everything once."""
+    metrics = cast("Metrics", _Uncounted())
+    return ApiClient(credentials, component="cli", retry=ONCE, metrics=metrics, transport=HttpxTransport(credentials))
+
+
+class _Uncounted:
+    """Nobody asks a command how much it has written."""
+
+    def wrote(self, verb: str, resource: str) -> None:
+        """As `Metrics.wrote`."""
+
+    def failed(self, method: str, status: int) -> None:
+        """As `Metrics.failed`."""
+
+
+class HttpxTransport(Transport):
+    """A few connections, which end with the command."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__(credentials)
+        self._opened: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Close all connections; idempotent."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.aclose()
+
+    async def _send(self, call: Call, check: Check) -> Response:
+        request = await self._make(call)
+        check()
+        try:
+            async with asyncio.timeout(call.timeout_seconds):
+                answer = await self._send_twice(request) if call.repeatable else await self._open().send(request)
+        except (httpx.HTTPError, TimeoutError, OSError) as err:
+            raise _lost(call, err) from err
+        if answer.status_code >= 300:
+            raise api_error(str(call), _failure(answer, answer.content))
+        return Response(answer.status_code, answer.content, answer.headers.get("Date", ""))
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A call whose answer arrives in chunks for as long as the server sends; one attempt."""
+        request = await self._make(call)
+        try:
+            async with asyncio.timeout(call.timeout_seconds):
+                answer = await self._open().send(request, stream=True)
+        except (httpx.HTTPError, TimeoutError, OSError) as err:
+            raise _lost(call, err) from err
+        try:
+            if answer.status_code >= 300:
+                raise api_error(str(call), _failure(answer, await answer.aread()))
+            async with aclosing(_chunks(call, answer)) as chunks:
+                yield chunks
+        finally:
+            await answer.aclose()
+
+    async def _send_twice(self, request: httpx.Request) -> httpx.Response:
+        """Once more where the server closed an idle connection while we picked it."""
+        with suppress(httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return await self._open().send(request)
+        return await self._open().send(request)
+
+    async def _make(self, call: Call) -> httpx.Request:
+        seconds = call.timeout_seconds
+        name = self._credentials.server_name
+        return self._open().build_request(
+            call.method,
+            self._credentials.host + call.path + (f"?{urlencode(call.params, safe='/:,')}" if call.params else ""),
+            content=call.body,
+            headers=await self._headers(call),
+            timeout=httpx.Timeout(None, connect=seconds * _CONNECT_SHARE, pool=seconds * _CONNECT_SHARE),
+            extensions={"sni_hostname": name} if name else {},
+        )
+
+    def _open(self) -> httpx.AsyncClient:
+        if self._opened is None:
+            self._opened = httpx.AsyncClient(
+                # Without TLS none is needed, and httpx would load all authorities of the machine.
+                verify=self._credentials.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+                proxy=self._credentials.proxy or None,
+                headers={"User-Agent": f"serried/{__version__} (cli)", "Accept": JSON_TYPE},
+                limits=httpx.Limits(max_connections=_CONNECTIONS),
+                trust_env=False,  # proxies are the credentials' matter
+            )
+        return self._opened
+
+
+async def _chunks(call: Call, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in answer.aiter_bytes():
+            yield chunk
+    except (httpx.HTTPError, TimeoutError, OSError) as err:
+        raise _lost(call, err) from err
+
+
+def _lost(call: Call, err: Exception) -> Unavailable:
+    """The exception for a call that got no answer."""
+    unsent = isinstance(err, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    if isinstance(err, httpx.ConnectTimeout | httpx.PoolTimeout):
+        said = f"no connection in {call.timeout_seconds * _CONNECT_SHARE:g} s"
+    elif isinstance(err, TimeoutError | httpx.TimeoutException):
+        said = f"no answer in {call.timeout_seconds:g} s"
+    else:
+        # The last of the causes is what the system says; those before are the libraries' words for it.
+        said = "; ".join(dict.fromkeys(str(each) for each in _list_causes(err) if str(each))) or type(err).__name__
+    return Unavailable(str(call), Failure(0, "Unavailable", said), unsent=unsent)
+
+
+def _list_causes(err: BaseException) -> Iterator[BaseException]:
+    """An exception, what has caused it, and so on; of several at once each."""
+    yield err
+    for each in err.exceptions if isinstance(err, BaseExceptionGroup) else ():
+        yield from _list_causes(each)
+    if cause := err.__cause__ or err.__context__:
+        yield from _list_causes(cause)
+
+
+def _failure(answer: httpx.Response, body: bytes) -> Failure:
+    return read_failure(answer.status_code, body, answer.headers.get("Retry-After", ""))
