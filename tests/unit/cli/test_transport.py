@@ -72,7 +72,7 @@ async def test_without_credentials_nothing_is_sent() -> None:
 
 async def test_where_nobody_listens_it_says_so_and_nothing_was_sent() -> None:
     async with open_client(Credentials("http://127.0.0.1:1")) as client:
-        with pytest.raises(Unavailable, match="Connect call failed|Connection refused") as told:
+        with pytest.raises(Unavailable, match=r"Connect call failed|Connection refused") as told:
             await client.read("/version")
     assert told.value.unsent
 
