@@ -3,20 +3,24 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.installation import REPOSITORY
-from tests.e2e.manifests.server import GROUP, KUSTOMIZE, Json, Server, eventually
-from tests.support.clusters import LEVELS, running
+from tests.e2e.manifests.server import GROUP, KUSTOMIZE, NAMESPACE, Json, Server, eventually
+from tests.support.clusters import LEVELS, on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TEAM = "team"
 GATE = f"{GROUP}/held"
 OVERLAY = str(KUSTOMIZE / "overlays" / "isolated")
+_REFRESH_SECONDS = 3.0
+"""Longer than an API server takes to go by the policies that there are."""
+
 ALIVE = pytest.mark.parametrize("state", ["alive", "dead"])
 
 
@@ -122,3 +126,43 @@ def test_waiting_pods_are_handed_to_another_scheduler(server: Server) -> None:
     job = server.get("job", "waits", "-n", TEAM)
     assert not job["status"].get("failed")
     assert not job["spec"].get("suspend")
+
+
+@pytest.mark.parametrize("version", ["1.37.1", on_kubernetes("1.36.4")])
+def test_a_policy_that_was_gone_follows_its_config_map_once_the_api_server_has_started_again(
+    tmp_path_factory: pytest.TempPathFactory, version: str
+) -> None:
+    """kubernetes/kubernetes#130887: without bindings the watch of ConfigMaps ends, and none begins after that."""
+    spec = Spec("param", nodes=1, racks=1, blocks=1, api="fallback", kubernetes=version, hold="filter", serried=False)
+    with running(spec, tmp_path_factory) as cluster:
+        server = Server(cluster, tmp_path_factory.mktemp("objects"))
+        server.apply("overlays/isolated")
+        server.patch("configmap/serried-hold", {"data": {"hold": "gate"}}, "-n", NAMESPACE)
+        eventually(lambda: gates(server))
+        server.run(
+            "delete",
+            "mutatingadmissionpolicybindings",
+            "serried-gate",
+            "serried-marker",
+            "serried-namespaces",
+            "--ignore-not-found",
+        )
+        eventually(lambda: not gates(server))
+        time.sleep(_REFRESH_SECONDS)
+        server.apply("gate")
+        eventually(lambda: gates(server))
+        server.patch("configmap/serried-hold", {"data": {"hold": "filter"}}, "-n", NAMESPACE)
+        time.sleep(_REFRESH_SECONDS)
+        assert gates(server)
+        cluster.restart("kube-apiserver")
+        eventually(lambda: not gates(server), 30)
+
+
+def gates(server: Server) -> bool:
+    """Whether a member that comes now would get our gate."""
+    container = {"name": "c", "image": "none"}
+    metadata = {"name": "member", "namespace": "default", "labels": {f"{GROUP}/pod-group": "g"}}
+    spec = {"schedulerName": "serried", "containers": [container]}
+    member = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    (made,) = server.write("create", member, options=("--dry-run=server",))
+    return {"name": GATE} in made["spec"].get("schedulingGates", ())

@@ -24,6 +24,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def stage(gated: Cluster) -> Iterator[ClusterStage]:
     with staged(ClusterStage, gated) as stage:
+        eventually("the way of holding", lambda: stage.selfcheck()["hold"]["way"] == "gate")
         yield stage
 
 
@@ -32,7 +33,6 @@ def gates(stage: ClusterStage, prefix: str) -> list[list[str]]:
 
 
 def test_gated_members_wait_without_the_scheduler_and_go_together(stage: ClusterStage) -> None:
-    eventually("the way of holding", lambda: stage.selfcheck()["hold"]["way"] == "gate")
     stage.create_group("ring", 4, RACK)
     stage.create_pods(names("ring", 3), "ring", cpu="16")
     stage.create_pods(["plain-0"])
