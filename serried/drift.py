@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from serried.api.names import Key, Malformed
-from serried.api.node import DeviceClass, Node, Volume
+from serried.api.node import DeviceClass, Node
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
+from serried.api.volume import CSIDriver, StorageClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
@@ -113,7 +114,7 @@ class Comparison:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """What can be compared: all that the feed follows."""
-        return tuple(self._feed.reflectors)
+        return self._feed.followed
 
     async def compare(self, kinds: Iterable[Kind]) -> list[Drift]:
         """The drift of each of these kinds."""
@@ -197,7 +198,7 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
 def _find_key(item: Item) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    if isinstance(item, Node | PriorityClass | Volume | DeviceClass):
+    if isinstance(item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)
 

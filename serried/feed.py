@@ -29,21 +29,31 @@ from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malforme
 from serried.api.node import (
     DeviceClass,
     Node,
-    Volume,
-    VolumeClaim,
     decode_device_class,
     decode_node,
-    decode_volume,
-    decode_volume_claim,
 )
 from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.volume import (
+    CSIDriver,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    decode_csi_driver,
+    decode_storage_capacity,
+    decode_storage_class,
+    decode_volume,
+    decode_volume_claim,
+)
 from serried.cluster.cache import Layers, Store
+from serried.cluster.volumes import Storage
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Deleted, Denied, Event, Listed, Reflector, Relisted, Unserved, Upserted, WatchTiming
 from serried.kube.wire import (
     BUDGETS,
+    CSI_DRIVERS,
     DEVICE_CLASSES,
     EVERYTHING,
     JOBS,
@@ -51,6 +61,8 @@ from serried.kube.wire import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
     Resource,
@@ -72,8 +84,7 @@ Item: TypeAlias = (
     | Workload
     | Parent
     | PriorityClass
-    | Volume
-    | VolumeClaim
+    | Storage
     | Composite
     | DeviceClass
     | DisruptionBudget
@@ -103,6 +114,9 @@ class Kind(StrEnum):
     LEADER_WORKER_SETS = "leaderworkersets"
     VOLUMES = "persistentvolumes"
     VOLUME_CLAIMS = "persistentvolumeclaims"
+    STORAGE_CLASSES = "storageclasses"
+    STORAGE_CAPACITIES = "csistoragecapacities"
+    CSI_DRIVERS = "csidrivers"
     DEVICE_CLASSES = "deviceclasses"
     BUDGETS = "poddisruptionbudgets"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
@@ -124,10 +138,22 @@ _PODS = (Kind.PODS, Kind.LEADERS)
 
 _KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
 
+_STORAGE: dict[Kind, tuple[type[Storage], Resource, Callable[[object], Any]]] = {
+    Kind.VOLUMES: (Volume, VOLUMES, decode_volume),
+    Kind.VOLUME_CLAIMS: (VolumeClaim, VOLUME_CLAIMS, decode_volume_claim),
+    Kind.STORAGE_CLASSES: (StorageClass, STORAGE_CLASSES, decode_storage_class),
+    Kind.STORAGE_CAPACITIES: (StorageCapacity, STORAGE_CAPACITIES, decode_storage_capacity),
+    Kind.CSI_DRIVERS: (CSIDriver, CSI_DRIVERS, decode_csi_driver),
+}
+
+_FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS})
+"""Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
+
 OPTIONAL_KINDS = frozenset(
     {
-        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.DEVICE_CLASSES),
+        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.DEVICE_CLASSES),
         Kind.BUDGETS,
+        *_STORAGE,
         *_PARENTS,
         *_KINDS_BESIDE,
     }
@@ -185,6 +211,12 @@ class Feed:
     _cached: Counter[Kind] = field(default_factory=Counter, init=False)
     """How many objects of each kind are in the Store: two kinds may be in one map of it."""
 
+    _idle: set[Kind] = field(default_factory=set, init=False)
+    """The kinds that nobody needs yet."""
+
+    _reading: set[Kind] = field(default_factory=set, init=False)
+    """Those that somebody needs by now, and that are still to be listed."""
+
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
     """Why GROUP_KINDS are not shown to us, "" for one that is."""
 
@@ -194,7 +226,9 @@ class Feed:
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self.channels = _channels(self.store, self.level)
         followed = [kind for kind in kinds if kind not in _list_absent(self.level)]
-        self._unlisted = set(followed)
+        self._needed = asyncio.Event()
+        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS}
+        self._unlisted = set(followed) - self._idle
         self.reflectors = {
             kind: Reflector(
                 self.client,
@@ -210,6 +244,11 @@ class Feed:
     def unlisted(self) -> frozenset[Kind]:
         """The kinds that ``synced`` waits for."""
         return frozenset(self._unlisted)
+
+    @property
+    def followed(self) -> tuple[Kind, ...]:
+        """The kinds that are followed by now."""
+        return tuple([kind for kind in self.reflectors if kind not in self._idle])
 
     @property
     def blind_since(self) -> float:
@@ -231,7 +270,12 @@ class Feed:
         """Follow everything until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
-                tasks.create_task(reflector.run(), name=f"watch {kind}")
+                tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
+
+    async def _follow(self, kind: Kind, reflector: Reflector) -> None:
+        if kind in _FOR_CLAIMS:
+            await self._needed.wait()
+        await reflector.run()
 
     def _sink(self, kind: Kind, channel: "Channel[Any, Any]") -> Callable[[Event], None]:
         def take(event: Event) -> None:
@@ -259,7 +303,23 @@ class Feed:
             return  # a new list repeats what is known
         channel.put(new)
         self._cached[kind] += old is None
+        if self._idle and isinstance(new, Pod) and new.claims and new.pending and new.linked:
+            self._follow_storage()
         self.on_change(old, new)
+
+    def _follow_storage(self) -> None:
+        """From now on somebody waits for what is said of storage."""
+        self._reading, self._idle = self._idle, set()
+        self._needed.set()
+        self.store.note_reading(still=bool(self._reading))
+
+    def _note_storage(self, kind: Kind, *, seen: bool) -> None:
+        """Objects of a kind are all known, or cannot be seen."""
+        if kind in _STORAGE:
+            self.store.note_storage(_STORAGE[kind][0], seen=seen)
+        if kind in self._reading:
+            self._reading.discard(kind)
+            self.store.note_reading(still=bool(self._reading))
 
     def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
@@ -274,6 +334,7 @@ class Feed:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
         self._note_classes(kind, "")
+        self._note_storage(kind, seen=True)
         if kind in _PARENTS:
             self.store.membership.followed.add(_PARENTS[kind])
         self._settle(kind)
@@ -282,6 +343,7 @@ class Feed:
         what = f"the API server does not let us see {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, what)
+        self._note_storage(kind, seen=False)
         if kind in self.optional:
             self._note_absent(kind)
 
@@ -315,6 +377,7 @@ class Feed:
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, "")
+        self._note_storage(kind, seen=False)
         if kind in self.optional:
             self._note_absent(kind)
             return
@@ -387,19 +450,21 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
             *(PRIORITY_CLASSES, decode_priority_class, _name),
             *(store.priority_classes, store.put_priority_class, store.drop_priority_class),
         ),
-        Kind.VOLUMES: Channel(
-            VOLUMES, decode_volume, _name, store.volumes.volumes, store.put_volume, store.drop_volume
-        ),
-        Kind.VOLUME_CLAIMS: Channel(
-            *(VOLUME_CLAIMS, decode_volume_claim, _key),
-            *(store.volumes.claims, store.put_volume_claim, store.drop_volume_claim),
-        ),
+        **{kind: _storage_channel(store, *about) for kind, about in _STORAGE.items()},
         Kind.DEVICE_CLASSES: Channel(
             *(DEVICE_CLASSES, decode_device_class, _name),
             *(store.uncounted.classes, store.put_device_class, store.drop_device_class),
         ),
         Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
     }
+
+
+def _storage_channel(
+    store: Store, kind: type[Storage], resource: Resource, decode: Callable[[object], Any]
+) -> Channel[Any, Any]:
+    identify = _key if resource.namespaced else _name
+    drop = partial(store.drop_storage, kind)
+    return Channel(resource, decode, identify, store.volumes.held[kind], store.put_storage, drop)
 
 
 def _parent_channel(store: Store, kind: ParentKind) -> Channel[Any, Any]:

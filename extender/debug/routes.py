@@ -351,12 +351,12 @@ class SelfCheck:
     def _describe_watches(self) -> dict[str, Any]:
         return {
             kind.value: {
-                "listed": reflector.listed.is_set(),
+                "listed": self._feed.reflectors[kind].listed.is_set(),
                 "served": kind not in self._feed.unserved,
                 "malformed": self._feed.malformed[kind],
-                "silentSeconds": round(time.monotonic() - reflector.last_event_monotonic, 1),
+                "silentSeconds": round(time.monotonic() - self._feed.reflectors[kind].last_event_monotonic, 1),
             }
-            for kind, reflector in self._feed.reflectors.items()
+            for kind in self._feed.followed
         }
 
 

@@ -95,6 +95,8 @@ def describe_refused(
     pod = next(iter((*dropped, *group_members.refused)))
     lost = {each.uid for each in dropped}
     have = group_members.placed + sum(each.uid not in lost for each in group_members.waiting)
+    if pod.obstacle:
+        return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} can run nowhere: {pod.obstacle}")
     # The same before and after the scheduler has said it, too: nobody is told twice.
     nowhere = [name for name in pod.missing if not pod.objection or f"Insufficient {name}" in pod.objection]
     if nowhere:

@@ -1,4 +1,4 @@
-"""Nodes, and what else decides where pods may run: PersistentVolumes with their claims, and device classes.
+"""Nodes, and what gives them more than they show: device classes.
 
 A node's capacity is ``status.allocatable``, as for kube-scheduler. Of device classes (resource.k8s.io) only the
 resource counts that they give to nodes which do not show it.
@@ -7,7 +7,6 @@ resource counts that they give to nodes which do not show it.
 from dataclasses import dataclass, field
 
 from serried.api.names import (
-    Key,
     Malformed,
     Raw,
     attempt,
@@ -21,7 +20,7 @@ from serried.api.names import (
     read_version,
 )
 from serried.api.resources import DEVICE_CLASS_PREFIX, Resources, read_amounts
-from serried.api.selectors import Labels, NodeSelectorTerm, Taint, read_terms
+from serried.api.selectors import Labels, Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,61 +54,6 @@ def _decode(obj: Raw) -> Node:
 
 def _read_taint(raw: Raw) -> Taint:
     return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """A PersistentVolume."""
-
-    name: str
-
-    terms: tuple[NodeSelectorTerm, ...] | None = None
-    """The nodes that reach it: any one term suffices; None for all nodes."""
-
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeClaim:
-    """A PersistentVolumeClaim."""
-
-    key: Key
-
-    volume: str = ""
-    """The name of the volume that it is bound to, "" while there is none."""
-
-    version: str = ""
-
-
-def decode_volume(obj: object) -> Volume | Malformed:
-    """A PersistentVolume; the name is required."""
-    return attempt("PersistentVolume", _decode_volume, obj)
-
-
-def _decode_volume(obj: Raw) -> Volume:
-    return Volume(
-        read_key(obj).name, read_terms(read_map(read_map(obj, "spec"), "nodeAffinity"), "required"), read_version(obj)
-    )
-
-
-def decode_volume_claim(obj: object) -> VolumeClaim | Malformed:
-    """A PersistentVolumeClaim; the name is required."""
-    return attempt("PersistentVolumeClaim", _decode_volume_claim, obj)
-
-
-def _decode_volume_claim(obj: Raw) -> VolumeClaim:
-    return VolumeClaim(read_key(obj), read_text(read_map(obj, "spec"), "volumeName"), read_version(obj))
-
-
-def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
-    """The names of the claims that a pod mounts; for ephemeral volumes they are made from the name of the ``pod``."""
-    claims = []
-    for volume in read_objects(spec, "volumes"):
-        if volume.get("persistentVolumeClaim") is not None:
-            claims.append(read_name(read_map(volume, "persistentVolumeClaim"), "claimName"))
-        elif volume.get("ephemeral") is not None:
-            claims.append(f"{pod}-{read_text(volume, 'name')}")
-    return tuple(claims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,10 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.node import read_claims, read_unclaimed
+from serried.api.node import read_unclaimed
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.resources import ONCE, PROVIDED, SHARES, is_marked, pod_requests
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -62,6 +62,7 @@ from serried.api.selectors import (
     read_terms,
     selects,
 )
+from serried.api.volume import NO_CLAIMS, read_claims, read_own_claims
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -239,6 +240,9 @@ class Pod:
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that the pod mounts."""
 
+    own_claims: frozenset[str] = NO_CLAIMS
+    """Those of them that are made for the pod, from its ephemeral volumes."""
+
     labels: Labels = field(default_factory=dict, hash=False)
 
     gates: tuple[str, ...] = ()
@@ -318,6 +322,9 @@ class Pod:
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     """The labels of those beside whom the pod must be: the selectors of its required affinity to pods."""
 
+    obstacle: str = ""
+    """Why no node can take the pod, whatever room there is, a phrase; "" for nothing that is known of here."""
+
     unclaimed: str = ""
     """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
 
@@ -336,6 +343,8 @@ class Pod:
         brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers a node
         all the same.
         """
+        if self.obstacle and not self.offered:
+            return True
         if self.counted_elsewhere:
             return bool(self.unclaimed or self.objection or (self.missing and not self.offered))
         return bool(self.objection) and not self.wants_room
@@ -404,6 +413,11 @@ _BESIDE = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
 _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
 """What is counted of a pod whose anti-affinity by host name is an amount (`Shape.requests`)."""
 
+_IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*")
+
+_KEPT_OFF = {APART: _APART, ONCE: _IN_USE}
+"""By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
+
 
 def _read_trial(status: Raw, shape: Shape) -> dict[str, Any]:
     """What kube-scheduler says of a pod that has no node yet: the condition PodScheduled is False.
@@ -431,9 +445,11 @@ def is_for_room(objection: str, shape: Shape) -> bool:
 
     ``shape`` is the pod's. What it asks for that the scheduler alone can count is taken for counted.
     """
-    apart = any(name.startswith(APART) for name, _ in shape.requests)
     reasons = objection.split(", ") if objection else ()
-    mended = (_FOR_ROOM, _BESIDE, _APART) if apart else (_FOR_ROOM, _BESIDE)
+    kept_off = [
+        reason for prefix, reason in _KEPT_OFF.items() if any(name.startswith(prefix) for name, _ in shape.requests)
+    ]
+    mended = (_FOR_ROOM, _BESIDE, *kept_off)
     return any(pattern.fullmatch(reason) for reason in reasons for pattern in mended)
 
 
@@ -565,6 +581,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         owner=_read_owner(obj),
         place=place,
         claims=read_claims(name, spec),
+        own_claims=read_own_claims(name, spec),
         labels=read_labels(metadata, "labels"),
         index=_read_index(labels, annotations, place),
         deleting=is_deleting(obj),

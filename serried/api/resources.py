@@ -167,6 +167,9 @@ SHARES = 1 << 16
 These are no resources: two pods that together ask for more of one than this are in each other's way.
 """
 
+ONCE = "once:"
+"""Before the name of a claim that one pod at a time may use: its user has all there is of it on its node."""
+
 PROVIDED = "provided:"
 """Before the name of what a node may have without showing it: an extended resource, or the devices of a claim."""
 

@@ -93,7 +93,7 @@ def read_terms(affinity: Raw, name: str) -> Terms | None:
     selector = read_map(affinity, name)
     return tuple(
         NodeSelectorTerm(
-            tuple(map(_void_if_invalid, _read_requirements(term, "matchExpressions"))),
+            tuple(map(void_if_invalid, _read_requirements(term, "matchExpressions"))),
             _read_requirements(term, "matchFields"),
         )
         for term in read_objects(selector, "nodeSelectorTerms")
@@ -107,7 +107,7 @@ def _read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
     )
 
 
-def _void_if_invalid(requirement: Requirement) -> Requirement:
+def void_if_invalid(requirement: Requirement) -> Requirement:
     """Without an operator, so that nothing meets it, if one of the values can be no label's.
 
     The API server takes such a requirement, and kube-scheduler cannot read it, whatever the operator

@@ -16,7 +16,7 @@ from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
-from serried.api.node import DeviceClass, Node, Volume, VolumeClaim
+from serried.api.node import DeviceClass, Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
@@ -36,8 +36,9 @@ from serried.cluster.membership import (
 )
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
-from serried.cluster.shapes import Uncounted, Volumes
+from serried.cluster.shapes import Uncounted
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
+from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
 
@@ -241,14 +242,14 @@ class Store:
         self.capacity.note_node(old, node)
         self.domain_use.changed.add(node.name)
         self.occupancy.note_room(node.name)
-        self._put_anew(self.uncounted.note_node(old, node))
+        self.put_anew(self.uncounted.note_node(old, node))
 
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
         self.capacity.note_node(old, None)
         self.domain_use.changed.add(name)
-        self._put_anew(self.uncounted.note_node(old, None))
+        self.put_anew(self.uncounted.note_node(old, None))
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
@@ -278,6 +279,7 @@ class Store:
         self._join(pod)
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
+        self._put_mates()
 
     def show_pod(self, pod: Pod) -> Pod:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
@@ -300,6 +302,12 @@ class Store:
         self._leave(uid)
         self._rejoin(turned)
         self.pending_victims.note(uid)
+        self._put_mates()
+
+    def _put_mates(self) -> None:
+        """The pods that share a claim with one that has come, gone, or got its node."""
+        if turned := self.volumes.take_turned():
+            self.put_anew(turned)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
@@ -486,37 +494,38 @@ class Store:
         for group in [group for group in self.groups if workload_of(group) == key]:
             self.drop_group(group)
 
-    def put_volume(self, volume: Volume) -> None:
-        """A PersistentVolume came or changed."""
-        self._put_anew(self.volumes.put_volume(volume))
+    def put_storage(self, item: Storage) -> None:
+        """An object that says where volumes are, or can be, came or changed."""
+        self.put_anew(self.volumes.put(item))
 
-    def drop_volume(self, name: str) -> None:
-        """A PersistentVolume went."""
-        self._put_anew(self.volumes.drop_volume(name))
+    def drop_storage(self, kind: type[Storage], key: Key | str) -> None:
+        """Such an object of a kind went."""
+        self.put_anew(self.volumes.drop(kind, key))
 
-    def put_volume_claim(self, claim: VolumeClaim) -> None:
-        """A PersistentVolumeClaim came or changed."""
-        self._put_anew(self.volumes.put_claim(claim))
+    def note_storage(self, kind: type[Storage], *, seen: bool) -> None:
+        """Whether all objects of a kind are known; else what they say counts as not known."""
+        self.put_anew(self.volumes.note_seen(kind) if seen else self.volumes.note_unseen(kind))
 
-    def drop_volume_claim(self, key: Key) -> None:
-        """A PersistentVolumeClaim went."""
-        self._put_anew(self.volumes.drop_claim(key))
+    def note_reading(self, *, still: bool) -> None:
+        """Whether kinds that say what there is for claims are still being listed for the first time."""
+        self.put_anew(self.volumes.note_reading(still=still))
 
-    def _put_anew(self, pods: Iterable[Pod]) -> None:
+    def put_anew(self, pods: Iterable[Pod]) -> None:
+        """Something that decides on the shapes of these pods, as they came, has changed."""
         for pod in pods:
             self.put_pod(self.uncounted.restore(pod))
 
     def put_device_class(self, found: DeviceClass) -> None:
         """A DeviceClass came or changed."""
-        self._put_anew(self.uncounted.put_class(found))
+        self.put_anew(self.uncounted.put_class(found))
 
     def meet_class_obstacle(self, what: str) -> None:
         """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more)."""
-        self._put_anew(self.uncounted.meet_obstacle(what))
+        self.put_anew(self.uncounted.meet_obstacle(what))
 
     def drop_device_class(self, name: str) -> None:
         """A DeviceClass went."""
-        self._put_anew(self.uncounted.drop_class(name))
+        self.put_anew(self.uncounted.drop_class(name))
 
     def put_budget(self, budget: DisruptionBudget) -> None:
         """A PodDisruptionBudget came or changed."""

@@ -24,6 +24,7 @@ from serried.kube.client import ApiClient, RetryPolicy
 from serried.kube.retry import Backoff
 from serried.kube.wire import (
     BUDGETS,
+    CSI_DRIVERS,
     DEVICE_CLASSES,
     EVENTS,
     FALLBACK_GROUP,
@@ -34,6 +35,8 @@ from serried.kube.wire import (
     PODS,
     PRIORITY_CLASSES,
     RESERVATIONS,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
     Failure,
@@ -54,6 +57,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
     DEVICE_CLASSES,
+    *(STORAGE_CLASSES, STORAGE_CAPACITIES, CSI_DRIVERS),
     BUDGETS,
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )

@@ -13,7 +13,7 @@ from tests.support.composites import composite
 from tests.support.devices import device_class
 from tests.support.parents import job_set, leader_worker_set
 from tests.support.priorities import priority_class
-from tests.support.volumes import volume, volume_claim
+from tests.support.volumes import csi_driver, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
 
@@ -83,10 +83,16 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     ),
     Kind.PRIORITY_CLASSES: (priority_class("c", 7).default().never().raw(),),
     Kind.VOLUMES: (
-        volume("v").local_to("n").raw(),
+        volume("v").local_to("n").free("s").kept_for("c").label("topology.kubernetes.io/zone", "a__b").raw(),
         volume("v").having({"nodeSelectorTerms": _TERMS}, "spec", "nodeAffinity", "required").raw(),
     ),
-    Kind.VOLUME_CLAIMS: (volume_claim("c").bound_to("v").raw(),),
+    Kind.VOLUME_CLAIMS: (
+        volume_claim("c").bound_to("v").raw(),
+        volume_claim("c").asking("s").for_node("n").having(_LABEL_SELECTOR, "spec", "selector").raw(),
+    ),
+    Kind.STORAGE_CLASSES: (storage_class("s").allowing("a", "b").raw(),),
+    Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").having("1Gi", "maximumVolumeSize").raw(),),
+    Kind.CSI_DRIVERS: (csi_driver("d").raw(),),
     Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").raw(),),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")

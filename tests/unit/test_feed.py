@@ -16,7 +16,7 @@ from serried.ops.metrics import Metrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class
-from tests.support.volumes import volume, volume_claim
+from tests.support.volumes import csi_driver, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
 
@@ -68,6 +68,9 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.COMPATIBLE_POD_GROUPS, compatible_group("g")),
         (Kind.VOLUMES, volume("v")),
         (Kind.VOLUME_CLAIMS, volume_claim("c")),
+        (Kind.STORAGE_CLASSES, storage_class("s")),
+        (Kind.STORAGE_CAPACITIES, storage_capacity("s", "s", "1Gi")),
+        (Kind.CSI_DRIVERS, csi_driver("d")),
         (Kind.DEVICE_CLASSES, device_class("d")),
         (Kind.BUDGETS, budget("b")),
     ]
@@ -75,13 +78,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    held += [store.volumes.volumes, store.volumes.claims, store.uncounted.classes, store.budgets]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1]
+    held += [*store.volumes.held.values(), store.uncounted.classes, store.budgets]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 9
-    assert [new is None for _, new in watched.changes] == [False] * 10 + [True] * 10
+    assert [len(entries) for entries in held] == [0] * 12
+    assert [new is None for _, new in watched.changes] == [False] * 13 + [True] * 13
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:
@@ -192,6 +195,42 @@ def test_nothing_is_missing_for_want_of_a_class_that_we_are_not_shown() -> None:
         seen.append(watched.store.pods["pod-p"].missing)
     gpu = ("example.com/gpu",)
     assert seen == [gpu, (), gpu, (), gpu]
+
+
+FOR_CLAIMS = (Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS)
+
+
+def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> None:
+    watched = Watched(Kind.PODS, Kind.VOLUME_CLAIMS, *FOR_CLAIMS, optional=OPTIONAL_KINDS)
+    for mounts_nothing in (
+        pod("p").in_group("g"),
+        pod("q").mounting("c"),
+        pod("r").in_group("g").mounting("c").on("n"),
+    ):
+        watched.show(Kind.PODS, mounts_nothing)
+    watched.list_all(Kind.PODS)
+    watched.list_all(Kind.VOLUME_CLAIMS)
+    assert watched.feed.synced.is_set()
+    assert set(watched.feed.followed) == {Kind.PODS, Kind.VOLUME_CLAIMS}
+    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").asking("fast"))
+    watched.show(Kind.PODS, pod("s").in_group("g").mounting("c"))
+    assert set(watched.feed.followed) == set(watched.feed.reflectors)
+    said = [watched.store.pods["pod-s"].obstacle]
+    for kind in FOR_CLAIMS:
+        watched.list_all(kind)
+        said.append(watched.store.pods["pod-s"].obstacle)
+    reading = "the storage of the cluster is being read"
+    assert said == [reading] * 3 + ["volume claim c is not bound, and its StorageClass fast does not exist"]
+
+
+def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:
+    watched = Watched(Kind.PODS, Kind.VOLUME_CLAIMS, *FOR_CLAIMS, optional=OPTIONAL_KINDS)
+    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").asking("fast"))
+    watched.list_all(Kind.VOLUME_CLAIMS)
+    watched.show(Kind.PODS, pod("p").in_group("g").mounting("c"))
+    for kind in FOR_CLAIMS:
+        watched.deny(kind)
+    assert not watched.store.pods["pod-p"].obstacle
 
 
 def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:

@@ -122,6 +122,11 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         _extra(
             "list watch",
+            "storageclasses.storage.k8s.io csistoragecapacities.storage.k8s.io csidrivers.storage.k8s.io",
+            "only the scheduler's refusals tell where a claim can get a volume",
+        ),
+        _extra(
+            "list watch",
             "deviceclasses.resource.k8s.io",
             "only the scheduler knows which extended resources a node has without showing them",
         ),

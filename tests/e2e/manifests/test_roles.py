@@ -58,6 +58,11 @@ ALLOWED = [
         for what in ("persistentvolumes", "persistentvolumeclaims")
         for verb in ("list", "watch")
     ),
+    *(
+        Access(EXTENDER, verb, what, "storage.k8s.io")
+        for what in ("storageclasses", "csistoragecapacities", "csidrivers")
+        for verb in ("list", "watch")
+    ),
     *(Access(EXTENDER, verb, "deviceclasses", "resource.k8s.io") for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("list", "watch")),
     *(

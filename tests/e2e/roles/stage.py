@@ -25,6 +25,7 @@ START_SECONDS = 120.0
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _VOLUMES = "/api/v1/persistentvolumes"
 _STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_CSI_DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 _DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
@@ -129,6 +130,15 @@ class RoleStage(PriorityStage):
         self._post(self._claims(), {"metadata": {"name": name}, "spec": claim})
         path = f"{self._claims()}/{name}"
         eventually("a bound claim", lambda: self.cluster.api.get(path).get("status", {}).get("phase") == "Bound")
+
+    def create_claim_without_storage(self, name: str) -> None:
+        """A claim of a class whose driver tells that it has nothing left anywhere."""
+        driver = f"{self.namespace}.example.com"
+        self._post_for_all(_CSI_DRIVERS, driver, {"spec": {"storageCapacity": True}})
+        binding = {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"}
+        self._post_for_all(_STORAGE_CLASSES, f"{self.namespace}-{name}", binding)
+        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-{name}"}
+        self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
 
     def _claims(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"

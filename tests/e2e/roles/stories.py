@@ -79,6 +79,16 @@ def gang_knows_the_nodes_of_its_volume(stage: RoleStage) -> Check:
     return lambda: "selector" in stage.hurdles("three")
 
 
+def prepare_no_storage(stage: RoleStage) -> None:
+    stage.create_claim_without_storage("data")
+
+
+def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", volumes=_CLAIM)
+    return lambda: "no driver has storage for it" in stage.message("ring")
+
+
 def gang_knows_that_a_class_has_its_devices(stage: RoleStage) -> Check:
     resource = stage.create_device_class()
     amounts = {"cpu": "1", resource: "1"}

@@ -233,6 +233,17 @@ FALLBACK_ROWS = (
         )
         for what in ("persistentvolumes", "persistentvolumeclaims")
     ),
+    *(
+        Row(
+            EXTENDER,
+            FOLLOW,
+            f"{what}.storage.k8s.io",
+            stories.gang_knows_that_there_is_no_storage,
+            prepare=stories.prepare_no_storage,
+            anew=True,
+        )
+        for what in ("storageclasses", "csistoragecapacities", "csidrivers")
+    ),
     Row(EXTENDER, "patch", "configmaps", stories.members_are_held_by_gates, name="serried-hold", restarts=True),
     Row(EXTENDER, FOLLOW, "podgroups.scheduling.x-k8s.io", stories.their_gang_waits_for_its_quorum, anew=True),
     Row(

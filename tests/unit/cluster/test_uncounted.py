@@ -31,9 +31,9 @@ def show(store: Store, builder: Builder) -> None:
         case DeviceClassBuilder():
             store.put_device_class(builder.value())
         case VolumeBuilder():
-            store.put_volume(builder.value())
+            store.put_storage(builder.value())
         case VolumeClaimBuilder():
-            store.put_volume_claim(builder.value())
+            store.put_storage(builder.value())
 
 
 def stored(*builders: Builder) -> Store:

@@ -5,11 +5,19 @@ from itertools import permutations
 import pytest
 
 from serried.api.names import GroupKey, Key
+from serried.api.pod import Pod
+from serried.api.volume import CSIDriver, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
-from serried.plan.fit import admits
+from serried.plan.fit import admits, slots
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory
-from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, volume_claim
+from tests.support.volumes import (
+    csi_driver,
+    storage_capacity,
+    storage_class,
+    volume,
+    volume_claim,
+)
 
 HERE = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
 ANYWHERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
@@ -21,12 +29,10 @@ def show(store: Store, builder: Builder) -> None:
     match builder:
         case PodBuilder():
             store.put_pod(builder.value())
-        case VolumeBuilder():
-            store.put_volume(builder.value())
-        case VolumeClaimBuilder():
-            store.put_volume_claim(builder.value())
         case NodeBuilder():
             store.put_node(builder.value())
+        case _:
+            store.put_storage(builder.value())  # type: ignore[attr-defined]
 
 
 def stored(*builders: Builder) -> Store:
@@ -88,10 +94,10 @@ def test_what_changes_later_counts() -> None:
         show(store, change)
         assert reached(store) == nodes
     assert store.dirty.groups == {GroupKey("default", "g")}
-    store.drop_volume("w")
+    store.drop_storage(Volume, "w")
     assert reached(store) == "n1 n2 n3"
     show(store, volume("w").local_to("n2"))
-    store.drop_volume_claim(Key("default", "c"))
+    store.drop_storage(VolumeClaim, Key("default", "c"))
     assert reached(store) == "n1 n2 n3"
 
 
@@ -101,7 +107,7 @@ def test_a_change_that_changes_nothing_touches_nobody() -> None:
     for builder in CLAIMED:
         show(store, builder.version("8"))
     assert not store.dirty.groups
-    assert store.volumes.volumes["v"].version == "8"
+    assert store.volumes.supply.volumes["v"].version == "8"
 
 
 def test_pods_of_equal_volumes_have_equal_shapes() -> None:
@@ -110,14 +116,14 @@ def test_pods_of_equal_volumes_have_equal_shapes() -> None:
     assert store.pods["pod-p"].shape == store.pods["pod-q"].shape
 
 
-@pytest.mark.parametrize("end", ["bound", "gone"])
-def test_nothing_is_kept_of_a_pod_that_waits_no_more(end: str) -> None:
-    store = stored(*CLAIMED, pod("p").mounting("c"))
-    if end == "bound":
-        store.put_pod(pod("p").mounting("c").on("n1").value())
+@pytest.mark.parametrize("end", ["ended", "gone"])
+def test_nothing_is_kept_of_a_pod_that_needs_no_node_any_more(end: str) -> None:
+    store = stored(*CLAIMED, pod("p").mounting("c").on("n1"))
+    if end == "ended":
+        store.put_pod(pod("p").mounting("c").on("n1").phase("Succeeded").value())
     else:
         store.drop_pod("pod-p")
-    assert store.volumes.put_volume(volume("v").value()) == []
+    assert store.volumes.put(volume("v").value()) == []
     left = read_memory(store.volumes)
     assert (left["pods"], left["users"]) == ({}, {})
 
@@ -126,3 +132,213 @@ def test_unbound_claims_are_counted_by_pod() -> None:
     store = stored(*CLAIMED, volume_claim("d"))
     pods = [pod("p").mounting("c"), pod("q").mounting("d", "c"), pod("r").mounting("unknown"), pod("s")]
     assert store.volumes.count_unbound(each.value() for each in pods) == 1
+
+
+KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver)
+
+
+def seeing(*builders: Builder) -> Store:
+    """A Store that is shown all kinds of storage."""
+    store = Store({"serried"})
+    for kind in KINDS:
+        store.note_storage(kind, seen=True)
+    for builder in builders:
+        show(store, builder)
+    return store
+
+
+P = pod("p").mounting("c")
+LOCAL = storage_class("local")
+FAST = storage_class("fast", "fast.example.com")
+WAITING = volume_claim("c").asking("local")
+MADE = volume_claim("c").asking("fast")
+HERE_AND_THERE = [volume("v").free("local").local_to("n1"), volume("w").free("local").local_to("n3")]
+SCARCE = csi_driver("fast.example.com")
+
+REACHED: list[tuple[str, list[Builder], str]] = [
+    ("a claim that waits goes where volumes of its class are", [LOCAL, WAITING, *HERE_AND_THERE], "n1 n3"),
+    ("that are large enough", [LOCAL, WAITING, volume("v").free("local", "512Mi"), HERE_AND_THERE[1]], "n3"),
+    ("of a mode that it asks for", [LOCAL, WAITING, volume("v").free("local", mode="ReadOnlyMany"), HERE_AND_THERE[1]],
+     "n3"),
+    ("of its volume mode", [LOCAL, WAITING, HERE_AND_THERE[0].having("Block", "spec", "volumeMode"), HERE_AND_THERE[1]],
+     "n3"),
+    ("with labels that it selects", [LOCAL, WAITING.having({"matchLabels": {"kind": "ssd"}}, "spec", "selector"),
+                                     HERE_AND_THERE[0].label("kind", "ssd"), HERE_AND_THERE[1]], "n1"),
+    ("that nobody has", [LOCAL, WAITING, HERE_AND_THERE[0].kept_for("other"), HERE_AND_THERE[1]], "n3"),
+    ("that are not on their way out", [LOCAL, WAITING, HERE_AND_THERE[0].deleting(), HERE_AND_THERE[1]], "n3"),
+    ("and nowhere else if one is kept for it", [LOCAL, WAITING, HERE_AND_THERE[0].kept_for("c"), HERE_AND_THERE[1]],
+     "n1"),
+    ("a kept one that is too small is none",
+     [LOCAL, WAITING.asking("local", "2Gi"), HERE_AND_THERE[0].kept_for("c"),
+      volume("x").free("local", "2Gi").local_to("n2")], "n2"),
+    ("a volume can be made everywhere", [FAST, MADE], "n1 n2 n3"),
+    ("but for the topology that the class allows",
+     [FAST.allowing("kubernetes.io/hostname", "n1", "n2"), MADE], "n1 n2"),
+    ("or where there is one", [FAST.allowing("kubernetes.io/hostname", "n1"), MADE,
+                               volume("v").free("fast").local_to("n3")], "n1 n3"),
+    ("where its driver has storage",
+     [FAST, MADE, SCARCE, storage_capacity("s", "fast", "1Gi", **{"kubernetes.io/hostname": "n1"}),
+      storage_capacity("t", "fast", "1Mi", **{"kubernetes.io/hostname": "n2"})], "n1"),
+    ("of its class", [FAST, MADE, SCARCE, storage_capacity("s", "fast", "1Gi", **{"kubernetes.io/hostname": "n1"}),
+                      storage_capacity("t", "slow", "1Gi", **{"kubernetes.io/hostname": "n2"})], "n1"),
+    ("everywhere, if one pool is everybody's", [FAST, MADE, SCARCE, storage_capacity("s", "fast", "1Gi")], "n1 n2 n3"),
+    ("a driver that tells nothing has storage everywhere",
+     [FAST, MADE, csi_driver("fast.example.com").having({}, "spec")], "n1 n2 n3"),
+    ("a claim stays with the node that was chosen for it", [FAST, MADE.for_node("n2")], "n2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "nodes"), [pytest.param(o, n, id=sentence) for sentence, o, n in REACHED])
+def test_where_a_claim_without_a_volume_leaves_its_pod(others: list[Builder], nodes: str) -> None:
+    for order in permutations([P, *others]):
+        store = seeing(*order)
+        assert reached(store) == nodes
+        assert not store.pods["pod-p"].obstacle
+
+
+NOWHERE: list[tuple[str, list[Builder], str]] = [
+    ("does not exist", [], "volume claim c does not exist"),
+    ("is lost", [volume_claim("c").bound_to("v").having("Lost", "status", "phase")],
+     "volume claim c has lost its PersistentVolume v"),
+    ("goes", [volume_claim("c").bound_to("v").deleting(), volume("v")], "volume claim c is being deleted"),
+    ("has a volume that does not exist", [volume_claim("c").bound_to("v")],
+     "volume claim c is bound to PersistentVolume v, which does not exist"),
+    ("is not bound to the volume that it names", [volume_claim("c").having("v", "spec", "volumeName"), volume("v")],
+     "volume claim c is not bound to PersistentVolume v yet"),
+    ("has no class", [volume_claim("c")], "volume claim c is not bound, and it names no StorageClass"),
+    ("has an unknown class", [MADE], "volume claim c is not bound, and its StorageClass fast does not exist"),
+    ("should have been bound at once", [FAST.at_once(), MADE],
+     "volume claim c is not bound yet, and StorageClass fast waits for no pod"),
+    ("finds no volume", [LOCAL, WAITING, volume("v").free("local", "1Mi")],
+     "no PersistentVolume fits volume claim c, and StorageClass local makes none"),
+    ("finds no storage", [FAST, MADE, SCARCE],
+     "no PersistentVolume fits volume claim c, and no driver has storage for it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "said"), [pytest.param(o, said, id=sentence) for sentence, o, said in NOWHERE])
+def test_a_pod_with_a_claim_that_nothing_serves_can_run_nowhere_and_says_why(others: list[Builder], said: str) -> None:
+    for order in permutations([P, *others]):
+        store = seeing(*order)
+        assert store.pods["pod-p"].obstacle == said
+        assert store.pods["pod-p"].refused
+
+
+def test_what_we_are_not_shown_keeps_nobody_from_anywhere() -> None:
+    for _, others, _ in (*NOWHERE[:1], *NOWHERE[5:]):
+        assert not stored(P, *others).pods["pod-p"].obstacle
+    blind = seeing(P, FAST, MADE, SCARCE)
+    blind.note_storage(StorageCapacity, seen=False)
+    assert (blind.pods["pod-p"].obstacle, reached(blind)) == ("", "n1 n2 n3")
+    blind.note_storage(VolumeClaim, seen=False)
+    blind.drop_storage(VolumeClaim, Key("default", "c"))
+    assert not blind.pods["pod-p"].obstacle
+
+
+def test_a_pod_waits_until_all_is_known_of_the_clusters_storage() -> None:
+    store = seeing(P, FAST, MADE)
+    store.note_reading(still=True)
+    assert store.pods["pod-p"].obstacle == "the storage of the cluster is being read"
+    store.note_reading(still=False)
+    assert not store.pods["pod-p"].obstacle
+
+
+def test_a_claim_of_an_ephemeral_volume_is_its_pods() -> None:
+    scratch = pod("p").having([{"name": "scratch", "ephemeral": {}}], "spec", "volumes")
+    store = seeing(scratch, FAST)
+    assert store.pods["pod-p"].obstacle == "volume claim p-scratch is still to be made"
+    show(store, volume_claim("p-scratch").asking("fast"))
+    assert store.pods["pod-p"].obstacle == "volume claim p-scratch was not made for this pod"
+    show(store, volume_claim("p-scratch").asking("fast").controlled_by("Pod", "p"))
+    assert not store.pods["pod-p"].obstacle
+
+
+def test_a_pod_that_does_not_exist_may_bring_its_claims() -> None:
+    store = seeing(volume_claim("lost").bound_to("v").having("Lost", "status", "phase"))
+    assert not store.show_pod(P.value()).obstacle
+    assert store.show_pod(pod("q").mounting("lost").value()).obstacle
+
+
+OLD_ZONE, ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
+
+ZONES: list[tuple[str, dict[str, str], list[NodeBuilder], str]] = [
+    ("a volume's zone is its node's", {ZONE: "a"}, [node("a").label(ZONE, "a"), node("b").label(ZONE, "b")], "a"),
+    ("any of its zones will do", {ZONE: "a__b"}, [node("a").label(ZONE, "a"), node("b").label(ZONE, "b")], "a b"),
+    ("a node that says nothing of zones will do", {ZONE: "a"}, [node("n"), node("b").label(ZONE, "b")], "n"),
+    ("one that has another region's name only will not", {ZONE: "a"},
+     [node("r").label("topology.kubernetes.io/region", "r")], ""),
+    ("an old label is met by the new one", {OLD_ZONE: "a"}, [node("a").label(ZONE, "a"), node("b").label(ZONE, "b")],
+     "a"),
+    ("if the old one is not there", {OLD_ZONE: "a"}, [node("a").label(ZONE, "a").label(OLD_ZONE, "b")], ""),
+    ("all labels count", {ZONE: "a", "topology.kubernetes.io/region": "r"},
+     [node("a").label(ZONE, "a"), node("b").label(ZONE, "a").label("topology.kubernetes.io/region", "r")], "b"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "nodes", "where"), [pytest.param(lb, n, w, id=s) for s, lb, n, w in ZONES])
+def test_the_zones_of_a_bound_volume(labels: dict[str, str], nodes: list[NodeBuilder], where: str) -> None:
+    zoned = volume("v").having(labels, "metadata", "labels")
+    store = stored(P, volume_claim("c").bound_to("v"), zoned)
+    shape = store.pods["pod-p"].shape
+    assert " ".join(each.value().name for each in nodes if admits(shape, each.value())) == where
+
+
+BLOCK = [volume_claim("c").bound_to("v").once(), volume("v")]
+TWO = [node(name).label("kubernetes.io/hostname", name).cpu(4) for name in ("n1", "n2")]
+
+
+def obstacles(store: Store, *names: str) -> list[str]:
+    return [store.pods[f"pod-{name}"].obstacle for name in names]
+
+
+def free_nodes(store: Store, found: Pod) -> str:
+    """The nodes with room for a pod."""
+    used = store.occupancy.used
+    return " ".join(each.name for each in store.nodes.values() if slots(found.shape, each, used.get(each.name)))
+
+
+def test_a_claim_that_one_pod_may_use_is_not_shared() -> None:
+    for order in permutations([P, pod("q").mounting("c").on("n1"), *BLOCK]):
+        store = seeing(*order)
+        assert obstacles(store, "p") == ["volume claim c is ReadWriteOncePod, and q uses it"]
+    store.drop_pod("pod-q")
+    assert obstacles(store, "p") == [""]
+
+
+def test_one_of_lower_priority_may_be_preempted_for_it_where_it_is() -> None:
+    store = seeing(*TWO, P.priority(10), pod("q").mounting("c").on("n1"), *BLOCK)
+    waiting = store.pods["pod-p"]
+    assert (waiting.obstacle, free_nodes(store, waiting), reached(store)) == ("", "", "n1")
+    store.drop_pod("pod-q")
+    assert free_nodes(store, store.pods["pod-p"]) == "n1 n2"
+    assert store.pods["pod-p"].shape == pod("p").value().shape
+    never = seeing(
+        *TWO, P.priority(10).having("Never", "spec", "preemptionPolicy"), pod("q").mounting("c").on("n1"), *BLOCK
+    )
+    assert obstacles(never, "p") == ["volume claim c is ReadWriteOncePod, and q uses it"]
+
+
+def test_of_the_members_of_a_gang_the_first_may_have_it() -> None:
+    mates = [pod(name).mounting("c").in_group("g") for name in ("p", "q", "r")]
+    said = "volume claim c is ReadWriteOncePod, and another member of its gang mounts it, too"
+    for order in permutations([*mates, *BLOCK]):
+        store = seeing(*order)
+        assert obstacles(store, "p", "q", "r") == ["", said, said]
+    store.drop_pod("pod-p")
+    assert obstacles(store, "q", "r") == ["", said]
+    store.drop_pod("pod-q")
+    assert obstacles(store, "r") == [""]
+
+
+def test_pods_of_two_gangs_may_both_hope_for_it() -> None:
+    store = seeing(P.in_group("g"), pod("q").mounting("c").in_group("h"), *BLOCK)
+    assert obstacles(store, "p", "q") == ["", ""]
+
+
+def test_what_the_scheduler_says_of_its_user_is_a_want_of_room() -> None:
+    said = (
+        "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod. preemption: not eligible"
+    )
+    store = seeing(*TWO, P.priority(10).tried(message=said), pod("q").mounting("c").on("n1"), *BLOCK)
+    assert not store.pods["pod-p"].refused

@@ -1,14 +1,14 @@
 import pytest
 
 from serried.api.names import Key, Malformed
-from serried.api.node import Volume, VolumeClaim, decode_volume
 from serried.api.selectors import NodeSelectorTerm, Requirement
+from serried.api.volume import Volume, VolumeClaim, Wish, decode_volume
 from tests.support.builders import PodBuilder, pod
-from tests.support.volumes import volume, volume_claim
+from tests.support.volumes import storage_capacity, volume, volume_claim
 
 
 def test_a_volume_that_says_nothing_is_reached_from_everywhere() -> None:
-    assert volume("v").version("7").value() == Volume("v", None, "7")
+    assert volume("v").version("7").value() == Volume("v", version="7")
 
 
 def test_a_local_volume_is_reached_from_its_node() -> None:
@@ -21,8 +21,27 @@ def test_a_volume_without_terms_is_reached_from_nowhere() -> None:
 
 
 def test_a_claim_may_be_bound() -> None:
-    assert volume_claim("c").value() == VolumeClaim(Key("default", "c"))
-    assert volume_claim("c").bound_to("v").value().volume == "v"
+    assert volume_claim("c").value() == VolumeClaim(Key("default", "c"), "persistentvolumeclaim-c")
+    assert volume_claim("c").bound_to("v").value().bound
+
+
+def test_a_claim_is_bound_once_kube_controller_manager_says_so() -> None:
+    assert not volume_claim("c").having("v", "spec", "volumeName").value().bound
+
+
+def test_the_old_annotation_of_a_class_goes_before_the_field() -> None:
+    old = {"volume.beta.kubernetes.io/storage-class": "old"}
+    both = volume_claim("c").asking("new").having(old, "metadata", "annotations")
+    assert both.value().wish == Wish("old", 1 << 30, frozenset({"ReadWriteOnce"}))
+    assert volume("v").free("new").having(old, "metadata", "annotations").value().storage_class == "old"
+
+
+def test_what_a_driver_can_provision_is_the_largest_volume_where_it_says_that() -> None:
+    said = storage_capacity("s", "fast", "10Gi", rack="a")
+    assert said.value().limit == 10 << 30
+    assert said.having("1Gi", "maximumVolumeSize").value().limit == 1 << 30
+    unknown = said.having(None, "capacity").having(None, "nodeTopology").value()
+    assert (unknown.limit, unknown.nodes) == (-1, None)
 
 
 def test_odd_affinity_is_malformed() -> None:

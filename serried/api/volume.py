@@ -1,0 +1,355 @@
+"""What decides on which nodes a pod's volumes are: claims, PersistentVolumes, and how a driver provisions.
+
+Names and rules are upstream's of 1.37: component-helpers storage/volume (pv_helpers.go, helpers.go) and the plugins
+VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler. In-tree volumes count as what they
+say themselves: they are not translated to their CSI drivers.
+"""
+
+from dataclasses import dataclass, field
+
+from serried.api.names import (
+    Key,
+    Malformed,
+    Raw,
+    attempt,
+    is_deleting,
+    read_controller,
+    read_flag,
+    read_key,
+    read_labels,
+    read_map,
+    read_name,
+    read_objects,
+    read_text,
+    read_texts,
+    read_version,
+)
+from serried.api.resources import read_amounts
+from serried.api.selectors import (
+    Labels,
+    NodeSelectorTerm,
+    Requirement,
+    Terms,
+    read_label_selector,
+    read_terms,
+    selects,
+    void_if_invalid,
+)
+
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_STORAGE = "storage"
+
+NO_CLAIMS: frozenset[str] = frozenset()
+
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""The provisioner of a class whose volumes people make."""
+
+ZONE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""The labels of a volume that must be its node's, too; and what a node may have instead of each (VolumeZone)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a claim asks of the volume that it is to get. Claims with equal wishes are served by the same volumes."""
+
+    storage_class: str = ""
+    """"" for none."""
+
+    request: int = 0
+    """In bytes."""
+
+    access_modes: frozenset[str] = frozenset()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+
+    selector: tuple[Requirement, ...] = ()
+    """What the labels of a volume must meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A PersistentVolume."""
+
+    name: str
+
+    terms: Terms | None = None
+    """The nodes that reach it: any one term suffices; None for all nodes."""
+
+    zones: tuple[Requirement, ...] = ()
+    """Its labels of ZONE_LABELS, with the values that a node may have."""
+
+    storage_class: str = ""
+
+    capacity: int = 0
+    """In bytes."""
+
+    access_modes: frozenset[str] = frozenset()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+    labels: Labels = field(default_factory=dict, hash=False)
+
+    claim: Key | None = None
+    """Whose it is, or is to be."""
+
+    claim_uid: str = ""
+    """The UID of that claim, "" for any of that name."""
+
+    available: bool = False
+    """Whether its phase is Available."""
+
+    deleting: bool = False
+
+    driver: str = ""
+    """The CSI driver that attaches it; "" for a volume of another kind."""
+
+    version: str = ""
+
+    def may_serve(self, wish: Wish) -> bool:
+        """Whether it could become the volume of any claim with this wish, wherever that is (FindMatchingVolume)."""
+        return (
+            self.claim is None
+            and self.available
+            and self.storage_class == wish.storage_class
+            and self.holds(wish)
+            and selects(wish.selector, self.labels)
+            and wish.access_modes <= self.access_modes
+        )
+
+    def holds(self, wish: Wish) -> bool:
+        """Whether it is large enough and of the kind that is asked for: all that counts once it is kept for a claim."""
+        return (
+            self.capacity >= wish.request
+            and self.volume_mode == wish.volume_mode
+            and self.attributes_class == wish.attributes_class
+            and not self.deleting
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A PersistentVolumeClaim."""
+
+    key: Key
+    uid: str = ""
+
+    volume: str = ""
+    """The name of the volume that it is bound to, or is to be, "" while there is none."""
+
+    completed: bool = False
+    """Whether kube-controller-manager has bound it."""
+
+    wish: Wish = Wish()
+
+    selected_node: str | None = None
+    """The node for which its volume is being provisioned; None before kube-scheduler has chosen one."""
+
+    lost: bool = False
+    """Whether its volume is gone."""
+
+    deleting: bool = False
+
+    owner: str = ""
+    """The UID of its controller: of the pod, if it is the claim of an ephemeral volume."""
+
+    version: str = ""
+
+    @property
+    def bound(self) -> bool:
+        """Whether kube-scheduler takes it for bound (isPVCFullyBound)."""
+        return bool(self.volume) and self.completed
+
+    @property
+    def once(self) -> bool:
+        """Whether only one pod at a time may use it."""
+        return READ_WRITE_ONCE_POD in self.wish.access_modes
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass."""
+
+    name: str
+    provisioner: str = ""
+
+    waits: bool = False
+    """Whether a claim waits for its first consumer; else it is bound at once."""
+
+    topologies: Terms | None = None
+    """The nodes for which volumes may be provisioned; None for all."""
+
+    version: str = ""
+
+    @property
+    def provisions(self) -> bool:
+        """Whether volumes are made for claims."""
+        return self.provisioner not in {"", NO_PROVISIONER}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCapacity:
+    """A CSIStorageCapacity: how large a volume may be that is provisioned for some nodes."""
+
+    key: Key
+    storage_class: str = ""
+
+    limit: int = -1
+    """In bytes; -1 if nothing is known."""
+
+    nodes: tuple[Requirement, ...] | None = None
+    """What the labels of a node must meet; None for no node."""
+
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CSIDriver:
+    """A CSIDriver."""
+
+    name: str
+
+    tells_capacity: bool = False
+    """Whether CSIStorageCapacities say what it can provision where; else it can everywhere."""
+
+    version: str = ""
+
+
+def decode_volume(obj: object) -> Volume | Malformed:
+    """A PersistentVolume; the name is required."""
+    return attempt("PersistentVolume", _decode_volume, obj)
+
+
+def _decode_volume(obj: Raw) -> Volume:
+    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    labels, claim = read_labels(metadata, "labels"), read_map(spec, "claimRef")
+    return Volume(
+        read_key(obj).name,
+        read_terms(read_map(spec, "nodeAffinity"), "required"),
+        zones=tuple(Requirement(key, "In", tuple(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
+        storage_class=_read_class(metadata, spec),
+        capacity=read_amounts(spec, "capacity").get(_STORAGE, 0),
+        access_modes=frozenset(read_texts(spec, "accessModes")),
+        volume_mode=read_text(spec, "volumeMode") or "Filesystem",
+        attributes_class=read_text(spec, "volumeAttributesClassName"),
+        labels=labels,
+        claim=Key(read_text(claim, "namespace"), read_text(claim, "name")) if claim else None,
+        claim_uid=read_text(claim, "uid"),
+        available=read_text(read_map(obj, "status"), "phase") == "Available",
+        deleting=is_deleting(obj),
+        driver=read_text(read_map(spec, "csi"), "driver"),
+        version=read_version(obj),
+    )
+
+
+def decode_volume_claim(obj: object) -> VolumeClaim | Malformed:
+    """A PersistentVolumeClaim; the name is required."""
+    return attempt("PersistentVolumeClaim", _decode_claim, obj)
+
+
+def _decode_claim(obj: Raw) -> VolumeClaim:
+    metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
+    annotations, owner = read_map(metadata, "annotations"), read_controller(obj)
+    wish = Wish(
+        storage_class=_read_class(metadata, spec),
+        request=read_amounts(read_map(spec, "resources"), "requests").get(_STORAGE, 0),
+        access_modes=frozenset(read_texts(spec, "accessModes")),
+        volume_mode=read_text(spec, "volumeMode") or "Filesystem",
+        attributes_class=read_text(spec, "volumeAttributesClassName"),
+        selector=read_label_selector(spec, "selector") or (),
+    )
+    return VolumeClaim(
+        read_key(obj),
+        uid=read_text(metadata, "uid"),
+        volume=read_text(spec, "volumeName"),
+        completed=_BIND_COMPLETED in annotations,
+        wish=wish,
+        selected_node=read_text(annotations, _SELECTED_NODE) if _SELECTED_NODE in annotations else None,
+        lost=read_text(read_map(obj, "status"), "phase") == "Lost",
+        deleting=is_deleting(obj),
+        owner=owner.uid if owner is not None else "",
+        version=read_version(obj),
+    )
+
+
+def _read_class(metadata: Raw, spec: Raw) -> str:
+    annotations = read_map(metadata, "annotations")
+    return read_text(annotations, _BETA_CLASS) if _BETA_CLASS in annotations else read_text(spec, "storageClassName")
+
+
+def decode_storage_class(obj: object) -> StorageClass | Malformed:
+    """A StorageClass; the name is required."""
+    return attempt("StorageClass", _decode_storage_class, obj)
+
+
+def _decode_storage_class(obj: Raw) -> StorageClass:
+    topologies = read_objects(obj, "allowedTopologies")
+    return StorageClass(
+        read_key(obj).name,
+        read_text(obj, "provisioner"),
+        waits=read_text(obj, "volumeBindingMode") == "WaitForFirstConsumer",
+        topologies=tuple(map(_read_topology, topologies)) if topologies else None,
+        version=read_version(obj),
+    )
+
+
+def _read_topology(term: Raw) -> NodeSelectorTerm:
+    """A TopologySelectorTerm: one that says nothing matches nothing (MatchTopologySelectorTerms)."""
+    wanted = read_objects(term, "matchLabelExpressions")
+    return NodeSelectorTerm(
+        tuple(void_if_invalid(Requirement(read_name(e, "key"), "In", read_texts(e, "values"))) for e in wanted)
+    )
+
+
+def decode_storage_capacity(obj: object) -> StorageCapacity | Malformed:
+    """A CSIStorageCapacity; the name is required."""
+    return attempt("CSIStorageCapacity", _decode_storage_capacity, obj)
+
+
+def _decode_storage_capacity(obj: Raw) -> StorageCapacity:
+    # The larger size of one volume is the more precise one, where it is known.
+    amounts = read_amounts({"said": {name: obj[name] for name in _LIMITS if obj.get(name) is not None}}, "said")
+    return StorageCapacity(
+        read_key(obj),
+        read_text(obj, "storageClassName"),
+        limit=next((amounts[name] for name in _LIMITS if name in amounts), -1),
+        nodes=read_label_selector(obj, "nodeTopology"),
+        version=read_version(obj),
+    )
+
+
+_LIMITS = ("maximumVolumeSize", "capacity")
+
+
+def decode_csi_driver(obj: object) -> CSIDriver | Malformed:
+    """A CSIDriver; the name is required."""
+    return attempt("CSIDriver", _decode_csi_driver, obj)
+
+
+def _decode_csi_driver(obj: Raw) -> CSIDriver:
+    return CSIDriver(read_key(obj).name, read_flag(read_map(obj, "spec"), "storageCapacity"), read_version(obj))
+
+
+def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
+    """The names of the claims that a pod mounts; for ephemeral volumes they are made from the name of the ``pod``."""
+    claims = []
+    for volume in read_objects(spec, "volumes"):
+        if volume.get("persistentVolumeClaim") is not None:
+            claims.append(read_name(read_map(volume, "persistentVolumeClaim"), "claimName"))
+        elif volume.get("ephemeral") is not None:
+            claims.append(f"{pod}-{read_text(volume, 'name')}")
+    return tuple(claims)
+
+
+def read_own_claims(pod: str, spec: Raw) -> frozenset[str]:
+    """Those of its claims that are made for the pod, from its ephemeral volumes."""
+    volumes = read_objects(spec, "volumes")
+    found = [v for v in volumes if v.get("ephemeral") is not None and v.get("persistentVolumeClaim") is None]
+    return frozenset(f"{pod}-{read_text(volume, 'name')}" for volume in found) if found else NO_CLAIMS

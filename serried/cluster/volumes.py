@@ -1,0 +1,560 @@
+"""Where the volumes of its claims leave a pod, by the rules of kube-scheduler's plugins (1.37).
+
+- VolumeBinding: a bound claim's volume says which nodes reach it. A claim that waits for its first consumer may get any
+  volume that fits (FindMatchingVolume), or one that is provisioned where its StorageClass, and the storage that its
+  driver reports, allow. Any other claim must be bound first.
+- VolumeZone: a volume's zone labels are those of its node, if that has any.
+- VolumeRestrictions: a claim that is ReadWriteOncePod is one pod's. One of lower priority may be preempted for another.
+
+What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from serried.api.names import Key
+from serried.api.pod import Pod, Shape, is_for_room
+from serried.api.priority import PreemptionPolicy
+from serried.api.resources import ONCE, SHARES
+from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
+from serried.api.volume import (
+    READ_WRITE_ONCE_POD,
+    ZONE_LABELS,
+    CSIDriver,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    Wish,
+)
+from serried.cluster.index import discard
+
+_MAX_TERMS = 64
+"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
+
+_NOWHERE: Terms = ()
+
+
+Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver
+"""What says where volumes are, or can be."""
+
+_Put = Callable[[Any], list[Pod]]
+_Drop = Callable[[Any], list[Pod]]
+
+
+class Offer(NamedTuple):
+    """Where a claim with some wish can get a volume: None for everywhere."""
+
+    found: Terms | None
+    """There is a volume that fits."""
+
+    provisioned: Terms | None
+    """One can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a claim leaves a pod that mounts it."""
+
+    terms: Terms | None = None
+    obstacle: str = ""
+    """Why it is nowhere, a phrase."""
+
+
+class Supply:
+    """What there is for claims: PersistentVolumes, and what drivers can provision.
+
+    ``seen`` are the kinds that we are shown all objects of.
+    """
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.capacities: dict[Key, StorageCapacity] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.seen: set[type] = set()
+        self._volumes_of: dict[str, dict[str, None]] = {}
+        self._capacities_of: dict[str, dict[Key, None]] = {}
+        self._kept_for: dict[Key, dict[str, None]] = {}
+        self._offers: dict[str, dict[Wish, Offer]] = {}
+
+    def find_reach(self, claim: VolumeClaim) -> Reach:
+        """Where a claim leaves its pod."""
+        name = claim.key.name
+        if claim.lost:
+            return Reach(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
+        if claim.deleting:
+            return Reach(obstacle=f"volume claim {name} is being deleted")
+        if claim.bound:
+            return self._find_bound(claim)
+        if claim.volume:
+            return Reach(obstacle=f"volume claim {name} is not bound to PersistentVolume {claim.volume} yet")
+        return self._find_unbound(claim) if StorageClass in self.seen else Reach()
+
+    def _find_bound(self, claim: VolumeClaim) -> Reach:
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return Reach(volume.terms)
+        missing = Volume in self.seen
+        text = f"volume claim {claim.key.name} is bound to PersistentVolume {claim.volume}, which does not exist"
+        return Reach(obstacle=text if missing else "")
+
+    def _find_unbound(self, claim: VolumeClaim) -> Reach:
+        name, wanted = claim.key.name, claim.wish.storage_class
+        found = self.classes.get(wanted)
+        if found is None:
+            why = f"its StorageClass {wanted} does not exist" if wanted else "it names no StorageClass"
+            return Reach(obstacle=f"volume claim {name} is not bound, and {why}")
+        if not found.waits:
+            return Reach(obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod")
+        if Volume not in self.seen:
+            return Reach()
+        terms = self._find_delayed(claim)
+        if terms == _NOWHERE:
+            means = "no driver has storage for it" if found.provisions else f"StorageClass {wanted} makes none"
+            return Reach(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
+        return Reach(terms)
+
+    def _find_delayed(self, claim: VolumeClaim) -> Terms | None:
+        """The nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
+        offer = self.find_offer(claim.wish)
+        if claim.selected_node is not None:
+            return both(offer.provisioned, at_node(claim.selected_node))
+        kept = self.find_kept(claim)
+        return unite([kept.terms if kept is not None else offer.found, offer.provisioned])
+
+    def find_kept(self, claim: VolumeClaim) -> Volume | None:
+        """The volume that is kept for a claim which is not bound, if it holds it: then no other counts."""
+        kept = (self.volumes[name] for name in self._kept_for.get(claim.key, ()))
+        own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
+        return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
+
+    def find_offer(self, wish: Wish) -> Offer:
+        """Where there are volumes for claims with this wish; it is kept until something of the class changes."""
+        offers = self._offers.setdefault(wish.storage_class, {})
+        if wish not in offers:
+            found = unite(volume.terms for volume in self.list_fitting(wish))
+            offers[wish] = Offer(found, self._find_provisioned(wish))
+        return offers[wish]
+
+    def list_fitting(self, wish: Wish) -> list[Volume]:
+        """The volumes that any claim with this wish could get, the smallest first."""
+        names = self._volumes_of.get(wish.storage_class, ())
+        fitting = [volume for name in names if (volume := self.volumes[name]).may_serve(wish)]
+        return sorted(fitting, key=lambda volume: (volume.capacity, volume.name))
+
+    def _find_provisioned(self, wish: Wish) -> Terms | None:
+        found = self.classes.get(wish.storage_class)
+        if found is None or not found.provisions:
+            return _NOWHERE
+        driver = self.drivers.get(found.provisioner)
+        tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
+        return both(found.topologies, self._find_storage(wish) if tells else None)
+
+    def _find_storage(self, wish: Wish) -> Terms | None:
+        """The nodes for which enough is left: each volume alone must fit, as for kube-scheduler (hasEnoughCapacity)."""
+        keys = self._capacities_of.get(wish.storage_class, ())
+        enough = [each for key in keys if (each := self.capacities[key]).limit >= wish.request]
+        if any(each.nodes == () for each in enough):
+            return None
+        return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
+
+    def turn_class(self, name: str) -> set[Wish]:
+        """Something of a class has changed: the wishes that are met elsewhere now."""
+        before = self._offers.pop(name, {})
+        return {wish for wish, offer in before.items() if self.find_offer(wish) != offer}
+
+    def put_volume(self, volume: Volume) -> Volume | None:
+        """A PersistentVolume came or changed; how it was."""
+        old = self.drop_volume(volume.name)
+        self.volumes[volume.name] = volume
+        self._volumes_of.setdefault(volume.storage_class, {})[volume.name] = None
+        if volume.claim is not None:
+            self._kept_for.setdefault(volume.claim, {})[volume.name] = None
+        return old
+
+    def drop_volume(self, name: str) -> Volume | None:
+        """A PersistentVolume went; how it was."""
+        old = self.volumes.pop(name, None)
+        if old is not None:
+            discard(self._volumes_of, old.storage_class, name)
+            if old.claim is not None:
+                discard(self._kept_for, old.claim, name)
+        return old
+
+    def put_capacity(self, capacity: StorageCapacity) -> None:
+        """A CSIStorageCapacity came or changed."""
+        self.drop_capacity(capacity.key)
+        self.capacities[capacity.key] = capacity
+        self._capacities_of.setdefault(capacity.storage_class, {})[capacity.key] = None
+
+    def drop_capacity(self, key: Key) -> None:
+        """A CSIStorageCapacity went."""
+        old = self.capacities.pop(key, None)
+        if old is not None:
+            discard(self._capacities_of, old.storage_class, key)
+
+
+class Volumes:
+    """Confines the shapes of pods to the nodes that their claims leave them.
+
+    ``put``, ``drop`` and ``note_*`` return the pods, as they came, whose shapes may be others now. A pod with claims
+    is remembered while it waits for a node or uses one; others cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self.supply = Supply()
+        self.claims: dict[Key, VolumeClaim] = {}
+        self.reading = False
+        """Whether the kinds that say what there is for claims are being listed for the first time."""
+
+        self.held: Mapping[type[Storage], Mapping[Any, Any]] = {
+            VolumeClaim: self.claims,
+            Volume: self.supply.volumes,
+            StorageClass: self.supply.classes,
+            StorageCapacity: self.supply.capacities,
+            CSIDriver: self.supply.drivers,
+        }
+        """The objects by kind."""
+
+        self._changes: Mapping[type[Storage], tuple[_Put, _Drop]] = {
+            VolumeClaim: (self._put_claim, self._drop_claim),
+            Volume: (self._put_volume, self._drop_volume),
+            StorageClass: (self._put_class, self._drop_class),
+            StorageCapacity: (self._put_capacity, self._drop_capacity),
+            CSIDriver: (self._put_driver, self._drop_driver),
+        }
+        self._pods: dict[str, Pod] = {}
+        self._users: dict[Key, dict[str, None]] = {}
+        self._claims_of: dict[str, dict[Key, None]] = {}
+        self._unbound: dict[str, dict[Key, None]] = {}
+        self._turned: dict[str, None] = {}
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def confine(self, pod: Pod) -> Pod:
+        """The pod with the shape that its volumes leave it; remembers it as it came."""
+        if not pod.claims:
+            return pod
+        self._note(pod.uid, pod if pod.pending or pod.bound else None)
+        return self._confine(pod, _keys(pod))
+
+    def show(self, pod: Pod) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered, and claims may come with it."""
+        return self._confine(pod, [key for key in _keys(pod) if key in self.claims]) if pod.claims else pod
+
+    def forget(self, uid: str) -> None:
+        """A pod went."""
+        if uid in self._pods:
+            self._note(uid, None)
+
+    def take_turned(self) -> list[Pod]:
+        """The pods, as they came, that are others now because of the pods that mount their claims, too."""
+        turned = [self._pods[uid] for uid in self._turned if uid in self._pods]
+        self._turned.clear()
+        return turned
+
+    def count_unbound(self, pods: Iterable[Pod]) -> int:
+        """How many of these pods mount a claim that has no volume yet."""
+        return sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
+
+    def _confine(self, pod: Pod, keys: list[Key]) -> Pod:
+        known = [claim for key in keys if (claim := self.claims.get(key)) is not None]
+        reaches = [self.supply.find_reach(claim) for claim in known]
+        users = [self._share_once(pod, claim) for claim in known if claim.once]
+        obstacles = (self._find_missing(pod, keys), *(each.obstacle for each in (*reaches, *users)))
+        shape = pod.shape
+        for terms in dict.fromkeys(each.terms for each in (*reaches, *users)):
+            if terms is not None:
+                shape = _restrict(shape, terms)
+        zones = self._find_zones(pod, known)
+        if zones is not None:
+            shape = _restrict(shape, zones)
+        amounts = self._find_amounts(known) if pod.uid in self._pods else ()
+        if amounts:
+            shape = _ask(shape, amounts)
+        obstacle = next(filter(None, obstacles), "")
+        if shape is pod.shape and not obstacle:
+            return pod
+        wants_room = pod.wants_room or bool(amounts and pod.objection and is_for_room(pod.objection, shape))
+        return replace(pod, shape=shape, obstacle=obstacle, wants_room=wants_room)
+
+    def _find_missing(self, pod: Pod, keys: list[Key]) -> str:
+        if VolumeClaim not in self.supply.seen:
+            return ""
+        if self.reading:
+            return "the storage of the cluster is being read"
+        for key in keys:
+            claim, own = self.claims.get(key), key.name in pod.own_claims
+            if claim is None:
+                return f"volume claim {key.name} {'is still to be made' if own else 'does not exist'}"
+            if own and claim.owner != pod.uid:
+                return f"volume claim {key.name} was not made for this pod"
+        return ""
+
+    def _find_zones(self, pod: Pod, claims: list[VolumeClaim]) -> Terms | None:
+        """VolumeZone's rule for the bound claims that the pod names."""
+        named = (claim for claim in claims if claim.volume and claim.key.name not in pod.own_claims)
+        volumes = (self.supply.volumes.get(claim.volume) for claim in named)
+        zones = dict.fromkeys(zone for volume in volumes if volume is not None for zone in volume.zones)
+        return _in_zones(tuple(zones)) if zones else None
+
+    # --- claims that one pod may use ----------------------------------------------------------------------------
+
+    def _share_once(self, pod: Pod, claim: VolumeClaim) -> Reach:
+        """Where a claim that is one pod's leaves another one that waits: where a user is that it may preempt."""
+        others = [self._pods[uid] for uid in self._users.get(claim.key, ()) if uid != pod.uid]
+        if not others or not pod.pending:
+            return Reach()
+        said = f"volume claim {claim.key.name} is {READ_WRITE_ONCE_POD}, and"
+        users = [other for other in others if other.bound]
+        stays = pod.preemption is PreemptionPolicy.NEVER
+        lasting = next((user for user in users if stays or user.priority >= pod.priority), None)
+        if lasting is not None:
+            return Reach(obstacle=f"{said} {lasting.name} uses it")
+        if users:
+            return Reach(unite(at_node(user.node) for user in users))
+        later = any(_are_mates(mate, pod) and _order(mate) < _order(pod) for mate in others)
+        return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "")
+
+    def _find_amounts(self, claims: list[VolumeClaim]) -> tuple[tuple[str, int], ...]:
+        """What keeps the pod from the one that uses its claim; nothing while there is no other."""
+        once = (claim.key for claim in claims if claim.once)
+        shared = (key for key in once if self._is_contested(key))
+        return tuple([(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in shared])
+
+    def _is_contested(self, key: Key) -> bool:
+        users = self._users.get(key, ())
+        return len(users) > 1 and any(self._pods[uid].bound for uid in users)
+
+    # --- who mounts what ----------------------------------------------------------------------------------------
+
+    def _note(self, uid: str, pod: Pod | None) -> None:
+        old = self._pods.pop(uid, None)
+        if pod is not None:
+            self._pods[uid] = pod
+        known = pod or old
+        if known is None:
+            return
+        for key in _keys(known):
+            if pod is None:
+                discard(self._users, key, uid)
+            else:
+                self._users.setdefault(key, {})[uid] = None
+            if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
+                self._turn_others(key, known)
+
+    def _turn_others(self, key: Key, pod: Pod) -> None:
+        others = [self._pods[uid] for uid in self._users.get(key, ()) if uid != pod.uid]
+        waiting = [other for other in others if not other.bound]
+        if not pod.bound and waiting:
+            others = [min(waiting, key=_order), *(other for other in others if other.bound)]
+        self._turned.update((other.uid, None) for other in others)
+
+    def _users_of(self, claims: Iterable[Key]) -> list[Pod]:
+        uids = dict.fromkeys(uid for key in claims for uid in self._users.get(key, ()))
+        return [self._pods[uid] for uid in uids]
+
+    # --- objects of storage -------------------------------------------------------------------------------------
+
+    def put(self, item: Storage) -> list[Pod]:
+        """An object came or changed."""
+        return self._changes[type(item)][0](item)
+
+    def drop(self, kind: type[Storage], key: Any) -> list[Pod]:
+        """An object of a kind went."""
+        return self._changes[kind][1](key)
+
+    # --- claims -------------------------------------------------------------------------------------------------
+
+    def _put_claim(self, claim: VolumeClaim) -> list[Pod]:
+        old = self.claims.get(claim.key)
+        self.claims[claim.key] = claim
+        if old is not None and replace(old, version=claim.version) == claim:
+            return []
+        self._index(old, claim)
+        return self._users_of([claim.key])
+
+    def _drop_claim(self, key: Key) -> list[Pod]:
+        old = self.claims.pop(key, None)
+        self._index(old, None)
+        return self._users_of([key])
+
+    def _index(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
+        if old is not None:
+            discard(
+                *((self._claims_of, old.volume) if old.volume else (self._unbound, old.wish.storage_class)), old.key
+            )
+        if new is not None:
+            index, place = (self._claims_of, new.volume) if new.volume else (self._unbound, new.wish.storage_class)
+            index.setdefault(place, {})[new.key] = None
+
+    # --- what there is for them ---------------------------------------------------------------------------------
+
+    def note_seen(self, kind: type) -> list[Pod]:
+        """All objects of a kind are known."""
+        if kind in self.supply.seen:
+            return []
+        self.supply.seen.add(kind)
+        return self._turn_all()
+
+    def note_unseen(self, kind: type) -> list[Pod]:
+        """Objects of a kind cannot be seen (any more)."""
+        if kind not in self.supply.seen:
+            return []
+        self.supply.seen.discard(kind)
+        return self._turn_all()
+
+    def note_reading(self, *, still: bool) -> list[Pod]:
+        """Whether kinds that say what there is for claims are being listed for the first time."""
+        before, self.reading = self.reading, still
+        return list(self._pods.values()) if before is not still else []
+
+    def _turn_all(self) -> list[Pod]:
+        for name in list(self._unbound):
+            self.supply.turn_class(name)
+        return list(self._pods.values())
+
+    def _put_volume(self, volume: Volume) -> list[Pod]:
+        old = self.supply.put_volume(volume)
+        if old is not None and replace(old, version=volume.version) == volume:
+            return []
+        return self._turn_volume(old, volume)
+
+    def _drop_volume(self, name: str) -> list[Pod]:
+        return self._turn_volume(self.supply.drop_volume(name), None)
+
+    def _turn_volume(self, old: Volume | None, new: Volume | None) -> list[Pod]:
+        states = [each for each in (old, new) if each is not None]
+        claims = {key: None for each in states for key in (*self._claims_of.get(each.name, ()), each.claim) if key}
+        for name in {each.storage_class for each in states}:
+            turned = self.supply.turn_class(name)
+            came = new is not None and new.available and new.storage_class == name
+            claims.update((key, None) for key in self._unbound.get(name, ()) if came or self.claims[key].wish in turned)
+        return self._users_of(claims)
+
+    def _put_class(self, found: StorageClass) -> list[Pod]:
+        old = self.supply.classes.get(found.name)
+        self.supply.classes[found.name] = found
+        return self._turn_class(found.name) if old is None or replace(old, version=found.version) != found else []
+
+    def _drop_class(self, name: str) -> list[Pod]:
+        self.supply.classes.pop(name, None)
+        return self._turn_class(name)
+
+    def _turn_class(self, name: str) -> list[Pod]:
+        self.supply.turn_class(name)
+        return self._users_of(self._unbound.get(name, ()))
+
+    def _put_capacity(self, capacity: StorageCapacity) -> list[Pod]:
+        self.supply.put_capacity(capacity)
+        return self._turn_offers([capacity.storage_class])
+
+    def _drop_capacity(self, key: Key) -> list[Pod]:
+        old = self.supply.capacities.get(key)
+        self.supply.drop_capacity(key)
+        return self._turn_offers([old.storage_class] if old is not None else [])
+
+    def _put_driver(self, driver: CSIDriver) -> list[Pod]:
+        self.supply.drivers[driver.name] = driver
+        return self._turn_driver(driver.name)
+
+    def _drop_driver(self, name: str) -> list[Pod]:
+        self.supply.drivers.pop(name, None)
+        return self._turn_driver(name)
+
+    def _turn_driver(self, name: str) -> list[Pod]:
+        return self._turn_offers([each.name for each in self.supply.classes.values() if each.provisioner == name])
+
+    def _turn_offers(self, names: Iterable[str]) -> list[Pod]:
+        """The users of the claims of these classes that are met elsewhere now."""
+        turned = {name: self.supply.turn_class(name) for name in names}
+        keys = (key for name, wishes in turned.items() if wishes for key in self._unbound.get(name, ()))
+        return self._users_of(
+            [key for key in keys if self.claims[key].wish in turned[self.claims[key].wish.storage_class]]
+        )
+
+
+def _keys(pod: Pod) -> list[Key]:
+    return [Key(pod.namespace, name) for name in pod.claims]
+
+
+def _stands(pod: Pod | None) -> tuple[bool, str] | None:
+    return (pod.bound, pod.node) if pod is not None else None
+
+
+def _order(pod: Pod) -> tuple[int, str, str]:
+    return pod.created or 0, pod.name, pod.uid
+
+
+def _are_mates(one: Pod, other: Pod) -> bool:
+    """Whether two pods are of one gang, as far as they say so themselves."""
+    same_owner = one.owner is not None and one.owner == other.owner
+    return same_owner or (one.group is not None and one.group == other.group)
+
+
+def at_node(name: str) -> Terms:
+    """The terms of one node."""
+    return (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)),)
+
+
+def unite(ways: Iterable[Terms | None]) -> Terms | None:
+    """The nodes of any of these, the values of one label joined. None for all nodes, or where it is too much to say."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[NodeSelectorTerm, None] = {}
+    for terms in ways:
+        if terms is None:
+            return None
+        for term in filter(_says_something, terms):
+            if not term.fields and len(term.labels) == 1 and term.labels[0].operator == "In":
+                values.setdefault(term.labels[0].key, {}).update(dict.fromkeys(term.labels[0].values))
+            else:
+                others[term] = None
+    joined = [NodeSelectorTerm((Requirement(key, "In", tuple(sorted(values[key]))),)) for key in sorted(values)]
+    united = (*joined, *sorted(others, key=repr))
+    return united if len(united) <= _MAX_TERMS else None
+
+
+def both(one: Terms | None, other: Terms | None) -> Terms | None:
+    """The nodes of both; those of the first where it is too much to say."""
+    if one is None or other is None:
+        return other if one is None else one
+    left, right = tuple(filter(_says_something, one)), tuple(filter(_says_something, other))
+    if len(left) * len(right) > _MAX_TERMS:
+        return one
+    # A term that says nothing matches nothing; together with another one it would say what that one does.
+    return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
+
+
+@lru_cache(maxsize=1024)
+def _restrict(shape: Shape, terms: Terms) -> Shape:
+    """The shape with node terms that hold where both its own and ``terms`` do."""
+    found = both(shape.node_terms, terms)
+    return shape if found == shape.node_terms else replace(shape, node_terms=found)
+
+
+@lru_cache(maxsize=1024)
+def _ask(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
+    return replace(shape, requests=tuple(sorted((*shape.requests, *amounts))))
+
+
+@lru_cache(maxsize=1024)
+def _in_zones(zones: tuple[Requirement, ...]) -> Terms:
+    """The nodes in these zones, and those that say nothing of any."""
+    ways: list[tuple[Requirement, ...]] = [()]
+    for zone in zones:
+        if len(ways) > _MAX_TERMS:
+            break
+        now = ZONE_LABELS[zone.key]
+        same = [(*way, zone) for way in ways]
+        absent = Requirement(zone.key, "DoesNotExist")
+        renamed = [(*way, absent, replace(zone, key=now)) for way in ways] if now != zone.key else []
+        ways = [*same, *renamed]
+    nowhere = NodeSelectorTerm(tuple(Requirement(key, "DoesNotExist") for key in ZONE_LABELS))
+    return (nowhere, *map(NodeSelectorTerm, ways))
+
+
+def _says_something(term: NodeSelectorTerm) -> bool:
+    return bool(term.labels or term.fields)
