@@ -52,6 +52,7 @@ _VERSIONED = {
     "README.md": "(?<=serried:)",
     "Dockerfile": "(?<=serried:)",
     "docs/install.md": "(?<=serried\n    newTag: )|(?<=--version )",
+    "docs/walkthroughs.md": "(?<=serried:)",
     "manifests/kustomize/base/kustomization.yaml": "(?<=name: serried\n    newTag: )",
     **{
         str(path.relative_to(ROOT)): "(?<=app.kubernetes.io/version: )"
