@@ -37,7 +37,7 @@ _HEAD = """# The command line
 `serried` shows the state of gangs and checks an installation. `kubectl serried` is the same command. This page is
 generated from `--help` (`python -m bench.commands --write`).
 
-## How it finds Serried
+## How does it find Serried?
 
 The command takes credentials in kubectl's order, and reaches the leader's pod through the API server, without a
 port-forward. It finds the pod by the labels `app.kubernetes.io/name: serried` and `app.kubernetes.io/component:
@@ -50,12 +50,12 @@ With a port-forward use `--server http://localhost:8912`; over the network `http
 `check` reviews the rights of Serried's ServiceAccounts, which only administrators may do. What you may not read is
 listed as `unknown`.
 
-## Names
+## How do I name a gang?
 
 A gang is called as its Job is: `job/train`, `job train` or `train`, and `team/job/train` in another namespace. Names
 of PodGroups, JobSets, LeaderWorkerSets, Workloads and pods lead to it, too. The namespace is that of your context.
 
-## Output and exit codes
+## What do output and exit codes mean?
 
 `-o json` and `-o yaml` write the answer of `/debug`, `explain` a list, with times in UTC. Tables have local times, and
 are as wide as the terminal, or COLUMNS. Messages go to standard error.
@@ -67,12 +67,12 @@ are as wide as the terminal, or COLUMNS. Messages go to standard error.
 _AFTER_CODES = """
 `check` ends with 1 if it finds an error, or what `--fail-on` says.
 
-## Plugin of kubectl, and shell completion
+## How do I get the kubectl plugin and completion?
 
 The package installs `kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried`
 works and completes. To complete `serried` itself, run `serried --install-completion`.
 
-## Commands
+## Which commands are there?
 
 Several commands have these options; each says which:
 
