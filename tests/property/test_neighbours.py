@@ -184,6 +184,16 @@ def test_the_rules_of_affinity_and_spread(bound: list[Raw], pod: Raw, nodes: str
     assert list_feasible(Cluster(TWO_ZONES, bound, NAMESPACES), pod) == set(nodes.split())
 
 
+def test_two_terms_may_each_have_a_mate_of_its_own() -> None:
+    racks = [make_node("a1", zone="a", rack="r1"), make_node("a2", zone="a", rack="r2")]
+    cluster = Cluster([*racks, make_node("b1", zone="b", rack="r1")], [make_pod("db", "a2")], NAMESPACES)
+    pod = make_pod("w", **beside("podAffinity", "db", ZONE))
+    terms = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms.append({**terms[0], "topologyKey": RACK})
+    assert list_feasible(cluster, pod) == {"a2"}
+    assert list_feasible(cluster.joined_by(make_pod("db"), "b1"), pod) == {"a1", "a2"}
+
+
 def test_four_members_over_two_zones_come_two_by_two() -> None:
     cluster = Cluster(TWO_ZONES, [], NAMESPACES)
     found = find_placement(cluster, [make_pod("w", **spread("w", ZONE))] * 4, names_of(cluster))

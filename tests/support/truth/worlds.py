@@ -62,8 +62,19 @@ ALL = frozenset(Feature)
 COUNTED = ALONE
 """What the planner counts exactly, whatever else there is in a cluster."""
 
-_KEPT = 0.6
-"""The share of the features that a draw keeps."""
+_OWN = 0.4
+"""The share of the terms that are about the pods of the same app."""
+
+_KEPT = 0.4
+"""The share of the features that a draw keeps, but for `_OFTEN` and `_NUANCES`."""
+
+_OFTEN = frozenset({Feature.SPREAD, Feature.SELECTORS, Feature.TAINTS})
+"""What means something only together: three of four draws keep each."""
+
+_NUANCES = frozenset(
+    {Feature.INCLUSION, Feature.NAMESPACES, Feature.LABEL_KEYS, Feature.TERMINATING, Feature.UNLABELLED}
+)
+"""What changes the meaning of others: it is kept by all draws."""
 
 
 class Draws:
@@ -74,11 +85,14 @@ class Draws:
 
     def __init__(self, random: Random, features: Collection[Feature]) -> None:
         self._random = random
-        self._features = frozenset(each for each in sorted(features) if random.random() < _KEPT)
+        share = dict.fromkeys(_OFTEN, 0.75) | dict.fromkeys(_NUANCES, 1.0)
+        self._features = frozenset(each for each in sorted(features) if random.random() < share.get(each, _KEPT))
 
-    def cluster(self, most_nodes: int = 6, most_pods: int = 8) -> Cluster:
+    def cluster(self, most_nodes: int = 6, most_pods: int = 10) -> Cluster:
         """Nodes, and pods that run there or end."""
-        nodes = [self._node(f"n{index}", index) for index in range(self._random.randint(1, most_nodes))]
+        nodes = [
+            self._node(f"n{index}", index) for index in range(self._random.randint(min(3, most_nodes), most_nodes))
+        ]
         pods = [self._bound(f"b{index}", nodes) for index in range(self._random.randint(0, most_pods))]
         return Cluster(nodes, pods, NAMESPACES)
 
@@ -92,7 +106,7 @@ class Draws:
         }
         self._add_alone(pod["spec"])
         self._add_terms(pod)
-        self._add_spread(pod["spec"])
+        self._add_spread(pod)
         return pod
 
     def gang(self, most_members: int = 5, most_classes: int = 2) -> list[Raw]:
@@ -116,14 +130,14 @@ class Draws:
             HOSTNAME: name,
             "number": str(index),
         }
-        if self._has(Feature.UNLABELLED, 0.3):
+        if self._has(Feature.UNLABELLED, 0.4):
             del labels[self._random.choice(KEYS)]
         if self._has(Feature.SAME_HOST, 0.05):
             labels[HOSTNAME] = "n0"
         spec: Raw = {}
         if self._has(Feature.CORDONS, 0.15):
             spec["unschedulable"] = True
-        if self._has(Feature.TAINTS, 0.35):
+        if self._has(Feature.TAINTS, 0.4):
             effect = self._random.choice(["NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"])
             value = self._random.choice(["x", "y", ""])
             spec["taints"] = [{"key": "dedicated", "effect": effect} | ({"value": value} if value else {})]
@@ -160,7 +174,7 @@ class Draws:
         return "truth-two" if self._has(Feature.NAMESPACES, 0.3) else "truth-one"
 
     def _labels(self) -> dict[str, str]:
-        labels = {"app": self._random.choice("ab")}
+        labels = {"app": self._random.choice("aabc")}
         if self._random.random() < 0.5:
             labels["tier"] = self._random.choice("xy")
         if Feature.LABEL_KEYS in self._features and self._random.random() < 0.8:
@@ -176,7 +190,7 @@ class Draws:
             resources = container.setdefault("resources", {})
             resources["requests"] = resources.get("requests", {}) | amount
             resources["limits"] = amount
-        if self._has(Feature.PORTS, 0.25):
+        if self._has(Feature.PORTS, 0.3):
             container["ports"] = [self._port()]
         return container
 
@@ -208,7 +222,7 @@ class Draws:
             spec["resources"] = {"requests": {"cpu": "7", "memory": "7Gi"}}
             if self._random.random() < 0.7:
                 spec["resources"] = {"requests": {"cpu": "4"}}
-        if self._has(Feature.SELECTORS, 0.2):
+        if self._has(Feature.SELECTORS, 0.25):
             spec["nodeSelector"] = {RACK: self._random.choice(["r1", "r2", "r3"])}
         if self._has(Feature.SELECTORS, 0.3):
             terms = [self._node_term() for _ in range(self._random.randint(1, 2))]
@@ -247,16 +261,19 @@ class Draws:
 
     def _add_terms(self, pod: Raw) -> None:
         for feature, kind in ((Feature.ANTI_AFFINITY, "podAntiAffinity"), (Feature.AFFINITY, "podAffinity")):
-            if self._has(feature, 0.25):
-                terms = [self._term() for _ in range(self._random.choice([1, 1, 2]))]
+            if self._has(feature, 0.4):
+                terms = [self._term(pod) for _ in range(self._random.choice([1, 2]))]
+                if self._random.random() < _OWN:
+                    terms[-1] = terms[0] | {"topologyKey": terms[-1]["topologyKey"]}
                 _affinity(pod["spec"])[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
         if Feature.ANTI_AFFINITY not in self._features and self._has(Feature.SELF_APART, 0.4):
             own = {"labelSelector": {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}, "topologyKey": HOSTNAME}
             _affinity(pod["spec"])["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [own]}
 
-    def _term(self) -> Raw:
+    def _term(self, pod: Raw) -> Raw:
         term: Raw = {"topologyKey": self._random.choice(KEYS)}
-        if (selector := self._selector()) is not None:
+        selector = self._selector_for(pod)
+        if selector is not None:
             term["labelSelector"] = selector
         if self._has(Feature.NAMESPACES, 0.3):
             term["namespaces"] = [self._random.choice([*NAMESPACES, "nowhere"])]
@@ -267,7 +284,9 @@ class Draws:
             term[self._random.choice(["matchLabelKeys", "mismatchLabelKeys"])] = ["version"]
         return term
 
-    def _selector(self) -> Raw | None:
+    def _selector_for(self, pod: Raw) -> Raw | None:
+        if self._random.random() < _OWN:
+            return {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}
         return copy.deepcopy(
             self._random.choice(
                 [
@@ -283,28 +302,26 @@ class Draws:
             )
         )
 
-    def _add_spread(self, spec: Raw) -> None:
-        if not self._has(Feature.SPREAD, 0.35):
+    def _add_spread(self, pod: Raw) -> None:
+        if not self._has(Feature.SPREAD, 0.7):
             return
         keys = self._random.sample(KEYS, self._random.choice([1, 1, 2]))
-        spec["topologySpreadConstraints"] = [self._constraint(key) for key in keys]
+        pod["spec"]["topologySpreadConstraints"] = [self._constraint(pod, key) for key in keys]
 
-    def _constraint(self, key: str) -> Raw:
+    def _constraint(self, pod: Raw, key: str) -> Raw:
         action = "ScheduleAnyway" if self._random.random() < 0.1 else "DoNotSchedule"
-        found: Raw = {
-            "topologyKey": key,
-            "maxSkew": self._random.choice([1, 1, 2]),
-            "whenUnsatisfiable": action,
-        }
-        if (selector := self._selector()) is not None:
+        skew = self._random.choice([1, 1, 2])
+        found: Raw = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": action}
+        selector = self._selector_for(pod)
+        if selector is not None:
             found["labelSelector"] = selector
-        if action == "DoNotSchedule" and self._random.random() < 0.3:
+        if action == "DoNotSchedule" and self._random.random() < 0.5:
             found["minDomains"] = self._random.randint(1, 4)
         if selector is not None and self._has(Feature.LABEL_KEYS, 0.3):
             found["matchLabelKeys"] = ["version"]
-        for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if self._has(Feature.INCLUSION, 0.4):
-                found[policy] = self._random.choice(["Honor", "Ignore"])
+        for policy, unusual in (("nodeAffinityPolicy", "Ignore"), ("nodeTaintsPolicy", "Honor")):
+            if self._has(Feature.INCLUSION, 0.6):
+                found[policy] = self._random.choice([unusual, unusual, "Honor", "Ignore"])
         return found
 
 
