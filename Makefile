@@ -122,6 +122,9 @@ lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/dev.txt
 
+	$(BIN)/uv pip compile -q manifests/cli/pyproject.toml --universal --generate-hashes --no-header --no-emit-index-url \
+	  --no-annotate --python-version 3.11 -o locks/cli.txt
+
 	$(BIN)/uv pip compile -q --group supply --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/supply.txt
 

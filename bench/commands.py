@@ -69,7 +69,8 @@ _AFTER_CODES = """
 
 ## How do I get the kubectl plugin and completion?
 
-The package installs `kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried`
+The package `serried-cli` has the commands alone, without `replay` and the processes; `serried` has all. Both install
+`kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried`
 works and completes. To complete `serried` itself, run `serried --install-completion`.
 
 ## Which commands are there?

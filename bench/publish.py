@@ -1,18 +1,26 @@
 """The files of a release, but for the image: `make release-dry` makes them all without a registry.
 
-python -m bench.publish                    wheel, chart, bill of materials, notes and sums in build/release
+python -m bench.publish                    wheels, chart, plugin, bill of materials, notes and sums in build/release
 python -m bench.publish notes 0.2.0        what the notes of a version say
+
+The plugin of kubectl is an archive of the commands with all they need, the same for all machines, and a manifest for
+krew that names its address: RELEASE_URL, from where the files of this release can be had.
 
 The version is that of `serried/__init__.py`. A release has notes of its own in CHANGELOG.md; before that the dry run
 shows those of what is not released yet.
 """
 
 import argparse
+import gzip
 import hashlib
+import io
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 from bench.cluster.binaries import locate_helm
@@ -25,6 +33,50 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 CHART = REPOSITORY / "manifests" / "helm" / "serried"
 RELEASE = REPOSITORY / "build" / "release"
 UNRELEASED = "Unreleased"
+COMMANDS = REPOSITORY / "manifests" / "cli"
+COMMANDS_LOCK = REPOSITORY / "locks" / "cli.txt"
+NOWHERE = "https://example.invalid/releases/v{version}"
+"""Where the files of a release are that has no address."""
+
+_PIP = (sys.executable, "-m", "pip")
+_QUIET = ("--quiet", "--disable-pip-version-check")
+
+_LAUNCHER = """\
+#!/usr/bin/env python3
+import os
+import sys
+
+if sys.version_info < (3, 11):
+    sys.exit("kubectl serried needs Python 3.11 or newer; python3 is " + sys.version.split()[0])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "lib"))
+from serried.cli.app import main
+
+sys.exit(main())
+"""
+
+_KREW = """\
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: serried
+spec:
+  version: v{version}
+  homepage: {home}
+  shortDescription: Show why gangs of pods wait, install and check Serried
+  description: |
+    Serried is gang scheduling and topology-aware placement for a stock kube-scheduler. This plugin shows why a gang
+    waits and what would make it fit, who is before it, and how full racks and zones are. It installs, checks and
+    removes Serried.
+  caveats: |
+    Needs Python 3.11 or newer as python3.
+  platforms:
+    - selector:
+        matchExpressions:
+          - {{key: os, operator: In, values: [darwin, linux]}}
+      uri: {url}/{archive}
+      sha256: {digest}
+      bin: kubectl-serried
+"""
 
 
 class ReleaseError(Exception):
@@ -57,14 +109,54 @@ def make(directory: Path, version: str) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     (directory / "notes.md").write_text(read_notes(changelog, version if released else UNRELEASED))
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-w", str(directory), str(REPOSITORY)], check=True)
+    build_wheel(REPOSITORY, directory)
+    archive = pack_plugin(build_wheel(COMMANDS, directory), directory / f"kubectl-serried-{version}.tar.gz")
+    url = os.environ.get("RELEASE_URL") or NOWHERE.format(version=version)
+    (directory / "serried.yaml").write_text(render_krew(version, archive, url))
     helm = locate_helm(HELM_VERSIONS[0], stderr_report())
     subprocess.run([str(helm), "package", str(CHART), "--destination", str(directory)], check=True, capture_output=True)
     shutil.copy(SBOM, directory / f"serried-{version}.cdx.json")
     files = sorted(path for path in directory.iterdir() if path.name != "notes.md")
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (directory / "SHA256SUMS").write_text("".join(sums))
+
+
+def build_wheel(project: Path, directory: Path) -> Path:
+    """The wheel of a project, in this directory. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as made:
+        how = ("--no-deps", "--no-build-isolation", "--wheel-dir", made)
+        subprocess.run([*_PIP, "wheel", *_QUIET, *how, str(project)], check=True)
+        (wheel,) = Path(made).iterdir()
+        return Path(shutil.move(wheel, directory))
+
+
+def pack_plugin(wheel: Path, archive: Path) -> Path:
+    """The commands with what is locked for them: the same bytes from the same files. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as made:
+        target = (*_PIP, "install", *_QUIET, "--no-compile", "--no-deps", "--target", made)
+        subprocess.run([*target, "--require-hashes", "--requirement", str(COMMANDS_LOCK)], check=True)
+        subprocess.run([*target, "--upgrade", str(wheel)], check=True)
+        content = {"kubectl-serried": _LAUNCHER.encode(), "LICENSE": (REPOSITORY / "LICENSE").read_bytes()}
+        for path in sorted(Path(made).rglob("*")):
+            name = path.relative_to(made)
+            # Code in C is of one machine; PyYAML does without.
+            if path.is_file() and path.suffix not in {".so", ".pyc"} and name.parts[0] != "bin":
+                content[f"lib/{name}"] = path.read_bytes()
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as packed:
+        for place, data in content.items():
+            entry = tarfile.TarInfo(place)
+            entry.size, entry.mode = len(data), 0o755 if place == "kubectl-serried" else 0o644
+            packed.addfile(entry, io.BytesIO(data))
+    archive.write_bytes(gzip.compress(raw.getvalue(), mtime=0))
+    return archive
+
+
+def render_krew(version: str, archive: Path, url: str) -> str:
+    """The manifest of the plugin for krew; ``url`` is the address of the folder that the archive will be in."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    home = url.partition("/releases")[0]
+    return _KREW.format(version=version, home=home, url=url, archive=archive.name, digest=digest)
 
 
 def main() -> int:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-import orjson
 import yaml
 
 from serried.api.group import (
@@ -42,6 +41,7 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.kube.wire import read_json
 
 if TYPE_CHECKING:
     from serried.cluster.cache import Store
@@ -201,7 +201,7 @@ def read_documents(text: str) -> list[Any]:
 
 def _read_json(text: str) -> list[Any] | None:
     try:
-        return [orjson.loads(text)]
+        return [read_json(text)]
     except ValueError:
         return None  # YAML may begin so, too
 

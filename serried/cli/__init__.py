@@ -1,17 +1,29 @@
 """The command ``serried``: two processes, and commands for people who want to know what these do.
 
-A process is started without the modules of the commands: neither typer nor rich takes room in it, nor time.
+A process is started without the modules of the commands: neither typer nor rich takes room in it, nor time. The
+distribution serried-cli has the commands alone.
 """
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from serried import __version__
+
+_ELSEWHERE = {
+    "extender": "extender.process",
+    "controller": "controller.process",
+    "replay": "extender.simulation.decide",
+}
+"""The commands that need the server's code, each with a module of it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command until it ends; returns the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given and (missing := explain_missing(given[0])):
+        sys.stderr.write(f"serried {given[0]}: {missing}\n")
+        return 2
     match given:
         case ["extender", *flags]:
             from extender.process import main as run_extender  # noqa: PLC0415
@@ -27,3 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     from serried.cli.app import run  # noqa: PLC0415
 
     return run(given, "serried")
+
+
+def explain_missing(command: str) -> str:
+    """Why a command is not there, and where it is; "" if it is there."""
+    needed = _ELSEWHERE.get(command, "")
+    room = needed.partition(".")[0]
+    if not needed or (find_spec(room) and find_spec(needed)):
+        return ""
+    return (
+        f"this needs the server's code, which serried-cli does not have: run it in the image serried:{__version__}, or "
+        "install the package serried"
+    )

@@ -10,12 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import orjson
-
 from serried.cli.output import CommandError, ExitCode, note
 from serried.cli.target import Target, find_credentials, name_api_server, read_token, split_address
 from serried.kube.errors import ApiError, Forbidden
-from serried.kube.wire import JSON, PODS, Resource, Selection
+from serried.kube.wire import JSON, PODS, Resource, Selection, read_json, write_json
 
 if TYPE_CHECKING:
     from serried.kube.client import ApiClient
@@ -67,7 +65,7 @@ class DebugApi:
     async def post(self, path: str, document: Any) -> Any:
         """The answer to ``document``."""
         try:
-            body = orjson.dumps(document)
+            body = write_json(document)
         except TypeError as error:
             raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
         return await self._ask("POST", path, body=body)
@@ -80,7 +78,7 @@ class DebugApi:
         except ApiError as error:
             raise self._explain(path, error) from error
         try:
-            return orjson.loads(answer.body)
+            return read_json(answer.body)
         except ValueError as error:
             said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
@@ -225,7 +223,7 @@ async def _make_token(client: "ApiClient", target: Target) -> tuple[str, str]:
     spec = {"expirationSeconds": _TOKEN_SECONDS}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
-        answer = await client.ask("POST", path, body=orjson.dumps(body))
+        answer = await client.ask("POST", path, body=write_json(body))
     except ApiError as error:
         return "", error.message or f"the API server answers {error.status}"
     return str((answer.get("status") or {}).get("token") or ""), ""

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from serried.api.job import decode_job
 from serried.api.names import (
     PARENT_APIS,
@@ -34,7 +32,7 @@ from serried.cli.target import Target, find_credentials
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, Invalid
-from serried.kube.wire import EVERYTHING, PODS, Resource
+from serried.kube.wire import EVERYTHING, PODS, Resource, write_json
 
 Decoded = TypeVar("Decoded")
 
@@ -296,7 +294,7 @@ class _Trial:
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "generateName": "whatif-"}, "spec": spec}
         try:
-            how = {"params": {"dryRun": "All"}, "body": orjson.dumps(pod)}
+            how = {"params": {"dryRun": "All"}, "body": write_json(pod)}
             return await self._client.ask_object("POST", PODS.path(namespace), **how)
         except (Forbidden, Invalid) as error:
             brought = next((name for name in self._coming if f'"{name}"' in error.message), "")
@@ -323,7 +321,7 @@ class _Trial:
             "spec": {"resourceAttributes": asked},
         }
         try:
-            answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(review))
+            answer = await self._client.ask("POST", _REVIEWS.path(), body=write_json(review))
         except ApiError as error:
             return f"{_ALL_REST} in namespace {namespace}: {error}"
         if read_map(answer, "status").get("allowed"):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from serried import __version__
+from serried.cli import explain_missing
 from serried.cli.output import CommandError, ExitCode, find_near
 
 Loaded = tuple[Callable[..., None], str]
@@ -78,6 +79,8 @@ def _load_whatif() -> Loaded:
 
 
 def _load_replay() -> Loaded:
+    if missing := explain_missing("replay"):
+        raise CommandError(ExitCode.USAGE, missing)
     from serried.cli.replay import REPLAY_EXAMPLES, replay  # noqa: PLC0415 - see Command.load
 
     return replay, REPLAY_EXAMPLES

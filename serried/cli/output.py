@@ -1,5 +1,6 @@
 """How commands answer: a table for people, JSON or YAML for programs, and an exit code; and the options for that."""
 
+import json
 import math
 import os
 import re
@@ -13,7 +14,6 @@ from enum import Enum, StrEnum
 from textwrap import wrap
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from serried.cli.complete import complete_namespaces
@@ -83,12 +83,12 @@ def write(
     """Write ``document`` to standard output; for people what ``draw`` yields, one below the other, or its ``names``."""
     match output:
         case OutputFormat.JSON:
-            sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         case OutputFormat.YAML:
             import yaml  # noqa: PLC0415 - most calls need none
 
             # By way of JSON, for YAML knows no enumerations.
-            plain = orjson.loads(orjson.dumps(document))
+            plain = json.loads(json.dumps(document))
             sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
         case OutputFormat.NAME:
             sys.stdout.writelines(f"{name}\n" for name in names())

@@ -1,6 +1,6 @@
 """The API client: one choke point for credentials, timeouts, retries and errors (docs/decisions/0002-http-client.md).
 
-Bytes go in and come out of `request`; the typed verbs add orjson. How many requests are in flight is the caller's
+Bytes go in and come out of `request`; the typed verbs add JSON. How many requests are in flight is the caller's
 business, how many connections is set here.
 """
 
@@ -11,14 +11,24 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import orjson
-
 from serried import __version__
 from serried.kube.auth import Credentials
 from serried.kube.calls import JSON_TYPE, Call, Response, Transport
 from serried.kube.errors import ApiError, Conflict, Fenced, TooMany, Unavailable, misread
 from serried.kube.retry import Attempts, Backoff, full_jitter
-from serried.kube.wire import EVERYTHING, JSON, PODS, Failure, Page, Resource, Selection, list_params, read_page
+from serried.kube.wire import (
+    EVERYTHING,
+    JSON,
+    PODS,
+    Failure,
+    Page,
+    Resource,
+    Selection,
+    list_params,
+    read_json,
+    read_page,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from serried.ops.metrics import Metrics
@@ -200,7 +210,7 @@ class ApiClient:
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> JSON:
         """The created object; raises AlreadyExists."""
         self.metrics.wrote("create", resource.plural)
-        return await self.ask_object("POST", resource.path(namespace), body=orjson.dumps(obj))
+        return await self.ask_object("POST", resource.path(namespace), body=write_json(obj))
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> JSON:
         """The object as updated. With a resourceVersion in ``obj`` it is a compare-and-swap: raises Conflict.
@@ -210,7 +220,7 @@ class ApiClient:
         metadata = obj["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         self.metrics.wrote("update", _written(resource, subresource))
-        return await self.ask_object("PUT", path, body=orjson.dumps(obj))
+        return await self.ask_object("PUT", path, body=write_json(obj))
 
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
@@ -218,7 +228,7 @@ class ApiClient:
         """The object after a JSON merge patch. ``metadata.uid`` or ``resourceVersion`` in it are preconditions."""
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self.ask_object("PATCH", path, body=orjson.dumps(patch), content_type=MERGE_PATCH)
+        return await self.ask_object("PATCH", path, body=write_json(patch), content_type=MERGE_PATCH)
 
     async def patch_strategic(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
@@ -229,7 +239,7 @@ class ApiClient:
         """
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self.ask_object("PATCH", path, body=orjson.dumps(patch), content_type=STRATEGIC_PATCH)
+        return await self.ask_object("PATCH", path, body=write_json(patch), content_type=STRATEGIC_PATCH)
 
     async def patch_json(
         self, resource: Resource, namespace: str, name: str, steps: Sequence[Mapping[str, Any]], subresource: str = ""
@@ -237,7 +247,7 @@ class ApiClient:
         """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
         path = resource.path(namespace, name, subresource)
         self.metrics.wrote("patch", _written(resource, subresource))
-        return await self.ask_object("PATCH", path, body=orjson.dumps(steps), content_type=JSON_PATCH)
+        return await self.ask_object("PATCH", path, body=write_json(steps), content_type=JSON_PATCH)
 
     async def apply(
         self,
@@ -256,7 +266,7 @@ class ApiClient:
         return await self.ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
-            body=orjson.dumps(obj),
+            body=write_json(obj),
             params={"fieldManager": manager, "force": "true"},
             content_type=APPLY_PATCH,
         )
@@ -271,7 +281,7 @@ class ApiClient:
         if preconditions := {name: value for name, value in named.items() if value}:
             options["preconditions"] = preconditions
         self.metrics.wrote("delete", resource.plural)
-        return await self.ask_object("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
+        return await self.ask_object("DELETE", resource.path(namespace, name), body=write_json(options))
 
     async def bind(
         self,
@@ -293,7 +303,7 @@ class ApiClient:
         if labels:
             metadata["labels"] = dict(labels)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = orjson.dumps({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+        body = write_json({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
         # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.
         path = PODS.path(namespace, name, "binding")
         call = Call("POST", path, None, body, JSON_TYPE, self._timeout_seconds, repeatable=True)
@@ -328,7 +338,7 @@ class ApiClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = PODS.path(namespace, name, "eviction")
-        await self.ask_object("POST", path, params=params, body=orjson.dumps(body))
+        await self.ask_object("POST", path, params=params, body=write_json(body))
 
 
 def _make_metrics() -> "Metrics":
@@ -354,7 +364,7 @@ def _may_repeat(call: Call, err: TooMany | Unavailable) -> bool:
 
 def _decode(call: object, response: Response) -> JSON:
     try:
-        value = orjson.loads(response.body)
+        value = read_json(response.body)
     except ValueError as err:
         raise misread(str(call), response.status, f"no JSON ({err}): {response.body[:80]!r}") from err
     if not isinstance(value, dict):

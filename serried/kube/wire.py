@@ -3,15 +3,35 @@
 `transport` adds the sockets.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
 from serried.api.level import ApiLevel
 from serried.api.names import PARENT_APIS, ParentKind
+
+
+def _read_plainly(text: bytes | bytearray | memoryview | str) -> Any:
+    return json.loads(bytes(text) if isinstance(text, memoryview) else text)
+
+
+def _write_plainly(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+read_json: Callable[[bytes | bytearray | memoryview | str], Any] = _read_plainly
+"""What a JSON document says; raises ValueError."""
+
+write_json: Callable[[object], bytes] = _write_plainly
+"""A JSON document; raises TypeError for what cannot be written."""
+
+if find_spec("orjson"):  # not in the distribution of the commands, which is the same for all machines
+    import orjson
+
+    read_json, write_json = orjson.loads, orjson.dumps
 
 JSON = dict[str, Any]
 
@@ -209,7 +229,7 @@ class BadLineError(ValueError):
 def decode_change(line: bytes) -> Change:
     """The change in one line; raises BadLineError for anything else."""
     try:
-        value = orjson.loads(line)
+        value = read_json(line)
     except ValueError as err:
         raise BadLineError(f"no JSON ({err}): {line[:80]!r}") from err
     kind, obj = (value.get("type"), value.get("object")) if isinstance(value, dict) else (None, None)
@@ -276,7 +296,7 @@ class Failure:
 def decode_failure(code: int, body: bytes) -> Failure:
     """The failure in an error response, whatever its body is."""
     try:
-        value = orjson.loads(body)
+        value = read_json(body)
     except ValueError:
         return Failure(code, message=body[:500].decode("utf-8", "replace").strip())
     return read_failure(value, code) if isinstance(value, dict) else Failure(code)

@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 import yaml
 
@@ -41,7 +40,7 @@ from serried.cli.target import Target, find_credentials, name_api_server, reachi
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
-from serried.kube.wire import JSON, NODES, PODS, Resource, Selection
+from serried.kube.wire import JSON, NODES, PODS, Resource, Selection, read_json, write_json
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -276,7 +275,7 @@ class _Collector:
 
     async def _read_version(self) -> None:
         answer = await self._client.request("GET", "/version")
-        version = orjson.loads(answer.body)
+        version = read_json(answer.body)
         self._seen = replace(
             self._seen,
             server_version=str(version.get("gitVersion") or ""),
@@ -334,7 +333,7 @@ class _Collector:
             "resourceAttributes": attributes,
         }
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = await self._client.ask("POST", _REVIEWS.path(), body=orjson.dumps(body))
+        answer = await self._client.ask("POST", _REVIEWS.path(), body=write_json(body))
         return bool(answer.get("status", {}).get("allowed"))
 
     async def _read_policies(self) -> None:
