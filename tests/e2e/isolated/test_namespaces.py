@@ -57,6 +57,9 @@ def test_a_job_that_names_no_scheduler_is_a_gang(labelled: ClusterStage) -> None
         f"/apis/{labelled.cluster.spec.api_version}/namespaces/{labelled.namespace}/podgroups"
     )["items"]
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+    # As a file would that names one and is applied again: without the policy a refused change of the template.
+    again = json.dumps({"spec": {"template": {"spec": {"schedulerName": "default-scheduler"}}}})
+    labelled.cluster.kubectl("-n", labelled.namespace, "patch", "job", "train", "--type", "merge", "-p", again)
 
 
 def test_a_member_of_a_group_gets_its_markers_whichever_policy_runs_first(labelled: ClusterStage) -> None:

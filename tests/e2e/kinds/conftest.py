@@ -1,5 +1,7 @@
 """One cluster for each API level, in which the controllers of JobSet and LeaderWorkerSet are at work."""
 
+import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from bench.cluster import Cluster, Spec
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.kinds.stage import KindStage
+from tests.e2e.manifests.server import KUSTOMIZE
 from tests.support.clusters import LEVELS
 
 
@@ -20,3 +23,19 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="package")
 def stage_class() -> type[KindStage]:
     return KindStage
+
+
+@pytest.fixture(scope="package")
+def namespaces(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The component by which namespaces are Serried's; other namespaces do not notice it."""
+    place = tmp_path_factory.mktemp("namespaces")
+    component = {"components": [os.path.relpath(KUSTOMIZE / "namespaces", place)]}
+    (place / "kustomization.yaml").write_text(json.dumps(component))
+    cluster.kubectl("apply", "-k", str(place))
+
+
+@pytest.fixture
+def labelled(namespaces: None, stage: KindStage) -> KindStage:
+    """A namespace with the label."""
+    stage.label()
+    return stage

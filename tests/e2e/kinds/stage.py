@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
-from tests.support.cluster_stage import RACK, ClusterStage, eventually, pod_spec
+from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, pod_spec
 
 Raw = dict[str, Any]
 
 SEEN = "example.com/seen"
+
+
+def unscheduled(spec: Raw) -> Raw:
+    """A pod spec that names no scheduler."""
+    return {name: value for name, value in spec.items() if name != "schedulerName"}
+
 
 JOB_SETS, SETS = "jobsets", "leaderworkersets"
 
@@ -43,6 +50,29 @@ class KindStage(ClusterStage):
         annotations = {REQUIRED_TOPOLOGY: RACK} | ({GANG_POLICY: policy} if policy else {})
         body = {"apiVersion": api, "kind": kind, "metadata": {"name": name, "annotations": annotations}, "spec": spec}
         self.cluster.api.post(f"/apis/{api}/namespaces/{self.namespace}/{kind.lower()}s", body)
+
+    def apply(self, file: Path, kind: str, name: str, spec: Raw) -> str:
+        """As people do who have a file of the object; what kubectl says."""
+        api = {"JobSet": "jobset.x-k8s.io/v1alpha2", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}[kind]
+        policy = {"JobSet": "JobSetAsGang", "LeaderWorkerSet": "ReplicaAsGang"}[kind]
+        metadata = {"name": name, "annotations": {REQUIRED_TOPOLOGY: RACK, GANG_POLICY: policy}}
+        file.write_text(json.dumps({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}))
+        return self.cluster.kubectl("apply", "-f", str(file), "-n", self.namespace)
+
+    def read(self, kind: str, name: str, path: str) -> str:
+        """Fields of a JobSet or LeaderWorkerSet, by a JSONPath."""
+        return self.cluster.kubectl("get", kind, name, "-n", self.namespace, "-o", f"jsonpath={path}")
+
+    def label(self) -> None:
+        """From now on the pods of the namespace are Serried's."""
+        self.cluster.kubectl("label", "namespace", self.namespace, "scheduling.serried.dev/scheduler=enabled")
+        eventually("the policy", self._gives_scheduler)
+
+    def _gives_scheduler(self) -> bool:
+        """Whether a pod that names no scheduler would get Serried's."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
+        made = self.cluster.api.post(path, {"metadata": {"name": "specimen"}, "spec": unscheduled(pod_spec("1"))})
+        return bool(made["spec"]["schedulerName"] == SCHEDULER)
 
     def scale(self, name: str, replicas: int) -> None:
         """Somebody changes the replicas of a LeaderWorkerSet."""

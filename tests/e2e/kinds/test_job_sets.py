@@ -1,9 +1,11 @@
 """JobSets under their real controller: racks of 3 nodes of 32 CPU hold 9 pods of 10 CPU."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.kinds.stage import KindStage, replicated
-from tests.support.cluster_stage import eventually
+from tests.e2e.kinds.stage import JOB_SETS, KindStage, replicated, unscheduled
+from tests.support.cluster_stage import SCHEDULER, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -63,3 +65,20 @@ def test_an_unknown_word_is_said_and_the_pods_run_one_by_one(stage: KindStage) -
     stage.await_bound("wrong", 12)
     assert "must be one of JobSetAsGang, NoGang" in stage.told("wrong", "FailedWorkloadCompilation")
     assert not stage.gangs("wrong")
+
+
+def test_a_set_of_a_labelled_namespace_is_a_gang_though_it_names_no_scheduler(
+    labelled: KindStage, tmp_path: Path
+) -> None:
+    jobs = [replicated("driver", 1, 1), replicated("workers", 2, 4)]
+    pods = [job["template"]["spec"]["template"] for job in jobs]
+    pods[0]["spec"] = unscheduled(pods[0]["spec"])
+    pods[1]["spec"]["schedulerName"] = "default-scheduler"
+    labelled.apply(tmp_path / "set.json", "JobSet", "ours", {"replicatedJobs": jobs})
+    labelled.await_gangs("ours", 9)
+    labelled.await_bound("ours", 9)
+    assert labelled.racks_of("ours") == 1
+    assert {pod["spec"]["schedulerName"] for pod in labelled.pods("ours")} == {SCHEDULER}
+    labelled.apply(tmp_path / "set.json", "JobSet", "ours", {"replicatedJobs": jobs})
+    templates = "{.spec.replicatedJobs[*].template.spec.template.spec.schedulerName}"
+    assert labelled.read(JOB_SETS, "ours", templates).split() == [SCHEDULER] * 2

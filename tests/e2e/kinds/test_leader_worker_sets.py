@@ -1,9 +1,11 @@
 """LeaderWorkerSets under their real controller: each of the 4 racks holds 9 pods of 10 CPU."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.kinds.stage import KindStage
-from tests.support.cluster_stage import eventually
+from tests.e2e.kinds.stage import SETS, KindStage, unscheduled
+from tests.support.cluster_stage import SCHEDULER, eventually, pod_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -54,3 +56,38 @@ def test_a_set_of_another_size_has_gangs_of_that_size(stage: KindStage) -> None:
     stage.await_gangs("grow", 4, 4)
     stage.await_bound("grow", 8, seconds=60)
     assert stage.whole_replicas("grow", 4, 2) == [0, 1]
+
+
+def test_replicas_of_a_labelled_namespace_are_gangs_though_they_name_no_scheduler(
+    labelled: KindStage, tmp_path: Path
+) -> None:
+    leader, worker = ({"spec": unscheduled(pod_spec("10"))} for _ in range(2))
+    leader["spec"]["schedulerName"] = "default-scheduler"
+    spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "leaderTemplate": leader, "workerTemplate": worker}}
+    labelled.apply(tmp_path / "set.json", "LeaderWorkerSet", "ours", spec)
+    labelled.await_gangs("ours", 3, 3)
+    labelled.await_bound("ours", 6)
+    assert labelled.whole_replicas("ours", 3, 2) == [0, 1]
+    assert {pod["spec"]["schedulerName"] for pod in labelled.pods("ours")} == {SCHEDULER}
+
+    uids = {pod["metadata"]["uid"] for pod in labelled.pods("ours")}
+    labelled.apply(tmp_path / "set.json", "LeaderWorkerSet", "ours", spec)
+    assert labelled.read(SETS, "ours", "{.metadata.generation}") == "1"
+    labelled.apply(tmp_path / "set.json", "LeaderWorkerSet", "ours", spec | {"replicas": 3})
+    labelled.await_gangs("ours", 3, 3, 3)
+    labelled.await_bound("ours", 9)
+    assert uids <= {pod["metadata"]["uid"] for pod in labelled.pods("ours")}
+
+
+def test_what_was_there_before_its_namespace_had_the_label_keeps_its_scheduler(
+    stage: KindStage, namespaces: None, tmp_path: Path
+) -> None:
+    spec = {
+        "replicas": 1,
+        "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": unscheduled(pod_spec("1"))}},
+    }
+    stage.apply(tmp_path / "set.json", "LeaderWorkerSet", "before", spec)
+    stage.label()
+    stage.apply(tmp_path / "set.json", "LeaderWorkerSet", "before", spec | {"replicas": 2})
+    assert stage.read(SETS, "before", "{.metadata.generation}") == "2"
+    assert not stage.read(SETS, "before", "{.spec.leaderWorkerTemplate.workerTemplate.spec.schedulerName}")
