@@ -17,7 +17,7 @@ from serried.api.names import Key, Malformed
 from serried.api.node import DeviceClass, Node
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
-from serried.api.volume import CSIDriver, StorageClass, Volume
+from serried.api.volume import CSIDriver, CSINode, StorageClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
@@ -192,13 +192,13 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
     if held is None:
         return Difference.MISSING
     # The Store keeps no heartbeats of nodes: with another version an object can still say the same.
-    return None if replace(new, version=held.version) == held else Difference.STALE
+    return None if replace(channel.complete(new), version=held.version) == held else Difference.STALE
 
 
 def _find_key(item: Item) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    if isinstance(item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver):
+    if isinstance(item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)
 

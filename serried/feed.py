@@ -37,11 +37,13 @@ from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
 from serried.api.volume import (
     CSIDriver,
+    CSINode,
     StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
     decode_csi_driver,
+    decode_csi_node,
     decode_storage_capacity,
     decode_storage_class,
     decode_volume,
@@ -54,6 +56,7 @@ from serried.kube.reflector import Deleted, Denied, Event, Listed, Reflector, Re
 from serried.kube.wire import (
     BUDGETS,
     CSI_DRIVERS,
+    CSI_NODES,
     DEVICE_CLASSES,
     EVERYTHING,
     JOBS,
@@ -117,6 +120,7 @@ class Kind(StrEnum):
     STORAGE_CLASSES = "storageclasses"
     STORAGE_CAPACITIES = "csistoragecapacities"
     CSI_DRIVERS = "csidrivers"
+    CSI_NODES = "csinodes"
     DEVICE_CLASSES = "deviceclasses"
     BUDGETS = "poddisruptionbudgets"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
@@ -144,9 +148,10 @@ _STORAGE: dict[Kind, tuple[type[Storage], Resource, Callable[[object], Any]]] = 
     Kind.STORAGE_CLASSES: (StorageClass, STORAGE_CLASSES, decode_storage_class),
     Kind.STORAGE_CAPACITIES: (StorageCapacity, STORAGE_CAPACITIES, decode_storage_capacity),
     Kind.CSI_DRIVERS: (CSIDriver, CSI_DRIVERS, decode_csi_driver),
+    Kind.CSI_NODES: (CSINode, CSI_NODES, decode_csi_node),
 }
 
-_FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS})
+_FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES})
 """Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
 
 OPTIONAL_KINDS = frozenset(
@@ -424,6 +429,9 @@ class Channel(Generic[V, I]):
 
     drop: Callable[[I], None]
 
+    complete: Callable[[V], V] = lambda item: item
+    """An object with what the Store knows of it from elsewhere."""
+
     owns: Callable[[I], bool] = lambda _: True
     """Whether an object that is held is of this kind: some maps hold more than one."""
 
@@ -443,7 +451,9 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
     return {
         **_group_channels(store, level),
         **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
-        Kind.NODES: Channel(NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node),
+        Kind.NODES: Channel(
+            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.volumes.equip
+        ),
         **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
         Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.PRIORITY_CLASSES: Channel(
@@ -464,7 +474,7 @@ def _storage_channel(
 ) -> Channel[Any, Any]:
     identify = _key if resource.namespaced else _name
     drop = partial(store.drop_storage, kind)
-    return Channel(resource, decode, identify, store.volumes.held[kind], store.put_storage, drop)
+    return Channel(resource, decode, identify, store.volumes.list_held(kind), store.put_storage, drop)
 
 
 def _parent_channel(store: Store, kind: ParentKind) -> Channel[Any, Any]:

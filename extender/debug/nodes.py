@@ -111,7 +111,11 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
         domain=domain,
         nodes=len(names),
         unschedulable=cordoned,
-        resources={key: ShareView(allocatable=amount, used=used.get(key, 0)) for key, amount in allocatable.items()},
+        resources={
+            key: ShareView(allocatable=amount, used=used.get(key, 0))
+            for key, amount in allocatable.items()
+            if ":" not in key
+        },
         groups=[PresenceView(**name_group(core, key), members=members) for key, members in sorted(groups.items())],
     )
 

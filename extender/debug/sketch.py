@@ -407,7 +407,7 @@ def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, 
     most, most_before = 0.0, 0.0
     for name, there in node.allocatable.items():
         amount = used.get(name, 0)
-        if there <= 0 or amount <= 0:
+        if there <= 0 or amount <= 0 or ":" in name:
             continue
         share = amount / there
         if share > most:

@@ -51,7 +51,7 @@ from serried.api.names import (
 from serried.api.node import read_unclaimed
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import ONCE, PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.resources import ATTACHED, ONCE, PROVIDED, SHARES, is_marked, pod_requests
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -415,7 +415,9 @@ _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy ex
 
 _IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*")
 
-_KEPT_OFF = {APART: _APART, ONCE: _IN_USE}
+_MANY_VOLUMES = re.compile(r"\d+ node\(s\) exceed max volume count")
+
+_KEPT_OFF = {APART: _APART, ONCE: _IN_USE, ATTACHED: _MANY_VOLUMES}
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
 
 

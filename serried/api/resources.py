@@ -170,6 +170,9 @@ These are no resources: two pods that together ask for more of one than this are
 ONCE = "once:"
 """Before the name of a claim that one pod at a time may use: its user has all there is of it on its node."""
 
+ATTACHED = "attach:"
+"""Before the name of a CSI driver: how many of its volumes a node takes (NodeVolumeLimits)."""
+
 PROVIDED = "provided:"
 """Before the name of what a node may have without showing it: an extended resource, or the devices of a claim."""
 

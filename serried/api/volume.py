@@ -5,6 +5,7 @@ VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-sched
 say themselves: they are not translated to their CSI drivers.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serried.api.names import (
@@ -211,6 +212,15 @@ class StorageCapacity:
 
 
 @dataclass(frozen=True, slots=True)
+class CSINode:
+    """How many volumes of each driver a node takes; no entry for a driver without limit."""
+
+    name: str
+    limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CSIDriver:
     """A CSIDriver."""
 
@@ -326,6 +336,20 @@ def _decode_storage_capacity(obj: Raw) -> StorageCapacity:
 
 
 _LIMITS = ("maximumVolumeSize", "capacity")
+
+
+def decode_csi_node(obj: object) -> CSINode | Malformed:
+    """A CSINode; the name is required."""
+    return attempt("CSINode", _decode_csi_node, obj)
+
+
+def _decode_csi_node(obj: Raw) -> CSINode:
+    limits: dict[str, int] = {}
+    for driver in read_objects(read_map(obj, "spec"), "drivers"):
+        count = read_map(driver, "allocatable").get("count")
+        if isinstance(count, int):
+            limits[read_text(driver, "name")] = count
+    return CSINode(read_key(obj).name, limits, read_version(obj))
 
 
 def decode_csi_driver(obj: object) -> CSIDriver | Malformed:

@@ -235,6 +235,7 @@ class Store:
 
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
+        node = self.volumes.equip(node)
         old = self.nodes.get(node.name)
         if old is not None and _room(old) == _room(node):
             return
@@ -305,9 +306,12 @@ class Store:
         self._put_mates()
 
     def _put_mates(self) -> None:
-        """The pods that share a claim with one that has come, gone, or got its node."""
+        """What a pod that has come, gone, or got its node changes for those that share a claim, and for nodes."""
         if turned := self.volumes.take_turned():
             self.put_anew(turned)
+        for name in self.volumes.take_nodes():
+            if name in self.nodes:
+                self.put_node(self.nodes[name])
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
@@ -497,10 +501,12 @@ class Store:
     def put_storage(self, item: Storage) -> None:
         """An object that says where volumes are, or can be, came or changed."""
         self.put_anew(self.volumes.put(item))
+        self._put_mates()
 
     def drop_storage(self, kind: type[Storage], key: Key | str) -> None:
         """Such an object of a kind went."""
         self.put_anew(self.volumes.drop(kind, key))
+        self._put_mates()
 
     def note_storage(self, kind: type[Storage], *, seen: bool) -> None:
         """Whether all objects of a kind are known; else what they say counts as not known."""

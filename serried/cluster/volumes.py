@@ -4,31 +4,36 @@
   volume that fits (FindMatchingVolume), or one that is provisioned where its StorageClass, and the storage that its
   driver reports, allow. Any other claim must be bound first.
 - VolumeZone: a volume's zone labels are those of its node, if that has any.
+- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.cluster.attachments`).
 - VolumeRestrictions: a claim that is ReadWriteOncePod is one pod's. One of lower priority may be preempted for another.
 
 What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from serried.api.names import Key
+from serried.api.node import Node
 from serried.api.pod import Pod, Shape, is_for_room
 from serried.api.priority import PreemptionPolicy
-from serried.api.resources import ONCE, SHARES
+from serried.api.resources import ATTACHED, ONCE, SHARES
 from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
 from serried.api.volume import (
     READ_WRITE_ONCE_POD,
     ZONE_LABELS,
     CSIDriver,
+    CSINode,
     StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
     Wish,
 )
+from serried.cluster.attachments import Attachments
 from serried.cluster.index import discard
 
 _MAX_TERMS = 64
@@ -37,7 +42,7 @@ _MAX_TERMS = 64
 _NOWHERE: Terms = ()
 
 
-Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver
+Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
 """What says where volumes are, or can be."""
 
 _Put = Callable[[Any], list[Pod]]
@@ -161,6 +166,14 @@ class Supply:
             return None
         return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
 
+    def find_driver(self, claim: VolumeClaim) -> str:
+        """The CSI driver that attaches the volume of a claim, or will; "" for none, or if that is not known."""
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return volume.driver
+        found = self.classes.get(claim.wish.storage_class)
+        return found.provisioner if found is not None else ""
+
     def turn_class(self, name: str) -> set[Wish]:
         """Something of a class has changed: the wishes that are met elsewhere now."""
         before = self._offers.pop(name, {})
@@ -206,31 +219,18 @@ class Volumes:
 
     def __init__(self) -> None:
         self.supply = Supply()
+        self.attachments = Attachments()
         self.claims: dict[Key, VolumeClaim] = {}
         self.reading = False
         """Whether the kinds that say what there is for claims are being listed for the first time."""
 
-        self.held: Mapping[type[Storage], Mapping[Any, Any]] = {
-            VolumeClaim: self.claims,
-            Volume: self.supply.volumes,
-            StorageClass: self.supply.classes,
-            StorageCapacity: self.supply.capacities,
-            CSIDriver: self.supply.drivers,
-        }
-        """The objects by kind."""
-
-        self._changes: Mapping[type[Storage], tuple[_Put, _Drop]] = {
-            VolumeClaim: (self._put_claim, self._drop_claim),
-            Volume: (self._put_volume, self._drop_volume),
-            StorageClass: (self._put_class, self._drop_class),
-            StorageCapacity: (self._put_capacity, self._drop_capacity),
-            CSIDriver: (self._put_driver, self._drop_driver),
-        }
         self._pods: dict[str, Pod] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
         self._unbound: dict[str, dict[Key, None]] = {}
         self._turned: dict[str, None] = {}
+        self._on: dict[str, dict[str, None]] = {}
+        self._turned_nodes: dict[str, None] = {}
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -254,6 +254,18 @@ class Volumes:
         """The pods, as they came, that are others now because of the pods that mount their claims, too."""
         turned = [self._pods[uid] for uid in self._turned if uid in self._pods]
         self._turned.clear()
+        return turned
+
+    def equip(self, node: Node) -> Node:
+        """The node with the volumes that it takes of each driver, as an amount of what it has."""
+        pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
+        claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
+        return self.attachments.equip(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
+
+    def take_nodes(self) -> list[str]:
+        """The names of the nodes that have other amounts now."""
+        turned = list(self._turned_nodes)
+        self._turned_nodes.clear()
         return turned
 
     def count_unbound(self, pods: Iterable[Pod]) -> int:
@@ -323,7 +335,19 @@ class Volumes:
         """What keeps the pod from the one that uses its claim; nothing while there is no other."""
         once = (claim.key for claim in claims if claim.once)
         shared = (key for key in once if self._is_contested(key))
-        return tuple([(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in shared])
+        amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in shared]
+        limited = self.attachments.limited
+        if limited:
+            own = {claim.key: claim for claim in claims if not self._is_shared(claim.key)}
+            attached = Counter(self.supply.find_driver(claim) for claim in own.values())
+            amounts += [(ATTACHED + driver, count) for driver, count in attached.items() if driver in limited]
+        return tuple(amounts)
+
+    def _is_shared(self, key: Key) -> bool:
+        return len(self._users.get(key, ())) > 1
+
+    def _list_known(self, pod: Pod) -> list[VolumeClaim]:
+        return [claim for key in _keys(pod) if (claim := self.claims.get(key)) is not None]
 
     def _is_contested(self, key: Key) -> bool:
         users = self._users.get(key, ())
@@ -338,13 +362,30 @@ class Volumes:
         known = pod or old
         if known is None:
             return
+        self._move(old, pod)
         for key in _keys(known):
+            before = len(self._users.get(key, ()))
             if pod is None:
                 discard(self._users, key, uid)
             else:
                 self._users.setdefault(key, {})[uid] = None
+            if self.attachments.limited and {before, len(self._users.get(key, ()))} == {1, 2}:
+                self._turned.update((other, None) for other in self._users[key] if other != uid)
             if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
                 self._turn_others(key, known)
+
+    def _move(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod has, or leaves, its node."""
+        before, now = (pod.node if pod is not None and pod.bound else "" for pod in (old, new))
+        known = new or old
+        if before == now or known is None:
+            return
+        if before:
+            discard(self._on, before, known.uid)
+        if now:
+            self._on.setdefault(now, {})[known.uid] = None
+        if self.attachments.limited:
+            self._turned_nodes.update((name, None) for name in (before, now) if name)
 
     def _turn_others(self, key: Key, pod: Pod) -> None:
         others = [self._pods[uid] for uid in self._users.get(key, ()) if uid != pod.uid]
@@ -359,13 +400,43 @@ class Volumes:
 
     # --- objects of storage -------------------------------------------------------------------------------------
 
+    def list_held(self, kind: type[Storage]) -> Mapping[Any, Any]:
+        """The objects of a kind; live."""
+        supply = self.supply
+        held: Mapping[type[Storage], Mapping[Any, Any]] = {
+            VolumeClaim: self.claims,
+            Volume: supply.volumes,
+            StorageClass: supply.classes,
+            StorageCapacity: supply.capacities,
+            CSIDriver: supply.drivers,
+            CSINode: self.attachments.nodes,
+        }
+        return held[kind]
+
+    def _find_changes(self, kind: type[Storage]) -> tuple[_Put, _Drop]:
+        changes: Mapping[type[Storage], tuple[_Put, _Drop]] = {
+            VolumeClaim: (self._put_claim, self._drop_claim),
+            Volume: (self._put_volume, self._drop_volume),
+            StorageClass: (self._put_class, self._drop_class),
+            StorageCapacity: (self._put_capacity, self._drop_capacity),
+            CSIDriver: (self._put_driver, self._drop_driver),
+            CSINode: (self._put_csi_node, self._drop_csi_node),
+        }
+        return changes[kind]
+
     def put(self, item: Storage) -> list[Pod]:
         """An object came or changed."""
-        return self._changes[type(item)][0](item)
+        return self._note_nodes(self._find_changes(type(item))[0](item))
 
     def drop(self, kind: type[Storage], key: Any) -> list[Pod]:
         """An object of a kind went."""
-        return self._changes[kind][1](key)
+        return self._note_nodes(self._find_changes(kind)[1](key))
+
+    def _note_nodes(self, pods: list[Pod]) -> list[Pod]:
+        """These pods are others now; so may be what their nodes have left."""
+        if self.attachments.limited:
+            self._turned_nodes.update((pod.node, None) for pod in pods if pod.bound)
+        return pods
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -464,6 +535,14 @@ class Volumes:
     def _drop_driver(self, name: str) -> list[Pod]:
         self.supply.drivers.pop(name, None)
         return self._turn_driver(name)
+
+    def _put_csi_node(self, found: CSINode) -> list[Pod]:
+        self._turned_nodes[found.name] = None
+        return list(self._pods.values()) if self.attachments.put(found) else []
+
+    def _drop_csi_node(self, name: str) -> list[Pod]:
+        self._turned_nodes[name] = None
+        return list(self._pods.values()) if self.attachments.drop(name) else []
 
     def _turn_driver(self, name: str) -> list[Pod]:
         return self._turn_offers([each.name for each in self.supply.classes.values() if each.provisioner == name])

@@ -25,6 +25,7 @@ from serried.kube.retry import Backoff
 from serried.kube.wire import (
     BUDGETS,
     CSI_DRIVERS,
+    CSI_NODES,
     DEVICE_CLASSES,
     EVENTS,
     FALLBACK_GROUP,
@@ -57,7 +58,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
     DEVICE_CLASSES,
-    *(STORAGE_CLASSES, STORAGE_CAPACITIES, CSI_DRIVERS),
+    *(STORAGE_CLASSES, STORAGE_CAPACITIES, CSI_DRIVERS, CSI_NODES),
     BUDGETS,
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )

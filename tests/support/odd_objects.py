@@ -13,7 +13,7 @@ from tests.support.composites import composite
 from tests.support.devices import device_class
 from tests.support.parents import job_set, leader_worker_set
 from tests.support.priorities import priority_class
-from tests.support.volumes import csi_driver, storage_capacity, storage_class, volume, volume_claim
+from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
 
@@ -93,6 +93,7 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.STORAGE_CLASSES: (storage_class("s").allowing("a", "b").raw(),),
     Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").having("1Gi", "maximumVolumeSize").raw(),),
     Kind.CSI_DRIVERS: (csi_driver("d").raw(),),
+    Kind.CSI_NODES: (csi_node("n", d=2).raw(),),
     Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").raw(),),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")

@@ -4,11 +4,13 @@ from typing import Any, Self
 
 from serried.api.volume import (
     CSIDriver,
+    CSINode,
     StorageCapacity,
     StorageClass,
     Volume,
     VolumeClaim,
     decode_csi_driver,
+    decode_csi_node,
     decode_storage_capacity,
     decode_storage_class,
     decode_volume,
@@ -98,6 +100,14 @@ class StorageCapacityBuilder(Builder):
         return usable(decode_storage_capacity(self._raw))
 
 
+class CSINodeBuilder(Builder):
+    """A CSINode."""
+
+    def value(self) -> CSINode:
+        """As Serried sees it."""
+        return usable(decode_csi_node(self._raw))
+
+
 class CSIDriverBuilder(Builder):
     """A CSIDriver."""
 
@@ -131,3 +141,9 @@ def storage_capacity(name: str, storage_class: str, size: str, **labels: str) ->
 def csi_driver(name: str) -> CSIDriverBuilder:
     """A CSIDriver that tells its capacity."""
     return CSIDriverBuilder({"metadata": {"name": name, "uid": f"driver-{name}"}, "spec": {"storageCapacity": True}})
+
+
+def csi_node(name: str, **limits: int) -> CSINodeBuilder:
+    """How many volumes of each driver a node takes; the drivers are of example.com."""
+    drivers = [{"name": f"{driver}.example.com", "allocatable": {"count": count}} for driver, count in limits.items()]
+    return CSINodeBuilder({"metadata": {"name": name, "uid": f"csi-{name}"}, "spec": {"drivers": drivers}})

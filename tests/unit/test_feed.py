@@ -8,7 +8,9 @@ import pytest
 from serried.api.job import Job
 from serried.api.level import FALLBACK
 from serried.api.names import Key
+from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
+from serried.cluster.volumes import Storage
 from serried.feed import OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
@@ -16,9 +18,10 @@ from serried.ops.metrics import Metrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import device_class
-from tests.support.volumes import csi_driver, storage_capacity, storage_class, volume, volume_claim
+from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
+STORAGE: tuple[type[Storage], ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
 
 
 class Watched:
@@ -71,6 +74,7 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.STORAGE_CLASSES, storage_class("s")),
         (Kind.STORAGE_CAPACITIES, storage_capacity("s", "s", "1Gi")),
         (Kind.CSI_DRIVERS, csi_driver("d")),
+        (Kind.CSI_NODES, csi_node("n", d=2)),
         (Kind.DEVICE_CLASSES, device_class("d")),
         (Kind.BUDGETS, budget("b")),
     ]
@@ -78,13 +82,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    held += [*store.volumes.held.values(), store.uncounted.classes, store.budgets]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+    held += [*map(store.volumes.list_held, STORAGE), store.uncounted.classes, store.budgets]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 12
-    assert [new is None for _, new in watched.changes] == [False] * 13 + [True] * 13
+    assert [len(entries) for entries in held] == [0] * 13
+    assert [new is None for _, new in watched.changes] == [False] * 14 + [True] * 14
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:
@@ -197,7 +201,7 @@ def test_nothing_is_missing_for_want_of_a_class_that_we_are_not_shown() -> None:
     assert seen == [gpu, (), gpu, (), gpu]
 
 
-FOR_CLAIMS = (Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS)
+FOR_CLAIMS = (Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES)
 
 
 def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> None:
@@ -220,7 +224,7 @@ def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> N
         watched.list_all(kind)
         said.append(watched.store.pods["pod-s"].obstacle)
     reading = "the storage of the cluster is being read"
-    assert said == [reading] * 3 + ["volume claim c is not bound, and its StorageClass fast does not exist"]
+    assert said == [reading] * 4 + ["volume claim c is not bound, and its StorageClass fast does not exist"]
 
 
 def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:

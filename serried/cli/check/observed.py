@@ -126,6 +126,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "only the scheduler's refusals tell where a claim can get a volume",
         ),
         _extra(
+            "list watch", "csinodes.storage.k8s.io", "only the scheduler's refusals tell how many volumes a node takes"
+        ),
+        _extra(
             "list watch",
             "deviceclasses.resource.k8s.io",
             "only the scheduler knows which extended resources a node has without showing them",

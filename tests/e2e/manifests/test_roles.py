@@ -60,7 +60,7 @@ ALLOWED = [
     ),
     *(
         Access(EXTENDER, verb, what, "storage.k8s.io")
-        for what in ("storageclasses", "csistoragecapacities", "csidrivers")
+        for what in ("storageclasses", "csistoragecapacities", "csidrivers", "csinodes")
         for verb in ("list", "watch")
     ),
     *(Access(EXTENDER, verb, "deviceclasses", "resource.k8s.io") for verb in ("list", "watch")),

@@ -25,6 +25,7 @@ START_SECONDS = 120.0
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _VOLUMES = "/api/v1/persistentvolumes"
 _STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 _CSI_DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 _DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -137,6 +138,18 @@ class RoleStage(PriorityStage):
         self._post_for_all(_CSI_DRIVERS, driver, {"spec": {"storageCapacity": True}})
         binding = {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"}
         self._post_for_all(_STORAGE_CLASSES, f"{self.namespace}-{name}", binding)
+        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-{name}"}
+        self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
+
+    def create_claim_that_no_node_takes(self, name: str) -> None:
+        """A claim of a class of whose driver no node takes a volume."""
+        driver = f"{self.namespace}.example.com"
+        binding = {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"}
+        self._post_for_all(_STORAGE_CLASSES, f"{self.namespace}-{name}", binding)
+        for node in self.cluster.api.get("/api/v1/nodes")["items"]:
+            host = node["metadata"]["name"]
+            limit = {"name": driver, "nodeID": host, "topologyKeys": None, "allocatable": {"count": 0}}
+            self._post_for_all(_CSI_NODES, host, {"spec": {"drivers": [limit]}})
         spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-{name}"}
         self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
 

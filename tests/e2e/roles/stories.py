@@ -89,6 +89,17 @@ def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
     return lambda: "no driver has storage for it" in stage.message("ring")
 
 
+def prepare_limits(stage: RoleStage) -> None:
+    stage.create_claim_that_no_node_takes("data")
+
+
+def gang_knows_that_nodes_take_no_volume(stage: RoleStage) -> Check:
+    stage.create_group("ring", 2)
+    stage.create_pods(["ring-0"], "ring", volumes=_CLAIM)
+    stage.create_pods(["ring-1"], "ring")
+    return lambda: "attach:" in stage.hurdles("ring")
+
+
 def gang_knows_that_a_class_has_its_devices(stage: RoleStage) -> Check:
     resource = stage.create_device_class()
     amounts = {"cpu": "1", resource: "1"}

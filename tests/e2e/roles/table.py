@@ -244,6 +244,14 @@ FALLBACK_ROWS = (
         )
         for what in ("storageclasses", "csistoragecapacities", "csidrivers")
     ),
+    Row(
+        EXTENDER,
+        FOLLOW,
+        "csinodes.storage.k8s.io",
+        stories.gang_knows_that_nodes_take_no_volume,
+        prepare=stories.prepare_limits,
+        anew=True,
+    ),
     Row(EXTENDER, "patch", "configmaps", stories.members_are_held_by_gates, name="serried-hold", restarts=True),
     Row(EXTENDER, FOLLOW, "podgroups.scheduling.x-k8s.io", stories.their_gang_waits_for_its_quorum, anew=True),
     Row(

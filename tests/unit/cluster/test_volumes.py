@@ -6,7 +6,7 @@ import pytest
 
 from serried.api.names import GroupKey, Key
 from serried.api.pod import Pod
-from serried.api.volume import CSIDriver, StorageCapacity, StorageClass, Volume, VolumeClaim
+from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
 from serried.plan.fit import admits, slots
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
@@ -134,7 +134,7 @@ def test_unbound_claims_are_counted_by_pod() -> None:
     assert store.volumes.count_unbound(each.value() for each in pods) == 1
 
 
-KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver)
+KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
 
 
 def seeing(*builders: Builder) -> Store:

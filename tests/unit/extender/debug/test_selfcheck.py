@@ -56,7 +56,7 @@ class House:
         certificate, key = authority.sign("serried", age=timedelta(days=2))
         self.context = ReloadingContext(CertificateFiles(str(certificate), str(key), client_ca=str(authority.file)))
         self.core = Harness().core
-        self.feed = Mock(spec=Feed, reflectors={}, synced=Mock())
+        self.feed = Mock(spec=Feed, reflectors={}, followed=(), synced=Mock())
         self.isolation = Mock(spec=Isolation)
         self.isolation.list_unmarked.return_value = []
         self.leadership = Mock(spec=Leadership, active=True)

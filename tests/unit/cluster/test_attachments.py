@@ -1,0 +1,97 @@
+"""How many volumes nodes take."""
+
+from itertools import permutations
+
+import pytest
+
+from serried.api.volume import CSINode
+from serried.cluster.cache import Store
+from serried.plan.fit import slots
+from tests.support.builders import Builder, PodBuilder, node, pod
+from tests.support.volumes import csi_node, storage_class, volume, volume_claim
+from tests.unit.cluster.test_volumes import seeing, show
+
+FAST = storage_class("fast", "fast.example.com")
+NODES = [node(name).cpu(32) for name in ("n1", "n2")]
+TAKES_TWO = [csi_node("n1", fast=2), csi_node("n2", fast=2)]
+CLAIMS = [volume_claim(name).asking("fast") for name in ("a", "b", "c", "d")]
+
+
+def room(store: Store, waiting: str = "p") -> str:
+    """For how many of a pod each node has room, as far as it is limited."""
+    found = store.pods[f"pod-{waiting}"].shape
+    used = store.occupancy.used
+    free = {each.name: slots(found, each, used.get(each.name)) for each in store.nodes.values()}
+    return " ".join(f"{name}:{count if count < 30 else 'many'}" for name, count in sorted(free.items()))
+
+
+def using(name: str, *claims: str) -> PodBuilder:
+    return pod(name).mounting(*claims).on("n1")
+
+
+CASES: list[tuple[str, list[Builder], str]] = [
+    ("two volumes fit", [], "n1:2 n2:2"),
+    ("those of pods that run count", [using("x", "b")], "n1:1 n2:2"),
+    ("until there are too many", [using("x", "b"), using("y", "c")], "n1:0 n2:2"),
+    ("each volume of a pod", [using("x", "b", "c")], "n1:0 n2:2"),
+    ("one that two pods share counts once", [using("x", "b"), using("y", "b")], "n1:1 n2:2"),
+    ("bound ones count by the driver of their volume",
+     [using("x", "v"), volume_claim("v").bound_to("v"),
+      volume("v").having({"driver": "fast.example.com", "volumeHandle": "1"}, "spec", "csi")], "n1:1 n2:2"),
+    ("and not where it has none", [using("x", "v"), volume_claim("v").bound_to("v"), volume("v")], "n1:2 n2:2"),
+    ("pods that have ended need none", [using("x", "b").phase("Succeeded")], "n1:2 n2:2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "expected"), [pytest.param(o, e, id=sentence) for sentence, o, e in CASES])
+def test_nodes_take_so_many_volumes_of_a_driver(others: list[Builder], expected: str) -> None:
+    known = [*NODES, FAST, *CLAIMS]
+    parts: list[list[Builder]] = [[pod("p").mounting("a"), *others], [*TAKES_TWO]]
+    for first, second in permutations(parts):
+        assert room(seeing(*known, *first, *second)) == expected
+        assert room(seeing(*first, *second, *known)) == expected
+
+
+def test_what_changes_later_counts() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a"), using("x", "b"), using("y", "c"))
+    changes: list[tuple[Builder, str]] = [
+        (csi_node("n1", fast=4), "n1:2 n2:2"),
+        (csi_node("n1"), "n1:many n2:2"),
+        (csi_node("n1", fast=1), "n1:0 n2:2"),
+        (node("n1").cpu(31), "n1:0 n2:2"),
+    ]
+    for change, expected in changes:
+        show(store, change)
+        assert room(store) == expected
+    for uid in ("pod-x", "pod-y"):
+        store.drop_pod(uid)
+    assert room(store) == "n1:1 n2:2"
+    for name in ("n1", "n2"):
+        store.drop_storage(CSINode, name)
+    assert room(store) == "n1:many n2:many"
+    assert not any(":" in name for each in store.nodes.values() for name in each.allocatable)
+    assert store.pods["pod-p"].shape == pod("p").value().shape
+
+
+def test_a_volume_that_is_shared_no_more_is_its_users_again() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a"), using("x", "b"), using("y", "b"))
+    store.drop_pod("pod-y")
+    assert room(store) == "n1:1 n2:2"
+    store.drop_pod("pod-x")
+    assert room(store) == "n1:2 n2:2"
+
+
+def test_a_node_without_a_limit_takes_any_number() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, TAKES_TWO[0], pod("p").mounting("a"))
+    assert room(store) == "n1:2 n2:many"
+
+
+def test_a_driver_without_a_limit_costs_no_amount() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, csi_node("n1", other=2), pod("p").mounting("a"))
+    assert store.pods["pod-p"].shape == pod("p").value().shape
+
+
+def test_volumes_that_are_too_many_are_a_want_of_room() -> None:
+    said = "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: not eligible"
+    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a").tried(message=said))
+    assert not store.pods["pod-p"].refused
