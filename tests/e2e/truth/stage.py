@@ -78,7 +78,8 @@ class TruthStage:
 
     def _create_asked(self, pod: Raw) -> Raw | None:
         labels = {**pod["metadata"].get("labels", {}), _ASKED: "yes"}
-        metadata = {**pod["metadata"], "labels": labels}
+        # Each has a name of its own: the condition of one that went may be written when the next one is there.
+        metadata = {**pod["metadata"], "name": f"{pod['metadata']['name']}-{next(self._serial)}", "labels": labels}
         return self._create({**pod, "metadata": metadata, "spec": {**pod["spec"], "schedulerName": SCHEDULER}})
 
     def _create(self, pod: Raw) -> Raw | None:
@@ -96,9 +97,8 @@ class TruthStage:
 
     def _probe(self, spec: Raw) -> bool:
         """Whether kube-scheduler finds the probe node for a pod that asks for nothing else."""
-        name = f"probe-{next(self._serial)}"
         asked = {"spec": {"tolerations": [{"operator": "Exists"}], **spec}}
-        return PROBE in self.ask([_make_pod(name, next(iter(NAMESPACES)), asked)])[0][1]
+        return PROBE in self.ask([_make_pod(PROBE, next(iter(NAMESPACES)), asked)])[0][1]
 
     def _is_answered(self, pods: Sequence[Raw]) -> bool:
         """Whether each pod has been tried: of those without any node only their condition tells."""

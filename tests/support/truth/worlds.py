@@ -128,7 +128,7 @@ class Draws:
             ZONE: self._random.choice("abc"),
             RACK: self._random.choice(["r1", "r2"]),
             HOSTNAME: name,
-            "number": str(index),
+            "number": self._random.choice([str(index)] * 3 + ["007", "x"]),
         }
         if self._has(Feature.UNLABELLED, 0.4):
             del labels[self._random.choice(KEYS)]
