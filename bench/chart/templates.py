@@ -35,6 +35,21 @@ _PORTS_OF_VALUES = """\
         {{- end }}
 """
 
+_REPLACED = "  replaced: default-scheduler\n"
+_REPLACED_OF_VALUES = '  replaced: {{ join "," .Values.labelledNamespaces.replaced | quote }}\n'
+_OF_VALUES = {_PORTS: _PORTS_OF_VALUES, _REPLACED: _REPLACED_OF_VALUES}
+
+_FIRST_CONDITION = """\
+    # The first condition: ../namespaces takes it away.
+    - name: scheduled-by-serried
+      expression: object.spec.schedulerName == 'serried'
+"""
+
+_KEPT = frozenset({"rbac/namespace.yaml", "compatible/podgroups.yaml"})
+"""What Helm leaves when it uninstalls the chart, because people's objects are in it."""
+
+_KEEP = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
+
 _MARK = re.compile(r"^(?P<indent> *)(?:- )?'@(?P<lines>\d+)@'(?:: null)?$|'@(?P<inline>\d+)@'", re.MULTILINE)
 """A mark that is a line of its own, or a value."""
 
@@ -83,7 +98,7 @@ def render_templates(kustomize: Path) -> dict[str, str]:
             files[name] = f"---\n{source.read_text()}"  # helm show crds of Helm 3 puts nothing between them
         elif source.name == "scheduler-config.yaml":
             files[f"files/{name}"] = _set_values(source.read_text())
-        elif source.name != "namespace.yaml":  # Helm makes it, before anything of the chart
+        elif source.name != "namespace.yaml":  # Helm can make it before anything of the chart
             files[f"templates/{name}"] = _MADE % name + _render_file(source, shapes)
     return files | _render_parts(kustomize)
 
@@ -91,7 +106,12 @@ def render_templates(kustomize: Path) -> dict[str, str]:
 def _render_parts(kustomize: Path) -> dict[str, str]:
     """What other values than the shape bring."""
     fenced, watched = ".Values.networkPolicy.enabled", ".Values.monitoring.enabled"
+    labelled = ".Values.labelledNamespaces.enabled"
     parts = {
+        "rbac/namespace.yaml": ".Values.namespace.create",
+        "compatible/podgroups.yaml": ".Values.compatible.enabled",
+        "namespaces/policy.yaml": labelled,
+        "namespaces/replaced.yaml": labelled,
         "elastic-refuse/policy.yaml": 'eq .Values.elasticJobs "refuse"',
         "network-policy/policies.yaml": fenced,
         "network-policy-control-plane/policy.yaml": f"and {fenced} ({_in_shapes(['control-plane'])})",
@@ -101,7 +121,11 @@ def _render_parts(kustomize: Path) -> dict[str, str]:
     }
     files = {"files/dashboard.json": (kustomize / "monitoring" / "dashboard.json").read_text()}
     for name, condition in parts.items():
-        text = _set_values((kustomize / name).read_text()).replace(_PORTS, _PORTS_OF_VALUES)
+        text = _set_values((kustomize / name).read_text())
+        for written, of_values in _OF_VALUES.items():
+            text = text.replace(written, of_values)
+        if name in _KEPT:
+            text = text.replace("\nmetadata:\n", _KEEP, 1)
         files[f"templates/{name}"] = _MADE % name + _wrap(text, condition)
     return files
 
@@ -129,6 +153,7 @@ def _set_values(text: str) -> str:
     """A text of the kustomization with the namespace and the PriorityClass of the release."""
     text = re.sub(r"\{\{.*?\}\}", lambda found: f"{{{{ `{found[0]}` }}}}", text)
     text = text.replace(_NAMESPACE, "{{ .Release.Namespace }}")
+    text = text.replace(_FIRST_CONDITION, _wrap(_FIRST_CONDITION, "not .Values.labelledNamespaces.enabled"))
     return text.replace("system-cluster-critical", "{{ .Values.priorityClassName }}")
 
 
@@ -193,6 +218,8 @@ class _Template:
         for volume in pod.get("volumes", ()):
             if volume.get("configMap", {}).get("name") == _CONFIG:
                 volume["configMap"]["name"] = self._mark('{{ include "serried.schedulerConfigName" . }}')
+        (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        term["matchExpressions"][-1]["values"] = self._mark("{{ toJson .Values.architectures }}")
         pod.pop("tolerations")
         for key in ("imagePullSecrets", "nodeSelector", "tolerations"):
             pod[self._mark(_BLOCK_IF_SET.format(path=key, key=key))] = None

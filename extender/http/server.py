@@ -220,13 +220,13 @@ class Listener:
     async def open(self, host: str, port: int) -> int:
         """Listen from now on; returns the port, of interest if ``port`` was 0."""
         servers: Sequence[asyncio.Server | Intake]
+        sockets = listen_at(host, port)
         if self._security is None:
             loop = asyncio.get_running_loop()
-            servers = [await loop.create_server(self._make, host, port, backlog=4096)]
+            servers = [await loop.create_server(self._make, sock=each, backlog=4096) for each in sockets]
         else:
             context = self._security.context
             bounds = _bound_entering()
-            sockets = listen_at(host, port)
             servers = [Intake(each, self._make, lambda _: context, self._turn, bounds=bounds) for each in sockets]
             if self._following is None:
                 self._follow(context)

@@ -392,8 +392,8 @@ class Server(uvicorn.Server):
 
 
 def listen_at(host: str, port: int) -> list[socket.socket]:
-    """Sockets on each address of ``host``; "" is every address. Raises OSError if the port is taken."""
-    if not host:
+    """Sockets on each address of ``host``; "" and "::" are every address. Raises OSError if the port is taken."""
+    if host in {"", "::"}:
         return [listen_everywhere(port)]
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return [socket.create_server(address[:2], family=family, backlog=_BACKLOG) for family, _, _, _, address in found]

@@ -96,3 +96,14 @@ async def test_the_verbs_answer_on_either_loopback_address(host: str) -> None:
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         assert (await client.post("/filter", content=b"{}")).content == b"{}"
     await listener.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=ipv6)])
+async def test_the_verbs_answer_on_every_address_if_they_are_told_so(host: str) -> None:
+    listener = Listener(Routes({b"/filter": Reply}, {}, 100))
+    port = await listener.open("::", 0)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
+            assert (await client.post("/filter", content=b"{}")).content == b"{}"
+    finally:
+        await listener.close()

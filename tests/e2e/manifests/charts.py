@@ -77,12 +77,12 @@ def kustomize(folder: Path) -> str:
 
 
 def combine(scratch: Path, overlay: str, components: Sequence[str]) -> Path:
-    """A kustomization of an overlay with more components."""
+    """A kustomization of an overlay with more components, or with resources that are no components."""
     home = os.path.relpath(KUSTOMIZE, scratch)
-    content = {
-        "resources": [f"{home}/{overlay}"],
-        "components": [f"{home}/{name}" for name in components],
-    }
+    content: dict[str, list[str]] = {"resources": [f"{home}/{overlay}"], "components": []}
+    for name in components:
+        kind = yaml.safe_load((KUSTOMIZE / name / "kustomization.yaml").read_text())["kind"]
+        content["components" if kind == "Component" else "resources"].append(f"{home}/{name}")
     (scratch / "kustomization.yaml").write_text(yaml.safe_dump(content))
     return scratch
 

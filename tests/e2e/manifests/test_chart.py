@@ -6,6 +6,7 @@ import pytest
 
 from bench.chart.__main__ import CHART
 from bench.chart.kustomization import build
+from bench.chart.values import SHAPES
 from bench.cluster.release import HELM_VERSIONS
 from tests.e2e.manifests.charts import Helm, combine, find_helm, kustomize, read_objects
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE
@@ -17,6 +18,9 @@ pytestmark = pytest.mark.e2e
 def helm(request: pytest.FixtureRequest) -> Helm:
     return find_helm(request.param)
 
+
+KEPT = {("Namespace", NAMESPACE), ("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")}
+"""What Helm leaves when it uninstalls the chart."""
 
 OVERLAYS = ("base", "overlays/gate", "overlays/isolated", "overlays/control-plane", "overlays/elastic-refuse")
 
@@ -51,16 +55,29 @@ def test_what_the_chart_is_made_of_is_what_kubectl_makes_of_a_kustomization(over
             id="network of the control plane",
         ),
         pytest.param(["monitoring.enabled=true"], "overlays/isolated", ["monitoring"], "1.37.1", id="monitoring"),
+        pytest.param(
+            ["compatible.enabled=true", "shape=base"],
+            "base",
+            ["compatible"],
+            "1.35.4",
+            id="others' PodGroups",
+        ),
+        pytest.param(
+            ["labelledNamespaces.enabled=true"], "overlays/isolated", ["namespaces"], "1.37.1", id="labelled namespaces"
+        ),
+        pytest.param(
+            ["labelledNamespaces.enabled=true", "shape=base"], "base", ["namespaces"], "1.37.1", id="labelled, no gate"
+        ),
     ],
 )
 def test_helm_renders_the_objects_of_the_kustomization(
     helm: Helm, tmp_path: Path, options: list[str], overlay: str, components: list[str], kubernetes: str
 ) -> None:
-    settings = [word for option in options for word in ("--set", option)]
+    settings = [word for option in ("namespace.create=true", *options) for word in ("--set", option)]
     rendered = read_objects(helm.template(*settings, kubernetes=kubernetes))
-    made = read_objects(
-        kustomize(combine(tmp_path, overlay, components)).replace("v1.37.1", f"v{kubernetes}"), without=["Namespace"]
-    )
+    for key in KEPT & rendered.keys():
+        assert rendered[key]["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    made = read_objects(kustomize(combine(tmp_path, overlay, components)).replace("v1.37.1", f"v{kubernetes}"))
     assert rendered.keys() == made.keys()
     for key, each in made.items():
         assert rendered[key] == each, key
@@ -89,6 +106,9 @@ def test_each_value_arrives_where_it_belongs(helm: Helm) -> None:
         "tolerations[0].key": "system",
         "networkPolicy.enabled": "true",
         "networkPolicy.apiServerPorts": "{8443}",
+        "architectures": "{arm64}",
+        "labelledNamespaces.enabled": "true",
+        "labelledNamespaces.replaced": "{default-scheduler,volcano}",
     }
     found = read_objects(
         helm.template(*(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
@@ -104,21 +124,31 @@ def test_each_value_arrives_where_it_belongs(helm: Helm) -> None:
     for pod in pods:
         assert (pod["priorityClassName"], pod["imagePullSecrets"]) == ("important", [{"name": "regcred"}])
         assert (pod["nodeSelector"], pod["tolerations"][0]["key"]) == ({"pool": "system"}, "system")
+        (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]} in term["matchExpressions"]
+    assert found["ConfigMap", "serried-namespaces"]["data"]["replaced"] == "default-scheduler,volcano"
     assert {each["imagePullPolicy"] for each in (extender, scheduler, managing)} == {"Always"}
     (scope,) = found["ResourceQuota", "serried-critical-pods"]["spec"]["scopeSelector"]["matchExpressions"]
     assert scope["values"] == ["important"]
     assert found["NetworkPolicy", "serried"]["spec"]["egress"][0]["ports"] == [{"protocol": "TCP", "port": 8443}]
 
 
-def test_in_another_namespace_nothing_names_the_usual_one(helm: Helm) -> None:
-    text = helm.template("--set", "monitoring.enabled=true,networkPolicy.enabled=true", namespace="gangs")
+PARTS = ("monitoring", "networkPolicy", "labelledNamespaces", "compatible")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_another_namespace_nothing_names_the_usual_one(helm: Helm, shape: str) -> None:
+    parts = ",".join(f"{part}.enabled=true" for part in PARTS)
+    text = helm.template("--set", f"shape={shape},namespace.create=true,{parts}", namespace="gangs")
     assert "serried-system" not in text
     found = read_objects(text)
     assert "system:serviceaccount:gangs:serried'" in str(
         found["ValidatingAdmissionPolicy", "serried-extender-deletions"]
     )
-    (extender,) = found["Deployment", "serried"]["spec"]["template"]["spec"]["initContainers"]
-    assert {"--lease=gangs/serried", "--hold-switch=gangs/serried-hold"} <= set(extender["args"])
+    pod = found["Deployment", "serried"]["spec"]["template"]["spec"]
+    extender = (pod.get("initContainers") or pod["containers"])[0]
+    lease = "serried-extender" if shape == "control-plane" else "serried"
+    assert {f"--lease=gangs/{lease}", "--hold-switch=gangs/serried-hold"} <= set(extender["args"])
 
 
 @pytest.mark.parametrize(
@@ -141,6 +171,7 @@ def test_kube_scheduler_has_the_version_of_the_cluster_without_the_vendor_s_addi
         ("shape=insulated", "1.37.1", NAMESPACE, "'control-plane'"),
         ("extender.replicas=0", "1.37.1", NAMESPACE, "/extender/replicas"),
         ("shape=isolated", "1.35.4", NAMESPACE, "needs Kubernetes 1.36, and this cluster has v1.35.4."),
+        ("shape=base,labelledNamespaces.enabled=true", "1.35.4", NAMESPACE, "Leave it out, and set schedulerName"),
         ("shape=base", "1.34.2", NAMESPACE, "incompatible with Kubernetes"),
         ("shape=base", "1.37.1", "kube-system", "Serried needs a namespace of its own, and kube-system is none"),
         ("shape=base", "1.37.1", "7even", "The namespace must begin with a letter"),

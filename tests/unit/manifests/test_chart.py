@@ -47,12 +47,11 @@ def test_chart_and_application_have_the_version_of_the_package() -> None:
     assert (about["version"], about["appVersion"]) == (__version__, __version__)
 
 
-def test_every_object_of_every_shape_has_its_template_but_the_namespace() -> None:
+def test_every_object_of_every_shape_has_its_template() -> None:
     made = {str(path.relative_to(CHART)) for path in render_chart()}
     for overlay in list_overlays(KUSTOMIZE).values():
         sources = {str(item.source.relative_to(KUSTOMIZE)) for item in build(overlay)}
-        missing = {name for name in sources if not {f"templates/{name}", f"files/{name}", name} & made}
-        assert missing == {"rbac/namespace.yaml"}
+        assert {name for name in sources if not {f"templates/{name}", f"files/{name}", name} & made} == set()
     assert {path.name for path in (CHART / "templates").iterdir() if path.is_file()} == BY_HAND
 
 
@@ -64,6 +63,13 @@ def test_definitions_stand_where_helm_creates_them_and_neither_changes_nor_delet
         assert definition["metadata"]["labels"]["app.kubernetes.io/version"] == __version__
         # The chart asks for their version by name.
         assert f'"{definition["spec"]["names"]["plural"]}"' in read("templates/_helpers.tpl")
+
+
+def test_only_components_that_are_flags_have_no_template() -> None:
+    parts = {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")}
+    made = {path.relative_to(CHART).parts[1] for path in render_chart() if path.is_relative_to(CHART / "templates")}
+    kept_in_files = {"crds", "scheduler", "isolated"}
+    assert parts - made - kept_in_files == {"evict-broken", "evict-disrupted"}
 
 
 def test_the_defaults_are_values_that_the_schema_allows(schema: dict[str, Any]) -> None:
@@ -89,6 +95,9 @@ def test_the_defaults_are_values_that_the_schema_allows(schema: dict[str, Any]) 
         pytest.param({"tolerations": [{"key": "a", "operator": "exists"}]}, id="no operator"),
         pytest.param({"networkPolicy": {"apiServerPorts": []}}, id="no way to the API server"),
         pytest.param({"networkPolicy": {"enabled": "yes"}}, id="no switch"),
+        pytest.param({"architectures": []}, id="no node"),
+        pytest.param({"labelledNamespaces": {"replaced": []}}, id="no name"),
+        pytest.param({"labelledNamespaces": {"replaced": ["volcano,kai"]}}, id="two names in one"),
     ],
 )
 def test_other_values_are_refused(schema: dict[str, Any], values: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- include "serried.refuseNamespace" . -}}
 {{- include "serried.refuseVersions" . -}}
 {{- include "serried.refuseOldDefinitions" . -}}
+{{- include "serried.refuseForeignPodGroups" . -}}
 {{- end }}
 
 {{- define "serried.refuseNamespace" -}}
@@ -55,6 +56,9 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- $version := include "serried.clusterVersion" . -}}
 {{- if and (ne .Values.shape "base") (semverCompare "<1.36.0" $version) -}}
 {{- fail (printf "The shape %s needs Kubernetes 1.36, and this cluster has %s. Set shape=base." .Values.shape $version) -}}
+{{- end -}}
+{{- if and .Values.labelledNamespaces.enabled (semverCompare "<1.36.0" $version) -}}
+{{- fail (printf "labelledNamespaces.enabled needs Kubernetes 1.36, and this cluster has %s. Leave it out, and set schedulerName in the templates of pods." $version) -}}
 {{- end -}}
 {{- $tag := .Values.scheduler.image.tag -}}
 {{- if regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" $tag -}}
@@ -79,6 +83,16 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- if and (or $found $upgrade) (semverCompare (printf "<%s" $wanted) $version) -}}
 {{- fail (printf "The CRD %s in the cluster is older than %s, or missing. Update the CRDs first: helm show crds CHART --version %s | kubectl apply --server-side --force-conflicts -f -" $name $wanted $wanted) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Helm would say the same in words that name no value. */ -}}
+{{- define "serried.refuseForeignPodGroups" -}}
+{{- if .Values.compatible.enabled -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "podgroups.scheduling.x-k8s.io" -}}
+{{- if and $found (ne (dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found) .Release.Namespace) -}}
+{{- fail "compatible.enabled: the cluster has the CRD podgroups.scheduling.x-k8s.io already. Leave the value out: Serried reads the PodGroups that are there." -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
