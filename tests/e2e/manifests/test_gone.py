@@ -5,37 +5,49 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from bench.cluster import Cluster, Spec
 from bench.cluster.installation import REPOSITORY
+from bench.cluster.spec import DEFAULT_VERSION
 from tests.e2e.manifests.server import GROUP, KUSTOMIZE, NAMESPACE, Json, Server, eventually
-from tests.support.clusters import LEVELS, on_kubernetes, running
+from tests.support.clusters import LEVELS, on_kubernetes, on_older, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TEAM = "team"
 GATE = f"{GROUP}/held"
-OVERLAY = str(KUSTOMIZE / "overlays" / "isolated")
 _REFRESH_SECONDS = 3.0
 """Longer than an API server takes to go by the policies that there are."""
 
 ALIVE = pytest.mark.parametrize("state", ["alive", "dead"])
 
 
-@pytest.fixture(params=LEVELS)
+WITH_GATES = [*(f"{DEFAULT_VERSION} {level}" for level in LEVELS), *(on_older("1.36.4", level) for level in LEVELS)]
+WITHOUT_GATES = [on_older("1.35.4", level) for level in LEVELS]
+
+
+@pytest.fixture(params=[*WITH_GATES, *WITHOUT_GATES])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A cluster with Serried, one gang that runs and one that waits, held by gates, for a rack of its size."""
-    spec = Spec(f"gone-{request.param}", nodes=6, racks=3, blocks=1, api=request.param, hold="gate", isolated=True)
+    """A cluster with Serried, one gang that runs and one that waits for a rack of its size, held by gates from 1.36."""
+    version, level = request.param.split()
+    spec = Spec(f"gone-{level}", nodes=6, racks=3, blocks=1, api=level, hold="filter", kubernetes=version)
+    if spec.has_mutating_policies:
+        spec = replace(spec, hold="gate", isolated=True)
     with running(spec, tmp_path_factory) as cluster:
         server = Server(cluster, tmp_path_factory.mktemp("objects"))
-        server.apply("overlays/isolated")
+        server.apply(overlay(server))
         server.run("create", "namespace", TEAM)
         server.write("create", gang("runs", 4, "1"), gang("waits", 4, "30"))
         eventually(lambda: bound(server, "runs") == 4, 60)
-        eventually(lambda: held(server) == 4, 30)
+        eventually(lambda: waits(server), 30)
         yield server
+
+
+def overlay(server: Server) -> str:
+    return "overlays/isolated" if server.cluster.spec.has_mutating_policies else "base"
 
 
 def gang(name: str, size: int, cpu: str) -> Json:
@@ -63,6 +75,14 @@ def held(server: Server) -> int:
     return sum({"name": GATE} in pod["spec"].get("schedulingGates", ()) for pod in pods(server, "waits"))
 
 
+def waits(server: Server) -> bool:
+    """Whether all pods of the gang that waits are held, by a gate or by the filter."""
+    if server.cluster.spec.hold == "gate":
+        return held(server) == 4
+    conditions = [pod["status"].get("conditions", ()) for pod in pods(server, "waits")]
+    return len(conditions) == 4 and all(any(each["type"] == "PodScheduled" for each in own) for own in conditions)
+
+
 def kill(cluster: Cluster) -> None:
     """Nobody of Serried is alive, as where its Deployments are gone."""
     for name in ("extender", "controller", "scheduler"):
@@ -70,13 +90,17 @@ def kill(cluster: Cluster) -> None:
 
 
 def uninstall(server: Server, *options: str) -> str:
+    done = ask(server, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def ask(server: Server, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from serried.cli.app import main; raise SystemExit(main())"]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, "uninstall", "--yes", "--kubeconfig", str(server.cluster.kubeconfig), *options],
         capture_output=True, text=True, check=False, timeout=180, cwd=REPOSITORY,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def traces(server: Server) -> dict[str, str]:
@@ -94,7 +118,7 @@ def traces(server: Server) -> dict[str, str]:
 def test_kubectl_delete_does_not_hang_and_the_command_takes_what_it_leaves(server: Server, state: str) -> None:
     if state == "dead":
         kill(server.cluster)
-    server.run("delete", "-k", OVERLAY, "--timeout=90s")
+    server.run("delete", "-k", str(KUSTOMIZE / overlay(server)), "--timeout=90s")
     kill(server.cluster)
     uninstall(server)
     server.run("delete", "jobs", "--all", "-n", TEAM, "--timeout=60s")
@@ -107,7 +131,8 @@ def test_the_command_frees_what_waits_and_leaves_what_runs(server: Server) -> No
     kill(server.cluster)
     said = uninstall(server, "--purge")
     assert held(server) == 0
-    assert f"freed pods {TEAM}/waits-0" in said
+    if server.cluster.spec.hold == "gate":
+        assert f"freed pods {TEAM}/waits-0" in said
     assert {pod["metadata"]["uid"] for pod in pods(server, "runs")} == running_before
     for pod in (*pods(server, "runs"), *pods(server, "waits")):
         assert f"{GROUP}/pod-group" not in pod["metadata"].get("labels", {})
@@ -116,6 +141,16 @@ def test_the_command_frees_what_waits_and_leaves_what_runs(server: Server) -> No
     server.run("delete", "namespace", TEAM, "--timeout=60s")
 
 
+@pytest.mark.parametrize("server", WITHOUT_GATES, indirect=True)
+def test_where_no_policy_could_hand_pods_over_the_command_says_so_and_changes_nothing(server: Server) -> None:
+    before = traces(server)
+    done = ask(server, "--hand-to", "default-scheduler")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--hand-to needs MutatingAdmissionPolicies, of Kubernetes 1.36 and newer" in done.stderr
+    assert traces(server).keys() == before.keys()
+
+
+@pytest.mark.parametrize("server", WITH_GATES, indirect=True)
 def test_waiting_pods_are_handed_to_another_scheduler(server: Server) -> None:
     kill(server.cluster)
     uninstall(server, "--hand-to", "default-scheduler")
