@@ -1,4 +1,4 @@
-"""The Helm chart, made from the kustomization.
+"""The Helm chart, and what `serried install` applies, made from the kustomization.
 
     python -m bench.chart            prints the names of the files that are not what it would make
     python -m bench.chart --write    writes them
@@ -8,6 +8,7 @@ with what this makes, and what Helm renders with what `kubectl kustomize` does.
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from serried import __version__
 
 KUSTOMIZE = ROOT / "manifests" / "kustomize"
 CHART = ROOT / "manifests" / "helm" / "serried"
+
+INSTALLED = ROOT / "serried" / "cli" / "manifests.json"
+"""What `serried install` applies: an object a line, with the shapes that have it."""
 
 BY_HAND = frozenset({"_helpers.tpl", "NOTES.txt", "dashboard.yaml", "scheduler-config.yaml"})
 """The templates that are not made from a file of the kustomization."""
@@ -74,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not write:
         sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in stale)
         return 1 if stale else 0
-    made = render_chart()
+    made = render_chart() | render_installed()
     for path in stale:
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_stale() -> list[Path]:
     """The files that differ from what is made, that are missing, or that nothing makes."""
-    made = render_chart() | render_versions()
+    made = render_chart() | render_versions() | render_installed()
     there = {path for path in CHART.rglob("*") if path.is_file()}
     by_hand = {CHART / "templates" / name for name in BY_HAND}
     differing = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
@@ -104,6 +108,17 @@ def render_chart() -> dict[Path, str]:
         **render_templates(KUSTOMIZE),
     }
     return {CHART / name: text for name, text in files.items()}
+
+
+def render_installed() -> dict[Path, str]:
+    """The objects of each shape that a command can install: one that changes the cluster's own scheduler it cannot."""
+    shapes = {shape: build(folder) for shape, folder in list_overlays(KUSTOMIZE).items() if shape != "control-plane"}
+    lines: dict[str, list[str]] = {}
+    for shape, items in shapes.items():
+        for item in items:
+            lines.setdefault(json.dumps(item.content, separators=(",", ":")), []).append(shape)
+    rows = (f'{{"shapes":{json.dumps(names)},"object":{text}}}' for text, names in lines.items())
+    return {INSTALLED: "[\n" + ",\n".join(rows) + "\n]\n"}
 
 
 def render_versions() -> dict[Path, str]:

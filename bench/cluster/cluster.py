@@ -242,6 +242,12 @@ class Cluster:
             self.kubectl_program.symlink_to(programs["kubectl"])
             self._replace_scheduler(programs)
 
+    def play(self, report: Report = silent) -> None:
+        """Start extender, controller and scheduler, as the Deployments of an installation would."""
+        record = Record(replace(self.spec, serried=True), "ready", self._record.ports, self._record.processes)
+        programs = binaries.locate(self.spec.kubernetes, report)
+        self._save(_Start(self._place, programs, report).start_processes(self, record))
+
     def _replace_scheduler(self, programs: binaries.Binaries) -> None:
         old = self._process("scheduler")
         processes.stop([old])
@@ -339,6 +345,10 @@ class _Start:
         self._report(f"applying {', '.join(installation.pieces(spec))}")
         installation.apply(cluster.kubectl_program, cluster.kubeconfig, installation.pieces(spec))
         wait_for("our CRDs", lambda: installation.established(cluster.api), record.processes, _READY_TIMEOUT)
+        return self.start_processes(cluster, record)
+
+    def start_processes(self, cluster: Cluster, record: Record) -> Record:
+        """Start extender, controller and scheduler of what is installed."""
         self._report("starting extender, controller and scheduler")
         for name, command in self._commands(cluster, record).items():
             process = processes.spawn(command, self._place.logs / f"{name}.log", installation.REPOSITORY)

@@ -66,6 +66,12 @@ def _load_check() -> Loaded:
     return check, CHECK_EXAMPLES
 
 
+def _load_install() -> Loaded:
+    from serried.cli.install import INSTALL_EXAMPLES, install  # noqa: PLC0415 - see Command.load
+
+    return install, INSTALL_EXAMPLES
+
+
 def _load_uninstall() -> Loaded:
     from serried.cli.uninstall import UNINSTALL_EXAMPLES, uninstall  # noqa: PLC0415 - see Command.load
 
@@ -91,6 +97,7 @@ COMMANDS = (
     Command("queue", _load_queue, "Show the gangs that wait for room, in their order."),
     Command("top", _load_top, "Show how full racks, zones or other domains are."),
     Command("decisions", _load_decisions, "Show the last decisions."),
+    Command("install", _load_install, "Install Serried, or upgrade it, and check the cluster."),
     Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
     Command("uninstall", _load_uninstall, "Remove Serried, and what it has set on pods and groups."),
     Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),

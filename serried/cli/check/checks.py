@@ -81,6 +81,8 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     if seen.autoscalers and gated:
         what = "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes"
         yield Finding(Severity.WARNING, Area.CLUSTER, ", ".join(seen.autoscalers), what, fix)
+    for where, (what, fix) in seen.neighbours:
+        yield Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from serried.cli.check.checks import (
 )
 from serried.cli.check.observed import (
     DEFAULT_FLAGS,
+    NEIGHBOURS,
     Area,
     Finding,
     Observed,
@@ -111,7 +112,8 @@ def check(
     """Find mistakes in an installation, and show how to fix them.
 
     It checks the scheduler's configuration, the extender and its clock, the rights of both ServiceAccounts, labels of
-    nodes, admission policies, versions and autoscalers. What you may not read is listed as unknown.
+    nodes, admission policies, versions, autoscalers and other gang schedulers. What you may not read is listed as
+    unknown.
     """
     areas = tuple(only or Area)
     found = examine(asyncio.run(collect(target, scheduler_config, areas)), areas)
@@ -195,6 +197,11 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
         return await _Collector(client, target.home, seen, server).collect(areas)
 
 
+async def collect_cluster(client: ApiClient, home: str, server: str) -> Observed:
+    """What a cluster has without Serried; ``server`` is what the API server is called. Raises CommandError."""
+    return await _Collector(client, home, Observed(flags=DEFAULT_FLAGS), server).collect((Area.CLUSTER,))
+
+
 async def _ask_flags(seen: Observed, target: Target, file: str) -> Observed:
     found = await _ask_extender(seen, target)
     if found.silence:
@@ -255,7 +262,7 @@ class _Collector:
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
             ((Area.RIGHTS,), "rights", self._read_rights),
             ((Area.POLICIES, Area.CLUSTER), "admission policies", self._read_policies),
-            ((Area.CLUSTER,), "autoscalers", self._read_autoscalers),
+            ((Area.CLUSTER,), "autoscalers and other schedulers", self._read_neighbours),
         ]
         for concerned, what, read in parts:
             if not set(concerned).isdisjoint(areas):
@@ -357,12 +364,13 @@ class _Collector:
                 return str(each["version"])
         return ""
 
-    async def _read_autoscalers(self) -> None:
+    async def _read_neighbours(self) -> None:
         names = [
             f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await self._list(_DEPLOYMENTS)
         ]
         found = sorted(name for name in names if any(word in name for word in _AUTOSCALERS))
-        self._seen = replace(self._seen, autoscalers=tuple(found))
+        others = ((name, NEIGHBOURS[word]) for name in sorted(names) for word in NEIGHBOURS if word in name)
+        self._seen = replace(self._seen, autoscalers=tuple(found), neighbours=tuple(others))
 
     async def _list(self, resource: Resource) -> list[JSON]:
         return await self._client.list_all(resource)

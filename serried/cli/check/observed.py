@@ -294,6 +294,29 @@ class SchedulerConfig:
     qps: float = _USUAL_QPS
 
 
+class Neighbour(NamedTuple):
+    """What another one does, and what to do about it."""
+
+    what: str
+    fix: str
+
+
+_GANGS = Neighbour(
+    "it starts gangs, too: on nodes that both use, each takes room that the other has planned for, so that gangs of "
+    "both start later",
+    "give each of them nodes of its own, by taints or labels (docs/faq.md)",
+)
+NEIGHBOURS: Mapping[str, Neighbour] = {
+    **dict.fromkeys(("volcano-scheduler", "yunikorn-scheduler", "kai-scheduler", "koord-scheduler"), _GANGS),
+    "scheduler-plugins-scheduler": _GANGS,
+    "kueue-controller-manager": Neighbour(
+        "it lets Jobs in before they have pods; for a ResourceFlavor with a topologyName it chooses domains, too",
+        "leave topologyName out of what Jobs of Serried use",
+    ),
+}
+"""Who else decides about pods, by a part of the name of its Deployment."""
+
+
 DEFAULT_FLAGS: Mapping[str, str] = {
     "barrier-deadline": "300",
     "bind-listen": "127.0.0.1:8911",
@@ -344,6 +367,9 @@ class Observed:
     """The names of those that have a binding."""
 
     autoscalers: tuple[str, ...] | None = None
+
+    neighbours: tuple[tuple[str, Neighbour], ...] = ()
+    """What else decides about pods: the Deployment of each."""
 
     server_version: str = ""
     """Of the API server, for example v1.37.1."""

@@ -1,0 +1,414 @@
+"""``serried install``: puts Serried into a cluster, or makes another version or shape of what is there.
+
+It looks before at what would be in the way, applies what the kustomization is made of, waits until all of it runs, and
+looks again. `serried.cli.uninstall` is the way back.
+"""
+
+import asyncio
+import copy
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.resources import files
+from typing import Annotated, Any
+
+import typer
+
+from serried import __version__
+from serried.cli.access import tell_failure
+from serried.cli.check.command import collect, collect_cluster, draw_findings, examine
+from serried.cli.check.observed import Area, Finding, Severity
+from serried.cli.output import CommandError, ExitCode, find_width, lay_out, note, option
+from serried.cli.target import Target, find_credentials, name_api_server, reaching
+from serried.cli.transport import open_client
+from serried.cli.uninstall import DEFINITIONS, DEPLOYMENTS
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import JSON, PODS, Resource, Selection, write_json
+
+INSTALL_EXAMPLES = """
+Install Serried, or upgrade what is there:
+  serried install --image registry.example.com/serried:0.2.0
+
+Show what would be applied:
+  serried install --dry-run > serried.yaml
+"""
+
+HOME = "serried-system"
+MANAGER = "serried-install"
+"""The field manager."""
+
+_LEAST_MINOR = 35
+_LEAST_MINOR_WITH_MUTATIONS = 36
+_SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
+_CONFIG = "serried-scheduler-config"
+_VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+)")
+_SELF_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+_PAUSE = 0.5
+_LEADERSHIP_SECONDS = 20.0
+"""How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""
+
+_NEXT = """
+Serried {version} runs. A Job is a gang if it is Indexed and its pods all run at once. For example:
+
+kubectl create -f - <<'JOB'
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: first-gang}}
+spec:
+  parallelism: 4
+  completions: 4
+  completionMode: Indexed
+  template:
+    spec:
+      schedulerName: serried
+      restartPolicy: Never
+      containers:
+      - {{name: worker, image: registry.k8s.io/pause:3.10, resources: {{requests: {{cpu: 100m}}}}}}
+JOB
+serried explain job/first-gang
+"""
+
+
+class Layout(StrEnum):
+    """What of Serried is installed."""
+
+    AUTO = "auto"
+    ISOLATED = "isolated"
+    GATE = "gate"
+    BASE = "base"
+
+
+Image = Annotated[str, option("IMAGE", f"Serried's image. Default: serried:{__version__}.")]
+SchedulerImage = Annotated[
+    str, option("IMAGE", f"The image of the stock kube-scheduler, without its tag. Default: {_SCHEDULER_IMAGE}.")
+]
+SchedulerVersion = Annotated[
+    str, option("VERSION", "The version of kube-scheduler, such as 1.37.1. Default: that of the API server.")
+]
+ShapeOption = Annotated[
+    Layout,
+    typer.Option(
+        "--shape",
+        show_default=False,
+        help="isolated: only pods of gangs ever call Serried. gate: all its pods do. base: the same without "
+        "scheduling gates. Default: isolated, on Kubernetes 1.35 base.",
+    ),
+]
+Wait = Annotated[int, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait until it runs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be applied as YAML, and do nothing.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What is installed."""
+
+    shape: Layout
+    image: str
+
+    scheduler: str
+    """The image of kube-scheduler, with its tag."""
+
+    scheduler_version: str
+
+
+@reaching
+def install(
+    image: Image = "",
+    scheduler_image: SchedulerImage = _SCHEDULER_IMAGE,
+    scheduler_version: SchedulerVersion = "",
+    shape: ShapeOption = Layout.AUTO,
+    timeout: Wait = 300,
+    *,
+    dry_run: DryRun = False,
+    target: Target,
+) -> None:
+    """Install Serried beside the cluster's own scheduler, or upgrade it.
+
+    It checks the cluster, applies the manifests, waits until the pods are ready, and checks the installation. Needs the
+    rights of an administrator. For other shapes, values or components use Helm or kustomize (docs/install.md).
+    """
+    if target.home != HOME:
+        raise CommandError(ExitCode.USAGE, f"--serried-namespace {target.home}: install knows {HOME} only; use Helm")
+    if scheduler_version and not _VERSION.fullmatch(scheduler_version):
+        raise CommandError(ExitCode.USAGE, f"--scheduler-version {scheduler_version}: a version like 1.37.1 is needed")
+    asked = Installation(shape, image or f"serried:{__version__}", scheduler_image, scheduler_version.removeprefix("v"))
+    asyncio.run(_run(asked, target, timeout, dry_run=dry_run))
+
+
+async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: bool) -> None:
+    credentials = find_credentials(replace(target, server=""))
+    server = name_api_server(target, credentials)
+    async with open_client(credentials) as client:
+        try:
+            plan = complete(asked, await client.read("/version"))
+            objects = render(plan)
+            if dry_run:
+                sys.stdout.write(_write_yaml(objects))
+                return
+            work = Install(client, plan, server)
+            await work.check_before(objects)
+            await work.apply(objects)
+            await work.await_ready(seconds)
+        except ApiError as error:
+            said = f"{server}: {tell_failure(error)}; run the command again when this is mended: it goes on from there"
+            raise CommandError(ExitCode.UNREACHABLE, said) from error
+    await check_after(target)
+    sys.stdout.write(_NEXT.format(version=__version__))
+
+
+def complete(asked: Installation, version: JSON) -> Installation:
+    """What is installed in a cluster of this ``/version``; raises CommandError for a cluster that is too old."""
+    found = _VERSION.match(str(version.get("gitVersion")))
+    if found is None:
+        raise CommandError(ExitCode.UNREACHABLE, f"the API server names no version: {version.get('gitVersion')!r}")
+    minor = int(found[2])
+    if minor < _LEAST_MINOR:
+        raise CommandError(ExitCode.NO, f"the cluster has Kubernetes {found[1]}; 1.{_LEAST_MINOR} or newer is needed")
+    has_mutations = minor >= _LEAST_MINOR_WITH_MUTATIONS
+    if asked.shape in {Layout.ISOLATED, Layout.GATE} and not has_mutations:
+        said = f"--shape {asked.shape} needs Kubernetes 1.{_LEAST_MINOR_WITH_MUTATIONS}, and the cluster has {found[1]}"
+        raise CommandError(ExitCode.USAGE, f"{said}; use --shape base")
+    usual = Layout.ISOLATED if has_mutations else Layout.BASE
+    chosen = asked.scheduler_version or found[1]
+    return Installation(
+        usual if asked.shape is Layout.AUTO else asked.shape, asked.image, f"{asked.scheduler}:v{chosen}", chosen
+    )
+
+
+def read_shipped() -> list[tuple[list[str], JSON]]:
+    """All objects of the kustomization, each with the shapes that have it, in the order in which they are applied."""
+    text = files("serried.cli").joinpath("manifests.json").read_text()
+    return [(each["shapes"], each["object"]) for each in json.loads(text)]
+
+
+def render(plan: Installation) -> list[JSON]:
+    """The objects that are applied; the scheduler's configuration has a name by its content, which rolls pods out."""
+    objects = [copy.deepcopy(each) for shapes, each in read_shipped() if plan.shape in shapes]
+    config = next(each for each in objects if _identify(each) == ("ConfigMap", _CONFIG))
+    digest = hashlib.sha256(write_json(config["data"])).hexdigest()[:10]
+    config["metadata"]["name"] = f"{_CONFIG}-{digest}"
+    images = {"serried": plan.image, _SCHEDULER_IMAGE: plan.scheduler}
+    for each in objects:
+        if each["kind"] == "Deployment":
+            spec = each["spec"]["template"]["spec"]
+            for container in (*spec.get("initContainers", ()), *spec["containers"]):
+                container["image"] = images[container["image"]]
+            for volume in spec.get("volumes", ()):
+                if volume.get("configMap", {}).get("name") == _CONFIG:
+                    volume["configMap"]["name"] = config["metadata"]["name"]
+    return objects
+
+
+def list_left(plan: Installation) -> list[JSON]:
+    """What other shapes have, and this one has not: an earlier installation may have left it."""
+    kept = {_identify(each) for shapes, each in read_shipped() if plan.shape in shapes}
+    return [each for _, each in read_shipped() if _identify(each) not in kept]
+
+
+class Install:
+    """The steps, each of which prints what it does."""
+
+    def __init__(
+        self, client: ApiClient, plan: Installation, server: str, say: Callable[[str], Any] = sys.stdout.write
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._server = server
+        """What the API server is called in messages."""
+        self._say = say
+        self._kinds: dict[str, Mapping[str, Resource]] = {}
+        """What each API group serves, by kind."""
+
+    async def check_before(self, objects: Iterable[JSON]) -> None:
+        """Tell what would be in the way; raises CommandError if it cannot work."""
+        seen = await collect_cluster(self._client, HOME, self._server)
+        seen = replace(seen, scheduler_version=self._plan.scheduler_version)
+        found = [*examine(seen, (Area.CLUSTER,)), *await self._check_owner(), *await self._check_rights(objects)]
+        _draw(found, "Before the installation:")
+        if any(each.severity is Severity.ERROR for each in found):
+            raise CommandError(ExitCode.NO, "nothing was installed: see the errors above")
+
+    async def _check_owner(self) -> list[Finding]:
+        deployment = await self._find(DEPLOYMENTS, HOME, "serried") or {"metadata": {}}
+        owner = (deployment["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by", "")
+        if owner != "Helm":
+            return []
+        what = "Helm has installed it, and would take back what is changed beside it"
+        fix = "use helm upgrade, or helm uninstall before"
+        return [Finding(Severity.ERROR, Area.CLUSTER, f"deployment {HOME}/serried", what, fix)]
+
+    async def _check_rights(self, objects: Iterable[JSON]) -> list[Finding]:
+        resources = list({await self._find_resource(each) for each in objects})
+        granted = await asyncio.gather(*map(self._may_write, resources))
+        names = ", ".join(sorted(str(each) for each, yes in zip(resources, granted, strict=True) if not yes))
+        if not names:
+            return []
+        what = f"you may not write {names}, which the installation consists of"
+        return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
+
+    async def _may_write(self, resource: Resource) -> bool:
+        for verb in ("create", "patch"):
+            attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+            body = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            }
+            answer = await self._client.ask("POST", _SELF_REVIEWS.path(), body=write_json(body))
+            if not answer.get("status", {}).get("allowed"):
+                return False
+        return True
+
+    async def apply(self, objects: Sequence[JSON]) -> None:
+        """Apply all, by a field manager of its own, and delete what only another shape has."""
+        for each in objects:
+            resource, metadata = await self._find_resource(each), each["metadata"]
+            namespace, name = metadata.get("namespace", ""), metadata["name"]
+            there = await self._find(resource, namespace, name)
+            try:
+                made = await self._client.apply(resource, namespace, name, each, manager=MANAGER)
+            except ApiError as error:
+                said = f"{resource} {_place(namespace, name)} was refused: {tell_failure(error)}"
+                raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended") from error
+            if there is None or _read_content(there) != _read_content(made):
+                self._say(f"{'created' if there is None else 'changed'} {resource} {_place(namespace, name)}\n")
+        for each in list_left(self._plan):
+            if served := await self._resolve(each):
+                name, namespace = each["metadata"]["name"], each["metadata"].get("namespace", "")
+                with suppress(NotFound):
+                    await self._client.delete(served, namespace, name)
+                    self._say(f"deleted {served} {_place(namespace, name)}\n")
+
+    async def await_ready(self, seconds: float) -> None:
+        """Until the CRDs are served and all pods are ready; raises CommandError, which says what is missing."""
+        begun = time.monotonic()
+        deadline = begun + seconds
+        missing = await self._list_missing()
+        if missing:
+            self._say("waiting until the pods are ready\n")
+        while missing:
+            if time.monotonic() > deadline:
+                said = f"not ready after {seconds:g} s: {'; '.join(missing)}"
+                raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended")
+            await asyncio.sleep(_PAUSE)
+            missing = await self._list_missing()
+        self._say(f"all pods are ready (after {time.monotonic() - begun:.0f} s)\n")
+
+    async def _list_missing(self) -> list[str]:
+        missing = [
+            f"CRD {each['metadata']['name']} is not served"
+            for each in await self._client.list_all(DEFINITIONS)
+            if each["metadata"]["name"].endswith(".scheduling.serried.dev") and not _is_served(each)
+        ]
+        for name in ("serried", "serried-controller"):
+            deployment = await self._find(DEPLOYMENTS, HOME, name)
+            if deployment is None or not _is_rolled_out(deployment):
+                missing.append(f"deployment {HOME}/{name} is not ready{await self._explain(name)}")
+        return missing
+
+    async def _explain(self, deployment: str) -> str:
+        """What keeps its pods, "" if nothing says so."""
+        labels = "app.kubernetes.io/name=serried"
+        pods = [pod async for pod in self._client.items(PODS, Selection(namespace=HOME, labels=labels))]
+        own = [each for each in pods if re.fullmatch(rf"{deployment}-[0-9a-z]+-[0-9a-z]+", each["metadata"]["name"])]
+        reasons = dict.fromkeys(reason for pod in own for reason in _list_reasons(pod))
+        return f" ({', '.join(reasons)})" if reasons else ""
+
+    async def _find(self, resource: Resource, namespace: str, name: str) -> JSON | None:
+        try:
+            return await self._client.get(resource, namespace, name)
+        except NotFound:
+            return None
+
+    async def _find_resource(self, obj: JSON) -> Resource:
+        """The resource of an object; raises CommandError if it is not served."""
+        found = await self._resolve(obj)
+        if found is None:
+            said = f"{self._server} does not serve {obj['kind']} of {obj['apiVersion']}"
+            raise CommandError(ExitCode.NO, said)
+        return found
+
+    async def _resolve(self, obj: JSON) -> Resource | None:
+        """The resource of an object; None if it is not served."""
+        version = obj["apiVersion"]
+        if version not in self._kinds:
+            group, _, short = version.rpartition("/")
+            listed = await self._client.read(f"/apis/{version}" if group else f"/api/{version}")
+            self._kinds[version] = {
+                each["kind"]: Resource(group, short, each["name"], namespaced=each["namespaced"])
+                for each in listed["resources"]
+                if "/" not in each["name"]
+            }
+        return self._kinds[version].get(obj["kind"])
+
+
+async def check_after(target: Target) -> None:
+    """Tell the mistakes of the installation, when an extender leads; raises CommandError if there is an error."""
+    deadline = time.monotonic() + _LEADERSHIP_SECONDS
+    while True:
+        found = examine(await collect(target, "", tuple(Area)))
+        errors = [each for each in found if each.severity is Severity.ERROR]
+        if not errors or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(_PAUSE)
+    _draw(found, "After the installation:")
+    if errors:
+        raise CommandError(ExitCode.NO, "it is installed, and does not work as it should: see the errors above")
+
+
+def _draw(found: Sequence[Finding], title: str) -> None:
+    if found:
+        sys.stdout.writelines(f"{line}\n" for line in lay_out([title, *draw_findings(found)], find_width()))
+
+
+def _write_yaml(objects: Iterable[JSON]) -> str:
+    import yaml  # noqa: PLC0415 - an installation needs none
+
+    note("nothing was done: this is what would be applied")
+    return str(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _identify(obj: JSON) -> tuple[str, str]:
+    return str(obj["kind"]), str(obj["metadata"]["name"])
+
+
+def _read_content(obj: JSON) -> JSON:
+    """What people say of an object: without its status, and what the API server keeps about it."""
+    kept = {name: value for name, value in obj.items() if name != "status"}
+    own = {"resourceVersion", "managedFields", "generation"}
+    return kept | {"metadata": {name: value for name, value in obj["metadata"].items() if name not in own}}
+
+
+def _place(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _is_served(definition: JSON) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def _is_rolled_out(deployment: JSON) -> bool:
+    """As `kubectl rollout status` sees it."""
+    status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+    counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "readyReplicas", "replicas")]
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"]["generation"])
+    return seen and counts == [wanted] * 3
+
+
+def _list_reasons(pod: JSON) -> Iterable[str]:
+    """Why a pod does not run, as kubectl shows it."""
+    status = pod.get("status") or {}
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        if waiting := (each.get("state") or {}).get("waiting"):
+            yield f"{each['name']}: {waiting.get('reason')} {waiting.get('message') or ''}".strip()
+    for each in status.get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            yield str(each.get("message") or each.get("reason"))
