@@ -231,7 +231,7 @@ function hurdlesOf(row) {
 function forecastOf(detail, now) {
   const { forecast } = detail;
   if (!forecast) return null;
-  const when = forecast.at ? capital(expectRoom(forecast.at, now)) : "Nobody can tell when there will be room";
+  const when = forecast.at ? capital(expectRoom(forecast.at, now)) : "It is not known when there will be room";
   return section("Forecast", h("p", {}, `${when}${forecast.domain ? `, in ${forecast.domain}` : ""}.`), forecast.basis ? h("p", { class: "facts" }, capital(forecast.basis)) : null);
 }
 

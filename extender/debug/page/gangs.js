@@ -79,7 +79,7 @@ export class GangList {
     if (!head) return;
     const gang = this.state.gangByName(head.group);
     const where = head.domain ? `${plural(head.nodes, "node")} of ${head.domain}` : plural(head.nodes, "node");
-    const when = head.forecast ? `, ${expectRoom(head.forecast, this.state.now())}` : ", nobody can tell when there is room";
+    const when = head.forecast ? `, ${expectRoom(head.forecast, this.state.now())}` : ", it is not known when there will be room";
     const name = gang ? h("a", { href: linkOf(gang) }, callName(head.group, gang.owner)) : head.group;
     this.queueHead.replaceChildren(h("span", { class: "key kept" }), `${where} are kept for `, name, when, ".");
   }
