@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from serried.api.device import DeviceClass, ResourceSlice
 from serried.api.names import Key, Malformed
-from serried.api.node import DeviceClass, Node
+from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
 from serried.api.volume import CSIDriver, CSINode, StorageClass, Volume
@@ -198,7 +199,9 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
 def _find_key(item: Item) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    if isinstance(item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode):
+    if isinstance(
+        item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode | ResourceSlice
+    ):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)
 

@@ -14,6 +14,14 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.api.budget import DisruptionBudget, decode_budget
+from serried.api.device import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+    decode_device_class,
+    decode_resource_claim,
+    decode_resource_slice,
+)
 from serried.api.group import (
     Composite,
     PodGroup,
@@ -26,12 +34,7 @@ from serried.api.group import (
 from serried.api.job import Job, decode_job
 from serried.api.level import FALLBACK, ApiLevel
 from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
-from serried.api.node import (
-    DeviceClass,
-    Node,
-    decode_device_class,
-    decode_node,
-)
+from serried.api.node import Node, decode_node
 from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
@@ -64,6 +67,8 @@ from serried.kube.wire import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -90,6 +95,8 @@ Item: TypeAlias = (
     | Storage
     | Composite
     | DeviceClass
+    | ResourceSlice
+    | ResourceClaim
     | DisruptionBudget
 )
 OnChange = Callable[[Item | None, Item | None], None]
@@ -122,6 +129,8 @@ class Kind(StrEnum):
     CSI_DRIVERS = "csidrivers"
     CSI_NODES = "csinodes"
     DEVICE_CLASSES = "deviceclasses"
+    RESOURCE_SLICES = "resourceslices"
+    RESOURCE_CLAIMS = "resourceclaims"
     BUDGETS = "poddisruptionbudgets"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
     """Those of `ApiLevel.beside`, as the next two."""
@@ -154,10 +163,17 @@ _STORAGE: dict[Kind, tuple[type[Storage], Resource, Callable[[object], Any]]] = 
 _FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES})
 """Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
 
+_FOR_DEVICES = frozenset({Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS})
+"""Kinds that are followed from the first such pod on that asks for devices."""
+
+_DEVICES = _FOR_DEVICES | {Kind.DEVICE_CLASSES}
+"""What there must be of all to count devices."""
+
 OPTIONAL_KINDS = frozenset(
     {
-        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.DEVICE_CLASSES),
+        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS),
         Kind.BUDGETS,
+        *_DEVICES,
         *_STORAGE,
         *_PARENTS,
         *_KINDS_BESIDE,
@@ -222,6 +238,9 @@ class Feed:
     _reading: set[Kind] = field(default_factory=set, init=False)
     """Those that somebody needs by now, and that are still to be listed."""
 
+    _devices: dict[Kind, bool] = field(default_factory=dict, init=False)
+    """Whether all objects of _DEVICES are known, or none is shown to us; neither while they are listed."""
+
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
     """Why GROUP_KINDS are not shown to us, "" for one that is."""
 
@@ -231,8 +250,8 @@ class Feed:
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self.channels = _channels(self.store, self.level)
         followed = [kind for kind in kinds if kind not in _list_absent(self.level)]
-        self._needed = asyncio.Event()
-        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS}
+        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS | _FOR_DEVICES}
+        self._needed = {kind: asyncio.Event() for kind in self._idle}
         self._unlisted = set(followed) - self._idle
         self.reflectors = {
             kind: Reflector(
@@ -278,8 +297,8 @@ class Feed:
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
 
     async def _follow(self, kind: Kind, reflector: Reflector) -> None:
-        if kind in _FOR_CLAIMS:
-            await self._needed.wait()
+        if kind in self._needed:
+            await self._needed[kind].wait()
         await reflector.run()
 
     def _sink(self, kind: Kind, channel: "Channel[Any, Any]") -> Callable[[Event], None]:
@@ -308,23 +327,38 @@ class Feed:
             return  # a new list repeats what is known
         channel.put(new)
         self._cached[kind] += old is None
-        if self._idle and isinstance(new, Pod) and new.claims and new.pending and new.linked:
-            self._follow_storage()
+        if self._idle:
+            if isinstance(new, Pod) and new.claims and new.pending and new.linked:
+                self._follow_idle(_FOR_CLAIMS)
+            if self.store.device_claims.wanted:
+                self._follow_idle(_FOR_DEVICES)
         self.on_change(old, new)
 
-    def _follow_storage(self) -> None:
-        """From now on somebody waits for what is said of storage."""
-        self._reading, self._idle = self._idle, set()
-        self._needed.set()
-        self.store.note_reading(still=bool(self._reading))
+    def _follow_idle(self, kinds: Collection[Kind]) -> None:
+        """From now on somebody waits for what these say."""
+        begun = self._idle.intersection(kinds)
+        self._idle -= begun
+        self._reading |= begun
+        for kind in begun:
+            self._needed[kind].set()
+        self.store.note_reading(still=not self._reading.isdisjoint(_FOR_CLAIMS))
+        self._tell_devices()
 
-    def _note_storage(self, kind: Kind, *, seen: bool) -> None:
+    def _note_seen(self, kind: Kind, *, seen: bool) -> None:
         """Objects of a kind are all known, or cannot be seen."""
         if kind in _STORAGE:
             self.store.note_storage(_STORAGE[kind][0], seen=seen)
+        if kind in _DEVICES:
+            self._devices[kind] = seen
+            self._tell_devices()
         if kind in self._reading:
             self._reading.discard(kind)
-            self.store.note_reading(still=bool(self._reading))
+            self.store.note_reading(still=not self._reading.isdisjoint(_FOR_CLAIMS))
+
+    def _tell_devices(self) -> None:
+        if self._idle.isdisjoint(_FOR_DEVICES) and self.reflectors.keys() >= _DEVICES:
+            listing = "devices are being listed" if len(self._devices) < len(_DEVICES) else ""
+            self.store.note_devices(known=not listing and all(self._devices.values()), reading=listing)
 
     def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
@@ -339,7 +373,7 @@ class Feed:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
         self._note_classes(kind, "")
-        self._note_storage(kind, seen=True)
+        self._note_seen(kind, seen=True)
         if kind in _PARENTS:
             self.store.membership.followed.add(_PARENTS[kind])
         self._settle(kind)
@@ -348,7 +382,7 @@ class Feed:
         what = f"the API server does not let us see {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, what)
-        self._note_storage(kind, seen=False)
+        self._note_seen(kind, seen=False)
         if kind in self.optional:
             self._note_absent(kind)
 
@@ -382,7 +416,7 @@ class Feed:
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, "")
-        self._note_storage(kind, seen=False)
+        self._note_seen(kind, seen=False)
         if kind in self.optional:
             self._note_absent(kind)
             return
@@ -452,7 +486,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
         **_group_channels(store, level),
         **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
         Kind.NODES: Channel(
-            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.volumes.equip
+            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.equip
         ),
         **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
         Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
@@ -464,6 +498,14 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
         Kind.DEVICE_CLASSES: Channel(
             *(DEVICE_CLASSES, decode_device_class, _name),
             *(store.uncounted.classes, store.put_device_class, store.drop_device_class),
+        ),
+        Kind.RESOURCE_SLICES: Channel(
+            *(RESOURCE_SLICES, decode_resource_slice, _name),
+            *(store.device_claims.inventory.slices, store.put_resource_slice, store.drop_resource_slice),
+        ),
+        Kind.RESOURCE_CLAIMS: Channel(
+            *(RESOURCE_CLAIMS, decode_resource_claim, _key),
+            *(store.device_claims.claims, store.put_resource_claim, store.drop_resource_claim),
         ),
         Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
     }

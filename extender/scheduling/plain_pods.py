@@ -319,7 +319,7 @@ class OverlookedPreemptors:
         """
         if pod.scheduler not in self._store.schedulers or self._store.members.group_of(pod.uid) is not None:
             return False
-        return not pod.counted_elsewhere and not self._store.volumes.count_unbound([pod])
+        return not (pod.uncounted or pod.device_claims) and not self._store.volumes.count_unbound([pod])
 
     def _has_room(self, pod: Pod, name: str) -> bool:
         node = self._store.nodes.get(name)

@@ -106,7 +106,8 @@ def describe_refused(
     missing, provided = _sort_uncounted([pod], uncounted)
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
-    said += [f"only the scheduler can count {' and '.join(counted)}"] if counted else []
+    if counted and pod.counted_elsewhere:
+        said.append(f"only the scheduler can count {' and '.join(counted)}{_explain([pod])}")
     words = pod.objection if len(pod.objection) <= _MAX_LETTERS else pod.objection[:_MAX_LETTERS] + "..."
     said = [", ".join(said)] if said else []
     detail = "; ".join([*said, f"the scheduler refuses {pod.name} on every node{beside}: {words}"])
@@ -118,13 +119,19 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     missing, provided = _sort_uncounted(members, store.uncounted)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
-    if claiming := sum(bool(pod.device_claims) for pod in members):
-        said.append(f"{claiming} members claim devices, which only the scheduler can count")
+    if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
+        said.append(f"{len(claiming)} members claim devices, which only the scheduler can count{_explain(claiming)}")
     keys = {_pod_group_of(pod, store.members) for pod in members}
     groups = [store.groups.get(key) for key in keys if key is not None]
-    if any(group is not None and group.device_claims for group in groups):
+    if not any(pod.counted for pod in members) and any(group and group.device_claims for group in groups):
         said.append("the PodGroup claims devices, which only the scheduler can count")
     return said
+
+
+def _explain(pods: Iterable[Pod]) -> str:
+    """Why only the scheduler can count what these ask for, in brackets; "" if nothing more is known."""
+    why = next((pod.uncountable for pod in pods if pod.uncountable), "")
+    return f" ({why})" if why else ""
 
 
 def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
@@ -135,13 +142,13 @@ def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
 
 def _sort_uncounted(pods: Iterable[Pod], uncounted: Uncounted) -> tuple[list[str], list[str]]:
     """The resources that no node has and no DeviceClass provides, and those that one provides."""
-    names = sorted({name for pod in pods for name in pod.uncounted})
+    names = sorted({name for pod in pods if pod.counted_elsewhere for name in pod.uncounted})
     provided = [name for name in names if uncounted.is_provided(name)]
     return [name for name in names if name not in provided], provided
 
 
 def _count(pods: Iterable[Pod], name: str) -> int:
-    return sum(name in pod.uncounted for pod in pods)
+    return sum(name in pod.uncounted for pod in pods if pod.counted_elsewhere)
 
 
 def find_shortage(

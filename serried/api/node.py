@@ -1,7 +1,6 @@
-"""Nodes, and what gives them more than they show: device classes.
+"""Nodes.
 
-A node's capacity is ``status.allocatable``, as for kube-scheduler. Of device classes (resource.k8s.io) only the
-resource counts that they give to nodes which do not show it.
+A node's capacity is ``status.allocatable``, as for kube-scheduler.
 """
 
 from dataclasses import dataclass, field
@@ -16,10 +15,9 @@ from serried.api.names import (
     read_map,
     read_name,
     read_objects,
-    read_text,
     read_version,
 )
-from serried.api.resources import DEVICE_CLASS_PREFIX, Resources, read_amounts
+from serried.api.resources import Resources, read_amounts
 from serried.api.selectors import Labels, Taint
 
 
@@ -54,42 +52,3 @@ def _decode(obj: Raw) -> Node:
 
 def _read_taint(raw: Raw) -> Taint:
     return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """A DeviceClass."""
-
-    name: str
-
-    resource: str = ""
-    """spec.extendedResourceName, "" if it names none."""
-
-    version: str = ""
-
-    @property
-    def provides(self) -> frozenset[str]:
-        """The extended resources that pods can ask for to get its devices."""
-        return frozenset({DEVICE_CLASS_PREFIX + self.name, self.resource}) - {""}
-
-
-def decode_device_class(obj: object) -> DeviceClass | Malformed:
-    """A DeviceClass; the name is required. Only v1 (1.34) and later name an extended resource."""
-    return attempt("DeviceClass", _decode_class, obj)
-
-
-def _decode_class(obj: Raw) -> DeviceClass:
-    return DeviceClass(read_key(obj).name, read_name(read_map(obj, "spec"), "extendedResourceName"), read_version(obj))
-
-
-def read_unclaimed(spec: Raw, status: Raw) -> str:
-    """The first template from which a claim of the pod has still to be made, "" if all are made.
-
-    kube-controller-manager makes the claim and notes it in the pod's status; kube-scheduler waits for that.
-    """
-    claims = read_objects(spec, "resourceClaims")
-    if not claims:
-        return ""
-    made = {read_text(entry, "name") for entry in read_objects(status, "resourceClaimStatuses")}
-    templates = (read_name(c, "resourceClaimTemplateName") for c in claims if read_text(c, "name") not in made)
-    return next(filter(None, templates), "")

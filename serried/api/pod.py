@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any
 
+from serried.api.device import ClaimRef, read_claim_refs, read_unclaimed
 from serried.api.level import ResizeRule
 from serried.api.names import (
     DISRUPTION_TARGET,
@@ -48,10 +49,9 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.node import read_unclaimed
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import ATTACHED, ONCE, PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.resources import ATTACHED, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -304,6 +304,15 @@ class Pod:
     device_claims: tuple[str, ...] = ()
     """What the pod's claims of devices are made from: kube-scheduler alone knows what there is of it."""
 
+    claim_refs: tuple[ClaimRef, ...] = ()
+    """Those claims by name."""
+
+    counted: bool = False
+    """Whether all of ``device_claims`` and ``uncounted`` is counted all the same (`cluster.device_claims`)."""
+
+    uncountable: str = ""
+    """Why it is not, a phrase."""
+
     uncounted: tuple[str, ...] = ()
     """The extended resources that nodes need not show (`cluster.shapes`): as ``device_claims``."""
 
@@ -333,7 +342,7 @@ class Pod:
     @property
     def counted_elsewhere(self) -> bool:
         """Asks for what kube-scheduler alone can count."""
-        return bool(self.uncounted or self.device_claims)
+        return bool(self.uncounted or self.device_claims) and not self.counted
 
     @property
     def refused(self) -> bool:
@@ -416,8 +425,9 @@ _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy ex
 _IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*")
 
 _MANY_VOLUMES = re.compile(r"\d+ node\(s\) exceed max volume count")
+_NO_DEVICES = re.compile(r"\d+ cannot allocate all claims")
 
-_KEPT_OFF = {APART: _APART, ONCE: _IN_USE, ATTACHED: _MANY_VOLUMES}
+_KEPT_OFF = {APART: _APART, ONCE: _IN_USE, ATTACHED: _MANY_VOLUMES, DEVICES: _NO_DEVICES}
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
 
 
@@ -591,6 +601,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         domain=read_name(annotations, DOMAIN),
         told=bool(gang),
         stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
+        claim_refs=read_claim_refs(spec, status),
         unclaimed=read_unclaimed(spec, status),
         version=read_version(obj),
         **_read_spec(spec),

@@ -62,6 +62,17 @@ def parse_cpu(text: str) -> int:
     return _parse_kept(text, 3) if len(text) <= _MAX_KEPT else _parse(text, 3)
 
 
+def parse_exact(text: str) -> int:
+    """The amount in billionths, as quantities are compared (Quantity.Cmp). ValueError if ``text`` is no quantity."""
+    parse_quantity(text)
+    found = _QUANTITY.fullmatch(text)
+    sign, _, whole, fraction, suffix = found.groups(default="") if found else ("", "", "", "", "")
+    ten, two = _read_suffix(suffix)
+    amount = _round_up(whole + fraction, _wrap(ten - len(fraction), 32), two)
+    amount = min(amount, _MOST * 10**-_NANO) if two else amount
+    return -amount if sign == "-" else amount
+
+
 def _parse(text: str, places: int) -> int:
     found = _QUANTITY.fullmatch(text)
     if not text or found is None:
@@ -176,6 +187,9 @@ ATTACHED = "attach:"
 PROVIDED = "provided:"
 """Before the name of what a node may have without showing it: an extended resource, or the devices of a claim."""
 
+DEVICES = "devices:"
+"""Before the name of devices that claims ask for: a node that shows none has none."""
+
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """With a DeviceClass's name behind it, the resource that this class provides whatever else it says."""
 
@@ -188,7 +202,7 @@ def capacity(allocatable: Resources, name: str) -> int:
     amount = allocatable.get(name)
     if amount is not None:
         return amount
-    if ":" not in name:
+    if ":" not in name or name.startswith(DEVICES):
         return 0
     return allocatable.get(name[len(PROVIDED) :]) or UNLIMITED if name.startswith(PROVIDED) else SHARES
 

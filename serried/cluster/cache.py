@@ -12,14 +12,16 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
+from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
-from serried.api.node import DeviceClass, Node
+from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
@@ -162,6 +164,8 @@ class Store:
     volumes: Volumes = field(default_factory=Volumes, init=False)
     uncounted: Uncounted = field(default_factory=Uncounted, init=False)
 
+    device_claims: DeviceClaims = field(init=False)
+
     schedules_gangs: bool = field(default=False, init=False)
     """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
 
@@ -170,6 +174,7 @@ class Store:
     def __post_init__(self, served: Collection[str], other_profiles: Collection[str]) -> None:
         self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
+        self.device_claims = DeviceClaims(self.nodes, self.uncounted.classes)
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used, Capacity(self.nodes, {}))
@@ -235,8 +240,15 @@ class Store:
 
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
-        node = self.volumes.equip(node)
+        self._put_node(node)
+        self._refit()
+
+    def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
+        if old is None or old.labels != node.labels:
+            self.nodes[node.name] = node
+            self.device_claims.note_node(node.name)
+        node = self.equip(node)
         if old is not None and _room(old) == _room(node):
             return
         self.nodes[node.name] = node
@@ -245,12 +257,29 @@ class Store:
         self.occupancy.note_room(node.name)
         self.put_anew(self.uncounted.note_node(old, node))
 
+    def equip(self, node: Node) -> Node:
+        """The node with what it has for claims: volumes and devices."""
+        return self.device_claims.equip(self.volumes.equip(node))
+
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
         self.capacity.note_node(old, None)
         self.domain_use.changed.add(name)
+        self.device_claims.note_node(name)
         self.put_anew(self.uncounted.note_node(old, None))
+        self._refit()
+
+    def _refit(self) -> None:
+        """The nodes and pods of which the amounts of devices may be others now."""
+        self._refit_nodes()
+        if turned := self.device_claims.take_turned():
+            self.put_anew(turned)
+
+    def _refit_nodes(self) -> None:
+        for name in self.device_claims.take_changed():
+            if name in self.nodes:
+                self._put_node(self.nodes[name])
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
@@ -260,7 +289,8 @@ class Store:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
-        pod = self.volumes.confine(self.uncounted.relax(pod))
+        pod = self.device_claims.count(pod, self.volumes.confine(self.uncounted.relax(pod)))
+        self._refit_nodes()  # before the room of one that has ended is free: its claims hold devices a little longer
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
         old = self.pods.get(pod.uid)
@@ -284,7 +314,9 @@ class Store:
 
     def show_pod(self, pod: Pod) -> Pod:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
-        return self.volumes.show(self.uncounted.show(pod))
+        shown = self.device_claims.show(self.volumes.show(self.uncounted.show(pod)))
+        self._refit()
+        return shown
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""
@@ -298,6 +330,7 @@ class Store:
         self.occupancy.forget(uid)
         self.volumes.forget(uid)
         self.uncounted.forget(uid)
+        self.device_claims.forget(uid)
         self.nominations.follow(uid, None)
         turned = self.owners.follow(pod, None)
         self._leave(uid)
@@ -311,7 +344,8 @@ class Store:
             self.put_anew(turned)
         for name in self.volumes.take_nodes():
             if name in self.nodes:
-                self.put_node(self.nodes[name])
+                self._put_node(self.nodes[name])
+        self._refit()
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
@@ -519,11 +553,13 @@ class Store:
     def put_anew(self, pods: Iterable[Pod]) -> None:
         """Something that decides on the shapes of these pods, as they came, has changed."""
         for pod in pods:
-            self.put_pod(self.uncounted.restore(pod))
+            self.put_pod(self.device_claims.restore(self.uncounted.restore(pod)))
 
     def put_device_class(self, found: DeviceClass) -> None:
         """A DeviceClass came or changed."""
         self.put_anew(self.uncounted.put_class(found))
+        self.device_claims.note_classes()
+        self._refit()
 
     def meet_class_obstacle(self, what: str) -> None:
         """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more)."""
@@ -532,6 +568,33 @@ class Store:
     def drop_device_class(self, name: str) -> None:
         """A DeviceClass went."""
         self.put_anew(self.uncounted.drop_class(name))
+        self.device_claims.note_classes()
+        self._refit()
+
+    def put_resource_slice(self, found: ResourceSlice) -> None:
+        """A ResourceSlice came or changed."""
+        self.device_claims.inventory.put_slice(found)
+        self._refit()
+
+    def drop_resource_slice(self, name: str) -> None:
+        """A ResourceSlice went."""
+        self.device_claims.inventory.drop_slice(name)
+        self._refit()
+
+    def put_resource_claim(self, claim: ResourceClaim) -> None:
+        """A ResourceClaim came or changed."""
+        self.device_claims.put_claim(claim)
+        self._refit()
+
+    def drop_resource_claim(self, key: Key) -> None:
+        """A ResourceClaim went."""
+        self.device_claims.drop_claim(key)
+        self._refit()
+
+    def note_devices(self, *, known: bool, reading: str = "") -> None:
+        """As `DeviceClaims.note_known`."""
+        self.device_claims.note_known(known=known, reading=reading)
+        self._refit()
 
     def put_budget(self, budget: DisruptionBudget) -> None:
         """A PodDisruptionBudget came or changed."""

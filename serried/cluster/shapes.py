@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.node import DeviceClass, Node
+from serried.api.device import DeviceClass
+from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
 from serried.cluster.index import discard

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.api.resources import PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
+from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
 from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
 from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
 from serried.plan.gang import Candidate, hope_for
@@ -257,7 +257,7 @@ def _list_lacking(request: Resources, node: Node, used: Resources) -> Iterable[t
     for name, amount in request.items():
         free = capacity(node.allocatable, name) - used.get(name, 0)
         if amount > 0 and free < amount:
-            yield (amount - max(0, free)) / amount, name.removeprefix(PROVIDED)
+            yield (amount - max(0, free)) / amount, name.removeprefix(PROVIDED).removeprefix(DEVICES)
 
 
 def _rank(counts: Counter[Hurdle]) -> tuple[HurdleCount, ...]:

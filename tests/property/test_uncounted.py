@@ -3,7 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serried.api.node import DeviceClass, Node
+from serried.api.device import DeviceClass
+from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Table

@@ -14,6 +14,7 @@ from serried.api.selectors import Taint, Toleration, read_label_selector, read_t
 from serried.plan.fit import matches_terms, tolerates
 from tests.support import upstream
 from tests.support.upstream.quantities import NO_QUANTITIES, QUANTITIES
+from tests.support.upstream.selectors import DRIVER, GPU, OTHERS, SELECTORS, decode, say
 
 pytestmark = pytest.mark.full
 
@@ -159,3 +160,21 @@ def test_tolerations_tolerate_what_upstreams_tolerate(program: Path) -> None:
     for question, answer in zip(asked, upstream.ask(program, asked), strict=True):
         toleration, taint = Toleration(**question["Toleration"]), Taint(**question["Taint"])
         assert tolerates([toleration], [taint]) == answer["Matches"], question
+
+
+def test_selectors_say_of_every_device_what_upstreams_say(program: Path) -> None:
+    devices = [(DRIVER, GPU), *OTHERS]
+    asked: list[dict[str, Any]] = [
+        {"Expression": expression, "Driver": driver, "Device": device}
+        for expression, _ in SELECTORS
+        for driver, device in devices
+    ]
+    beyond = 0
+    for question, answer in zip(asked, upstream.ask(program, asked), strict=True):
+        upstreams = (
+            ("fails" if answer["Fails"] else "yes" if answer["Matches"] else "no") if answer["Valid"] else "wrong"
+        )
+        ours = say(question["Expression"], decode(question["Device"], question["Driver"]), question["Driver"])
+        beyond += ours == "beyond"
+        assert ours in {upstreams, "beyond"}, question
+    assert beyond <= len(asked) / 8

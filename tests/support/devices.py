@@ -1,10 +1,19 @@
-"""Builders of DeviceClasses, and what kube-scheduler says of pods that it finds no node for."""
+"""Builders of DeviceClasses, slices and claims, and what kube-scheduler says of pods that it finds no node for."""
 
-from typing import Self
+from typing import Any, Self
 
-from serried.api.node import DeviceClass, decode_device_class
+from serried.api.device import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+    decode_device_class,
+    decode_resource_claim,
+    decode_resource_slice,
+)
 from serried.api.pod import HELD
 from tests.support.builders import Builder, usable
+
+DRIVER = "gpu.example.com"
 
 
 class DeviceClassBuilder(Builder):
@@ -17,6 +26,95 @@ class DeviceClassBuilder(Builder):
     def providing(self, resource: str) -> Self:
         """With an extended resource."""
         return self.having(resource, "spec", "extendedResourceName")
+
+    def selecting(self, *expressions: str) -> Self:
+        """With selectors."""
+        return self.having([{"cel": {"expression": text}} for text in expressions], "spec", "selectors")
+
+
+class ResourceSliceBuilder(Builder):
+    """Devices of one node, in a pool of one slice."""
+
+    def value(self) -> ResourceSlice:
+        """As Serried sees it."""
+        return usable(decode_resource_slice(self._raw))
+
+    def of_many(self, **place: Any) -> Self:
+        """Reached from other nodes: ``allNodes`` or a ``nodeSelector``."""
+        spec = {name: value for name, value in self._raw["spec"].items() if name != "nodeName"}
+        return self.having(spec | place, "spec")
+
+    def each(self, **fields: Any) -> Self:
+        """All devices with these fields more."""
+        return self.having([{**device, **fields} for device in self._raw["spec"]["devices"]], "spec", "devices")
+
+    def attribute(self, name: str, *values: dict[str, Any]) -> Self:
+        """With an attribute; the values go round."""
+        devices = [
+            {**device, "attributes": {**device.get("attributes", {}), name: values[index % len(values)]}}
+            for index, device in enumerate(self._raw["spec"]["devices"])
+        ]
+        return self.having(devices, "spec", "devices")
+
+    def pool(self, generation: int, slices: int) -> Self:
+        """In a generation of its pool, which has so many slices."""
+        return self.having(generation, "spec", "pool", "generation").having(
+            slices, "spec", "pool", "resourceSliceCount"
+        )
+
+
+def devices(node: str, count: int, first: int = 0) -> ResourceSliceBuilder:
+    """The devices gpu-0, gpu-1 and so on of a node."""
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{first + index}"} for index in range(count)],
+    }
+    return ResourceSliceBuilder({"metadata": {"name": f"{node}-{first}", "uid": f"slice-{node}"}, "spec": spec})
+
+
+class ResourceClaimBuilder(Builder):
+    """A claim that holds nothing yet."""
+
+    def value(self) -> ResourceClaim:
+        """As Serried sees it."""
+        return usable(decode_resource_claim(self._raw))
+
+    def request(self, name: str, **fields: Any) -> Self:
+        """With a request, of the class ``gpu`` if it does not say otherwise."""
+        exactly = {"deviceClassName": "gpu", **fields}
+        return self.joining({"name": name, "exactly": exactly}, "spec", "devices", "requests")
+
+    def first_of(self, name: str, *alternatives: dict[str, Any]) -> Self:
+        """With a request for the first of some alternatives that there is."""
+        listed = [
+            {"name": f"{name}-{index}", "deviceClassName": "gpu", **each} for index, each in enumerate(alternatives)
+        ]
+        return self.joining({"name": name, "firstAvailable": listed}, "spec", "devices", "requests")
+
+    def constrained(self, **constraint: Any) -> Self:
+        """With a constraint."""
+        return self.joining(constraint, "spec", "devices", "constraints")
+
+    def holding(self, node: str, *names: str, consumers: tuple[str, ...] = ()) -> Self:
+        """With devices of a node, for these pods."""
+        results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name} for name in names]
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+        reserved = [{"resource": "pods", "name": name, "uid": f"pod-{name}"} for name in consumers]
+        return self.having(allocation, "status", "allocation").having(reserved, "status", "reservedFor")
+
+
+def claim(name: str, count: int | None = None) -> ResourceClaimBuilder:
+    """A claim of the usual namespace, for so many devices of the class ``gpu`` if there is a number."""
+    made = ResourceClaimBuilder({"metadata": {"namespace": "default", "name": name, "uid": f"claim-{name}"}})
+    return made.request("r", count=count) if count is not None else made
+
+
+def claiming(*names: str) -> list[dict[str, Any]]:
+    """The field resourceClaims of a pod with these claims."""
+    return [{"name": f"c{index}", "resourceClaimName": name} for index, name in enumerate(names)]
 
 
 def device_class(name: str) -> DeviceClassBuilder:

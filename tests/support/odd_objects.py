@@ -10,7 +10,7 @@ from serried.feed import Kind
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, job, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import device_class
+from tests.support.devices import claim, device_class, devices
 from tests.support.parents import job_set, leader_worker_set
 from tests.support.priorities import priority_class
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
@@ -94,7 +94,20 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").having("1Gi", "maximumVolumeSize").raw(),),
     Kind.CSI_DRIVERS: (csi_driver("d").raw(),),
     Kind.CSI_NODES: (csi_node("n", d=2).raw(),),
-    Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").raw(),),
+    Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").selecting("true").raw(),),
+    Kind.RESOURCE_SLICES: (
+        devices("n", 2)
+        .attribute("a", {"int": 1}, {"version": "1.0.0"})
+        .each(capacity={"memory": {"value": "1Gi"}}, taints=[{"key": "k", "effect": "NoSchedule"}])
+        .raw(),
+        devices("n", 1).of_many(nodeSelector={"nodeSelectorTerms": _TERMS}).raw(),
+    ),
+    Kind.RESOURCE_CLAIMS: (
+        claim("c", 2).constrained(matchAttribute="d/a").holding("n", "gpu-0", consumers=("p",)).raw(),
+        claim("c")
+        .first_of("r", {"selectors": [{"cel": {"expression": "true"}}]}, {"tolerations": [{"key": "k"}]})
+        .raw(),
+    ),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
         .having({"p": "t"}, "status", "disruptedPods").freeing_unready()

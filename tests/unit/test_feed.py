@@ -17,7 +17,7 @@ from serried.kube.wire import Resource
 from serried.ops.metrics import Metrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
-from tests.support.devices import device_class
+from tests.support.devices import claim, claiming, device_class, devices
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
@@ -76,6 +76,8 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.CSI_DRIVERS, csi_driver("d")),
         (Kind.CSI_NODES, csi_node("n", d=2)),
         (Kind.DEVICE_CLASSES, device_class("d")),
+        (Kind.RESOURCE_SLICES, devices("n", 1)),
+        (Kind.RESOURCE_CLAIMS, claim("c", 1)),
         (Kind.BUDGETS, budget("b")),
     ]
     for kind, item in shown:
@@ -83,12 +85,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
     held += [*map(store.volumes.list_held, STORAGE), store.uncounted.classes, store.budgets]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    held += [store.device_claims.inventory.slices, store.device_claims.claims]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 11]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 13
-    assert [new is None for _, new in watched.changes] == [False] * 14 + [True] * 14
+    assert [len(entries) for entries in held] == [0] * 15
+    assert [new is None for _, new in watched.changes] == [False] * 16 + [True] * 16
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:
@@ -235,6 +238,38 @@ def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:
     for kind in FOR_CLAIMS:
         watched.deny(kind)
     assert not watched.store.pods["pod-p"].obstacle
+
+
+FOR_DEVICES = (Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS)
+CLAIMS_ONE = pod("s").in_group("g").having(claiming("c"), "spec", "resourceClaims")
+
+
+def test_devices_are_followed_from_the_first_member_on_that_claims_some() -> None:
+    watched = Watched(Kind.PODS, *FOR_DEVICES, optional=OPTIONAL_KINDS)
+    watched.show(Kind.PODS, pod("p").in_group("g"))
+    watched.show(Kind.PODS, CLAIMS_ONE.on("n").uid("bound"))
+    watched.list_all(Kind.PODS)
+    watched.list_all(Kind.DEVICE_CLASSES)
+    assert watched.feed.synced.is_set()
+    assert set(watched.feed.followed) == {Kind.PODS, Kind.DEVICE_CLASSES}
+    watched.show(Kind.PODS, CLAIMS_ONE)
+    assert set(watched.feed.followed) == set(watched.feed.reflectors)
+    said = [watched.store.pods["pod-s"].obstacle]
+    for kind in FOR_DEVICES[1:]:
+        watched.list_all(kind)
+        said.append(watched.store.pods["pod-s"].obstacle)
+    assert said == ["devices are being listed"] * 2 + ["ResourceClaim c does not exist"]
+
+
+@pytest.mark.parametrize("denied", FOR_DEVICES)
+def test_devices_that_we_are_not_shown_are_left_to_the_scheduler(denied: Kind) -> None:
+    watched = Watched(Kind.PODS, *FOR_DEVICES, optional=OPTIONAL_KINDS)
+    watched.show(Kind.PODS, CLAIMS_ONE)
+    for kind in FOR_DEVICES:
+        (watched.deny if kind is denied else watched.list_all)(kind)
+    found = watched.store.pods["pod-s"]
+    assert found.counted_elsewhere
+    assert not found.obstacle
 
 
 def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:

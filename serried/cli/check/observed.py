@@ -133,6 +133,11 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "deviceclasses.resource.k8s.io",
             "only the scheduler knows which extended resources a node has without showing them",
         ),
+        _extra(
+            "list watch",
+            "resourceslices.resource.k8s.io resourceclaims.resource.k8s.io",
+            "only the scheduler can count the devices of claims",
+        ),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
         _extra("list watch", "jobsets.jobset.x-k8s.io", "JobSets are no gangs"),
         _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "their replicas are no gangs"),

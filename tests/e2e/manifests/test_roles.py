@@ -63,7 +63,11 @@ ALLOWED = [
         for what in ("storageclasses", "csistoragecapacities", "csidrivers", "csinodes")
         for verb in ("list", "watch")
     ),
-    *(Access(EXTENDER, verb, "deviceclasses", "resource.k8s.io") for verb in ("list", "watch")),
+    *(
+        Access(EXTENDER, verb, what, "resource.k8s.io")
+        for what in ("deviceclasses", "resourceslices", "resourceclaims")
+        for verb in ("list", "watch")
+    ),
     *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("list", "watch")),
     *(
         Access(EXTENDER, verb, what, group)

@@ -100,13 +100,13 @@ def gang_knows_that_nodes_take_no_volume(stage: RoleStage) -> Check:
     return lambda: "attach:" in stage.hurdles("ring")
 
 
-def gang_knows_that_a_class_has_its_devices(stage: RoleStage) -> Check:
+def gang_knows_that_a_class_has_no_devices(stage: RoleStage) -> Check:
     resource = stage.create_device_class()
     amounts = {"cpu": "1", resource: "1"}
     container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", containers=[container])
-    return lambda: f"only the scheduler can count {resource}" in stage.message("ring")
+    return lambda: "devices of gpu-" in stage.message("ring")
 
 
 # --- Jobs and other owners -------------------------------------------------------------------------------------------

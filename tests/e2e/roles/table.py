@@ -122,7 +122,10 @@ NATIVE_ROWS = (
     Row(EXTENDER, FOLLOW, "nodes", stories.gang_is_bound),
     Row(EXTENDER, FOLLOW, "pods", stories.gang_is_bound),
     Row(EXTENDER, "get", "pods", stories.binding_of_an_unknown_pod_is_an_error),
-    Row(EXTENDER, FOLLOW, "deviceclasses.resource.k8s.io", stories.gang_knows_that_a_class_has_its_devices),
+    *(
+        Row(EXTENDER, FOLLOW, f"{what}.resource.k8s.io", stories.gang_knows_that_a_class_has_no_devices, anew=True)
+        for what in ("deviceclasses", "resourceslices", "resourceclaims")
+    ),
     Row(EXTENDER, FOLLOW, "jobs.batch", stories.job_is_bound),
     Row(EXTENDER, FOLLOW, "jobsets.jobset.x-k8s.io", stories.job_set_is_one_gang, anew=True),
     Row(EXTENDER, FOLLOW, "leaderworkersets.leaderworkerset.x-k8s.io", stories.replica_is_one_gang, anew=True),

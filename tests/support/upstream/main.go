@@ -3,14 +3,17 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"os"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/klog/v2"
 )
 
@@ -22,6 +25,9 @@ type question struct {
 	Node          *v1.Node
 	Toleration    *v1.Toleration
 	Taint         *v1.Taint
+	Expression    *string
+	Device        *resourceapi.Device
+	Driver        string
 }
 
 type answer struct {
@@ -29,10 +35,28 @@ type answer struct {
 	Value   int64
 	Milli   int64
 	Matches bool
+	Fails   bool
+}
+
+// The features that are on in 1.37 by default.
+var compiler = cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
+
+func matchDevice(asked question) answer {
+	compiled := compiler.CompileCELExpression(*asked.Expression, cel.Options{})
+	if compiled.Error != nil {
+		return answer{}
+	}
+	found, _, err := compiled.DeviceMatches(context.Background(), cel.Device{
+		Driver: asked.Driver, AllowMultipleAllocations: asked.Device.AllowMultipleAllocations,
+		Attributes: asked.Device.Attributes, Capacity: asked.Device.Capacity,
+	})
+	return answer{Valid: true, Matches: found, Fails: err != nil}
 }
 
 func find(asked question) answer {
 	switch {
+	case asked.Expression != nil:
+		return matchDevice(asked)
 	case asked.Quantity != nil:
 		found, err := resource.ParseQuantity(*asked.Quantity)
 		if err != nil {

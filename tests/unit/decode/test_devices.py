@@ -1,7 +1,7 @@
 import pytest
 
+from serried.api.device import DeviceClass, decode_device_class
 from serried.api.names import Malformed
-from serried.api.node import DeviceClass, decode_device_class
 from serried.api.pod import HELD
 from serried.plan.fit import slots
 from tests.support.builders import node, pod, pod_group

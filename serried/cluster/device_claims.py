@@ -1,0 +1,374 @@
+"""What pods ask of devices, as amounts of which nodes have so many (kube-scheduler's plugin DynamicResources).
+
+Each name of an amount is about a `Group` of sorts of devices. A node has the devices of any of its sorts, but for those
+that a claim holds whose only consumer is no pod of the cluster that still runs or waits. A pod asks for what its claims
+ask for; a bound one for the devices that its claims hold. So plans see what is free, and what victims would leave.
+
+Constraints and requests for all devices of a node are amounts of their own. What cannot be told by amounts is left to
+the scheduler, and the pod says what that is (`Pod.uncountable`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from serried.api.cel import Broken
+from serried.api.device import Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
+from serried.api.names import Key
+from serried.api.node import Node
+from serried.api.pod import Phase, Pod, Shape, is_for_room
+from serried.api.resources import DEVICES, PROVIDED
+from serried.api.selectors import Terms
+from serried.cluster.device_amounts import Amounts, Bundle, Demand, Holders, Need
+from serried.cluster.devices import Inventory, Match, Sort, Wish
+from serried.cluster.index import discard
+from serried.cluster.volumes import both
+from serried.plan.fit import admits
+
+
+class DeviceClaims:
+    """Counts devices in the shapes of pods and in the amounts of nodes. ``nodes`` and ``classes`` are the Store's maps.
+
+    Changes note whom they touch: who changes something has to put the nodes of `take_changed` and the pods of
+    `take_turned` anew. A cluster without claims of devices pays nothing.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], classes: Mapping[str, DeviceClass]) -> None:
+        self.claims: dict[Key, ResourceClaim] = {}
+        self.inventory = Inventory(nodes)
+
+        self.known = False
+        """Whether all slices and claims are known; else nothing is counted."""
+
+        self.wanted = False
+        """Whether somebody has waited whose devices would have to be counted."""
+
+        self._reading = ""
+        self._nodes = nodes
+        self._classes = classes
+        self._pods: dict[str, Pod] = {}
+        self._demands: dict[str, Demand] = {}
+        self._users: dict[Key, dict[str, None]] = {}
+        self._holders: dict[DeviceId, Key] = {}
+        self._reserved: dict[str, dict[Key, None]] = {}
+        self._turned: dict[str, None] = {}
+        self._amounts = Amounts(self.inventory)
+        self._epoch = 0
+
+    # --- pods --------------------------------------------------------------------------------------------------
+
+    def count(self, raw: Pod, pod: Pod) -> Pod:
+        """The pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
+        if not _is_concerned(pod):
+            self.forget(raw.uid)
+            return pod
+        if not self.known and raw.counted:
+            return pod  # as it was where its devices were counted: in a replay
+        self.wanted = self.wanted or (raw.pending and raw.linked)
+        before = self._pods.get(raw.uid)
+        self._pods[raw.uid] = raw
+        for ref in raw.claim_refs if before is None or before.claim_refs != raw.claim_refs else ():
+            users = self._users.setdefault(Key(raw.namespace, ref.claim), {})
+            self._turned.update(users)
+            users[raw.uid] = None
+        if before is None or before.bound is not raw.bound or before.phase is not raw.phase:
+            self._touch_reserved(raw.uid)
+        demand = self._resolve(pod)
+        self._amounts.register(demand, 1)
+        self._release(raw.uid)
+        self._demands[raw.uid] = demand
+        self._follow_epoch()
+        return self._dress(pod, demand)
+
+    def show(self, pod: Pod) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered."""
+        if not _is_concerned(pod):
+            return pod
+        demand = self._resolve(pod)
+        if demand.bundles or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
+            demand.note("what its claims ask for is more than numbers of devices")
+            demand.bundles, demand.every, demand.present = [], [], []
+        self._amounts.register(demand, 1)
+        shown = self._dress(pod, demand)
+        self._amounts.register(demand, -1)
+        return shown
+
+    def forget(self, uid: str) -> None:
+        """A pod went."""
+        raw = self._pods.pop(uid, None)
+        if raw is None:
+            return
+        for ref in raw.claim_refs:
+            key = Key(raw.namespace, ref.claim)
+            discard(self._users, key, uid)
+            self._turned.update(self._users.get(key, {}))
+        self._turned.pop(uid, None)
+        self._release(uid)
+        self._touch_reserved(uid)
+
+    def restore(self, pod: Pod) -> Pod:
+        """A pod as it came."""
+        return self._pods.get(pod.uid, pod)
+
+    def take_turned(self) -> list[Pod]:
+        """The pods, as they came, of which the shape may be another now; they are told once."""
+        turned, self._turned = self._turned, {}
+        return [self._pods[uid] for uid in turned if uid in self._pods]
+
+    def _release(self, uid: str) -> None:
+        demand = self._demands.pop(uid, None)
+        if demand is not None:
+            self._amounts.register(demand, -1)
+
+    def _follow_epoch(self) -> None:
+        if self._epoch != self.inventory.epoch:
+            self._epoch = self.inventory.epoch
+            self._turned.update(dict.fromkeys(self._pods))
+            self.inventory.touch_all()
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def take_changed(self) -> set[str]:
+        """The nodes of which the amounts may be others now; they are told once."""
+        self._follow_epoch()
+        changed, searched = self.inventory.changed, self.inventory.searched
+        if changed:
+            self.inventory.changed, self.inventory.searched = set(), set()
+        for device in (each for name in searched for each in self.inventory.find(name)):
+            if (key := self._holders.get(device)) is not None:
+                self._turned.update(dict.fromkeys(uid for uid in self.claims[key].consumers if uid in self._pods))
+        return changed
+
+    def equip(self, node: Node) -> Node:
+        """The node with the amounts of its devices."""
+        if not self.known:
+            return node
+        shown = {name: amount for name, amount in node.allocatable.items() if not name.startswith(DEVICES)}
+        if self.inventory.find(node.name) or self._amounts.any_resources:
+            amounts = self._amounts.count_node(node.name, shown, self._list_holders(node.name))
+            return replace(node, allocatable={**shown, **amounts})
+        return node if len(shown) == len(node.allocatable) else replace(node, allocatable=shown)
+
+    def _list_holders(self, node: str) -> Holders:
+        holders: dict[DeviceId, list[Bundle] | None] = {}
+        for device in self.inventory.find(node):
+            key = self._holders.get(device)
+            if key is not None:
+                pod = self._find_consumer(self.claims[key])
+                demand = self._demands.get(pod.uid) if pod is not None else None
+                holders[device] = demand.bundles if demand is not None else None
+        return holders
+
+    def _find_consumer(self, claim: ResourceClaim) -> Pod | None:
+        """The one pod for which a claim is reserved, if it is known and has not ended."""
+        pod = self._pods.get(claim.consumers[0]) if len(claim.consumers) == 1 else None
+        return pod if pod is not None and pod.phase is Phase.ACTIVE else None
+
+    # --- what there is -----------------------------------------------------------------------------------------
+
+    def note_known(self, *, known: bool, reading: str = "") -> None:
+        """Whether all slices and claims are known; else ``reading`` says what pods wait for, "" if they need not."""
+        if (known, reading) != (self.known, self._reading):
+            self.known, self._reading = known, reading
+            self._turned.update(dict.fromkeys(self._pods))
+
+    def note_node(self, name: str) -> None:
+        """A node came, has other labels, or went."""
+        self.inventory.note_node(name)
+
+    def note_classes(self) -> None:
+        """A DeviceClass came, changed or went."""
+        self._turned.update(dict.fromkeys(self._pods))
+
+    def put_claim(self, claim: ResourceClaim) -> None:
+        """A ResourceClaim came or changed."""
+        old = self.claims.get(claim.key)
+        self.claims[claim.key] = claim
+        if old is None or replace(old, version=claim.version) != claim:
+            self._index(old, claim)
+
+    def drop_claim(self, key: Key) -> None:
+        """A ResourceClaim went."""
+        old = self.claims.pop(key, None)
+        if old is not None:
+            self._index(old, None)
+
+    def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        for claim in filter(None, (old, new)):
+            self._turned.update(self._users.get(claim.key, {}))
+            self._turned.update(dict.fromkeys(uid for uid in claim.consumers if uid in self._pods))
+            self._touch(claim)
+        if old is not None:
+            for device in old.devices:
+                if self._holders.get(device) == old.key:
+                    del self._holders[device]
+            for uid in old.consumers:
+                discard(self._reserved, uid, old.key)
+        if new is not None:
+            self._holders.update(dict.fromkeys(new.devices, new.key))
+            for uid in new.consumers:
+                self._reserved.setdefault(uid, {})[new.key] = None
+
+    def _touch(self, claim: ResourceClaim) -> None:
+        for pool in {device.pool for device in claim.devices}:
+            self.inventory.changed |= self.inventory.nodes_of(pool)
+
+    def _touch_reserved(self, uid: str) -> None:
+        for key in self._reserved.get(uid, ()):
+            self._touch(self.claims[key])
+
+    # --- claims ------------------------------------------------------------------------------------------------
+
+    def _resolve(self, pod: Pod) -> Demand:
+        demand = Demand()
+        if not self.known:
+            return demand
+        for ref in pod.claim_refs:
+            self._add_claim(demand, pod, ref)
+        if not pod.bound or not self._reserved.get(pod.uid):
+            self._add_resources(demand, pod)
+        for sort in demand.sorts:
+            demand.note(sort.uncertain)
+            nodes = (self._nodes[name] for name in sort.errors if name in self._nodes)
+            failing = next((node.name for node in nodes if admits(pod.shape, node)), None)
+            if failing is not None and not demand.obstacle:
+                demand.obstacle = f"the selector {sort.errors[failing]} (node {failing})"
+        return demand
+
+    def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef) -> None:
+        key = Key(pod.namespace, ref.claim)
+        claim = self.claims.get(key)
+        if claim is None and ref.template:
+            demand.note("some claims are still to be made")
+            return
+        if claim is None or claim.deleting:
+            why = "does not exist" if claim is None else "is being deleted"
+            demand.obstacle = demand.obstacle or f"ResourceClaim {ref.claim} {why}"
+            return
+        origin = f"template {ref.template}" if ref.template else "claim"
+        if claim.allocated and claim.consumers != (pod.uid,):
+            demand.counted[origin] += 1
+            if claim.terms is not None:
+                demand.terms.append(claim.terms)
+        elif not claim.allocated and len(self._users.get(key, ())) > 1:
+            demand.note("pods share a claim that has no devices yet")
+        elif self._add_spec(demand, claim):
+            demand.counted[origin] += 1
+
+    def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
+        """Add what a claim asks for; whether all of that is counted."""
+        spec = claim.spec
+        if demand.note(spec.beyond and f"a claim asks for {spec.beyond}"):
+            return False
+        needs = [need for request in spec.requests if (need := self._add_request(demand, claim, request)) is not None]
+        (demand.holding if claim.allocated else demand.needs).extend(need for _, need in needs)
+        if demand.obstacle or not spec.constraints:
+            return not demand.uncountable
+        if len(needs) < len(spec.requests) or any(len(need.sorts) > 1 for _, need in needs):
+            return not demand.note("a constraint is not about fixed numbers of devices of one sort each")
+        demand.bundles.append(Bundle(tuple(needs), spec.constraints))
+        return not demand.uncountable
+
+    def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[str, Need] | None:
+        """Add what is no number of devices; the number otherwise."""
+        sorts = [sort for ask in request.alternatives if (sort := self._take(demand, claim, ask)) is not None]
+        if len(sorts) < len(request.alternatives):
+            return None
+        counts = {ask.count for ask in request.alternatives}
+        if len(sorts) > 1:
+            if len(counts) > 1 or 0 in counts:
+                demand.note("a request has alternatives of different numbers of devices")
+            if 0 in counts or not all(sort.limited for sort in sorts):
+                return None
+            return request.name, Need(frozenset(sorts), min(counts))
+        (ask,) = request.alternatives
+        need = Need(frozenset(sorts), ask.count)
+        if not sorts[0].limited:
+            return None
+        if ask.admin:
+            demand.present.append(replace(need, count=max(1, need.count)))
+        elif not ask.count:
+            demand.every.extend(sorts)
+        else:
+            return request.name, need
+        return None
+
+    def _take(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Sort | None:
+        found = self._classes.get(ask.device_class)
+        if found is None:
+            why = f"ResourceClaim {claim.key.name} names DeviceClass {ask.device_class}, which does not exist"
+            demand.obstacle = demand.obstacle or why
+            return None
+        try:
+            sort = self.inventory.take(Wish(found.name, found.selectors, ask.selectors, ask.tolerations))
+        except Broken as error:
+            demand.obstacle = demand.obstacle or f"the selector {error}"
+            return None
+        demand.sorts.append(sort)
+        return sort
+
+    def _add_resources(self, demand: Demand, pod: Pod) -> None:
+        """Add the extended resources of DeviceClasses."""
+        for name, count in pod.shape.requests:
+            resource = name.removeprefix(PROVIDED)
+            if resource not in pod.uncounted:
+                continue
+            classes = [found for found in self._classes.values() if resource in found.provides]
+            if len(classes) != 1:
+                demand.note("several DeviceClasses name a resource" if classes else "nobody provides a resource")
+                continue
+            try:
+                sort = self.inventory.take(Wish(classes[0].name, classes[0].selectors, (), ()))
+            except Broken as error:
+                demand.obstacle = demand.obstacle or f"the selector {error}"
+                continue
+            demand.sorts.append(sort)
+            if sort.limited:
+                demand.needs.append(Need(frozenset([sort]), count))
+                demand.resources.append((sort, resource))
+
+    # --- shapes ------------------------------------------------------------------------------------------------
+
+    def _dress(self, pod: Pod, demand: Demand) -> Pod:
+        if not self.known:
+            return replace(pod, obstacle=pod.obstacle or self._reading)
+        amounts = self._amounts.count_demand(demand, self._list_held(pod) if pod.bound else None)
+        terms = tuple(dict.fromkeys(demand.terms))
+        shape = _count_shape(pod.shape, tuple(sorted(demand.counted.items())), tuple(sorted(amounts.items())), terms)
+        return replace(
+            pod,
+            shape=shape,
+            counted=not demand.uncountable,
+            uncountable=demand.uncountable,
+            obstacle=pod.obstacle or demand.obstacle,
+            wants_room=pod.wants_room or (bool(pod.objection) and is_for_room(pod.objection, shape)),
+        )
+
+    def _list_held(self, pod: Pod) -> Iterator[Match]:
+        """The devices that a bound pod's claims hold for it alone."""
+        matches = self.inventory.find(pod.node)
+        for claim in [self.claims[key] for key in self._reserved.get(pod.uid, ())]:
+            if claim.consumers == (pod.uid,):
+                yield from (matches[device] for device in claim.devices if device in matches)
+
+
+def _is_concerned(pod: Pod) -> bool:
+    """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
+    return bool(pod.claim_refs) or len(pod.uncounted) > len(pod.missing)
+
+
+Amount = tuple[str, int]
+
+
+@lru_cache(maxsize=1024)
+def _count_shape(shape: Shape, less: tuple[Amount, ...], more: tuple[Amount, ...], terms: tuple[Terms, ...]) -> Shape:
+    """The shape with amounts of devices in the place of those that nodes need not show, where ``terms`` all hold."""
+    amounts: Counter[str] = Counter(dict(shape.requests))
+    amounts.subtract({PROVIDED + origin: count for origin, count in less})
+    amounts.update(dict(more))
+    node_terms = shape.node_terms
+    for each in terms:
+        node_terms = both(node_terms, each)
+    requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
+    return replace(shape, requests=requests, node_terms=node_terms)

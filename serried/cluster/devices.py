@@ -1,0 +1,361 @@
+"""What devices nodes have, by the sorts that claims ask for (kube-scheduler's plugin DynamicResources).
+
+A device counts where upstream's allocator looks at it (1.37, dynamic-resource-allocation structured/internal/
+incubating): in the newest generation of a pool that is complete and names no device twice, on the nodes that reach it,
+if it has no taint that the claim does not tolerate, and if all selectors take it. The order in which the allocator
+takes devices does not count: claims fit if devices can be given out at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from serried.api.cel import Broken, Unsupported, compile_selector
+from serried.api.device import Device, DeviceId, Place, PoolId, ResourceSlice, Selectors
+from serried.api.node import Node
+from serried.api.selectors import Toleration
+from serried.plan.fit import matches_terms, tolerates
+
+_MAX_SUBSETS = 4
+"""Up to how many sorts that overlap are counted in all ways."""
+
+_MAX_IDLE = 8
+"""How many sorts are kept that nobody asks for any more: somebody may again."""
+
+_MAX_LETTERS = 120
+
+
+class Note(NamedTuple):
+    """What keeps devices from being counted one by one."""
+
+    phrase: str
+    limits: bool
+    """Whether there are at most as many claims as devices all the same."""
+
+
+ORDINARY = Note("", limits=True)
+SHAREABLE = Note("several claims may share a device", limits=False)
+PARTITIONS = Note("devices are parts of others", limits=True)
+WIDE = Note("several nodes reach a device", limits=True)
+
+
+class Wish(NamedTuple):
+    """What a claim says of one sort of devices."""
+
+    device_class: str
+    class_selectors: Selectors
+    selectors: Selectors
+    tolerations: tuple[Toleration, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Sort:
+    """Devices that are one to those who ask for them."""
+
+    wish: Wish
+
+    name: str
+    """For people. No two sorts have the same at a time."""
+
+    users: int = 0
+
+    beyond: str = ""
+    """Why only kube-scheduler knows which devices these are, a phrase; "" if it is known here."""
+
+    notes: frozenset[Note] = frozenset()
+
+    errors: dict[str, str] = field(default_factory=dict)
+    """The nodes with a device for which a selector fails, and how."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether nobody can have more of them than there are."""
+        return not self.beyond and all(note.limits for note in self.notes)
+
+    @property
+    def uncertain(self) -> str:
+        """Why a plan that counts them may be refused, a phrase; "" if it is exact."""
+        return self.beyond or next((note.phrase for note in sorted(self.notes) if note.phrase), "")
+
+
+Group = frozenset[Sort]
+"""Sorts whose devices are counted together."""
+
+
+class Match(NamedTuple):
+    """A device that a node reaches, and that is of some sort."""
+
+    sorts: Group
+    note: Note
+
+
+Matches = Mapping[DeviceId, Match]
+
+_NOTHING: Matches = {}
+
+
+class _Pool:
+    """The slices of a pool, and what they come to."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, ResourceSlice] = {}
+        self.devices: dict[DeviceId, tuple[Device, Place]] = {}
+        self.usable = False
+        self.nodes: set[str] = set()
+        """The nodes that are named: in all generations, as a device of an old one has gone."""
+        self.wide = False
+        """Whether nodes are chosen otherwise, too."""
+
+    def settle(self, key: PoolId) -> None:
+        """Read the slices."""
+        places = [place for each in self.slices.values() for place in _list_places(each)]
+        self.nodes = {place.node for place in places if place.node}
+        self.wide = any(place.everywhere or place.terms is not None for place in places)
+        newest = max((each.generation for each in self.slices.values()), default=0)
+        current = [each for each in self.slices.values() if each.generation == newest and not each.opaque]
+        devices = [
+            (device, device.place if each.per_device else each.place) for each in current for device in each.devices
+        ]
+        self.devices = {DeviceId(key, each[0].name): each for each in devices}
+        complete = bool(current) and len(current) == current[0].slices
+        self.usable = complete and len(self.devices) == len(devices)
+        if not self.usable:
+            self.devices = {}
+
+
+class Inventory:
+    """The devices of nodes, by the sorts that somebody asks for. ``nodes`` is the Store's map."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self.slices: dict[str, ResourceSlice] = {}
+
+        self.changed: set[str] = set()
+        """The nodes of which the devices may be others since somebody took note of it."""
+
+        self.searched: set[str] = set()
+        """Those of them whose devices have been looked at again."""
+
+        self.groups: tuple[Group, ...] = ()
+        """Sorts that are to be counted together: claims fit that fit by each of these counts (Hall's theorem)."""
+
+        self.epoch = 0
+        """Another one where what pods ask for has to be put in other words."""
+
+        self._nodes = nodes
+        self._sorts: dict[Wish, Sort] = {}
+        self._pools: dict[PoolId, _Pool] = {}
+        self._pools_at: dict[str, dict[PoolId, None]] = {}
+        self._wide: dict[PoolId, None] = {}
+        self._matches: dict[str, Matches] = {}
+        self._kinds: Counter[Match] = Counter()
+
+    # --- slices and nodes --------------------------------------------------------------------------------------
+
+    def put_slice(self, found: ResourceSlice) -> None:
+        """A ResourceSlice came or changed."""
+        old = self.slices.get(found.name)
+        if old is not None and old.pool != found.pool:
+            self.drop_slice(found.name)
+        self.slices[found.name] = found
+        self._pools.setdefault(found.pool, _Pool()).slices[found.name] = found
+        self._settle(found.pool)
+
+    def drop_slice(self, name: str) -> None:
+        """A ResourceSlice went."""
+        old = self.slices.pop(name, None)
+        if old is not None:
+            del self._pools[old.pool].slices[name]
+            self._settle(old.pool)
+
+    def note_node(self, name: str) -> None:
+        """A node came, has other labels, or went."""
+        if self._wide and self._sorts:
+            self._search(name)
+
+    def nodes_of(self, key: PoolId) -> set[str]:
+        """The nodes that may reach devices of a pool."""
+        pool = self._pools.get(key)
+        if pool is None:
+            return set()
+        return pool.nodes.union(self._nodes) if pool.wide else pool.nodes
+
+    def find(self, node: str) -> Matches:
+        """The devices that a node reaches, but for those of no sort."""
+        return self._matches.get(node, _NOTHING)
+
+    def touch_all(self) -> None:
+        """The amounts of all nodes may be others."""
+        self.changed.update(self._nodes)
+
+    def find_device(self, key: DeviceId) -> Device:
+        """A device that some node reaches."""
+        return self._pools[key.pool].devices[key][0]
+
+    def lacks_slices(self, node: str) -> bool:
+        """Whether a node reaches a pool that is not complete: then nobody gets all devices there."""
+        return any(not self._pools[key].usable for key in self._list_pools(node))
+
+    def _list_pools(self, node: str) -> Iterator[PoolId]:
+        yield from self._pools_at.get(node, ())
+        yield from self._wide
+
+    def _settle(self, key: PoolId) -> None:
+        pool = self._pools[key]
+        touched = set(self.nodes_of(key))
+        for name in pool.nodes if not pool.wide else ():
+            del self._pools_at[name][key]
+        self._wide.pop(key, None)
+        pool.settle(key)
+        if pool.wide:
+            self._wide[key] = None
+        else:
+            for name in pool.nodes:
+                self._pools_at.setdefault(name, {})[key] = None
+        touched |= self.nodes_of(key)
+        if not pool.slices:
+            del self._pools[key]
+        for name in touched if self._sorts else ():
+            self._search(name)
+
+    # --- sorts -------------------------------------------------------------------------------------------------
+
+    def take(self, wish: Wish) -> Sort:
+        """The sort of devices that is wished for; it has one user more. Raises Broken if a selector is none."""
+        sort = self._sorts.get(wish)
+        if sort is None:
+            beyond = _find_beyond((*wish.class_selectors, *wish.selectors))
+            self._drop_idle()
+            sort = self._sorts[wish] = Sort(wish, self._name(wish), beyond=beyond)
+            for name in set().union(*map(self.nodes_of, self._pools)):
+                self._search(name)
+        sort.users += 1
+        return sort
+
+    def release(self, sort: Sort) -> None:
+        """One user less."""
+        sort.users -= 1
+
+    def _drop_idle(self) -> None:
+        idle = [wish for wish, sort in self._sorts.items() if not sort.users]
+        for wish in idle[: max(0, len(idle) - _MAX_IDLE)]:
+            del self._sorts[wish]
+
+    def _name(self, wish: Wish) -> str:
+        name = f"devices of {wish.device_class}"
+        if wish.selectors:
+            name += f" where {_cut(' && '.join(wish.selectors))}"
+        taken = {sort.name for sort in self._sorts.values()}
+        names = (name, *(f"{name} ({count})" for count in range(2, len(taken) + 3)))
+        return next(each for each in names if each not in taken)
+
+    def _search(self, node: str) -> None:
+        """Look at the devices of a node."""
+        found: dict[DeviceId, Match] = {}
+        before = [(sort.beyond, sort.errors.pop(node, "")) for sort in self._sorts.values()]
+        for key in self._list_pools(node):
+            for device_id, (device, place) in self._pools[key].devices.items():
+                if self._reaches(node, place):
+                    sorts = frozenset([sort for sort in self._sorts.values() if _takes(sort, device_id, device, node)])
+                    if sorts:
+                        found[device_id] = Match(sorts, _find_note(device, place))
+        if before != [(sort.beyond, sort.errors.get(node, "")) for sort in self._sorts.values()]:
+            self.epoch += 1
+        self._count(node, found)
+        self.changed.add(node)
+        self.searched.add(node)
+
+    def _reaches(self, name: str, place: Place) -> bool:
+        if place.node:
+            return place.node == name
+        node = self._nodes.get(name)
+        return node is not None and (place.everywhere or (place.terms is not None and matches_terms(place.terms, node)))
+
+    def _count(self, node: str, found: Matches) -> None:
+        before = set(self._kinds)
+        for match in self._matches.pop(node, _NOTHING).values():
+            self._kinds[match] -= 1
+        self._kinds.update(found.values())
+        self._kinds = +self._kinds
+        if found:
+            self._matches[node] = found
+        if before != set(self._kinds):
+            self._regroup()
+
+    def _regroup(self) -> None:
+        """Find anew which sorts overlap, and what is known of their devices."""
+        groups: dict[Group, None] = {}
+        for component in _join([match.sorts for match in self._kinds]):
+            every = sorted(component, key=lambda sort: sort.name)
+            sizes = range(1, len(every) + 1) if len(every) <= _MAX_SUBSETS else (1, 2, len(every))
+            groups.update((frozenset(some), None) for size in sizes for some in combinations(every, size))
+        notes = {
+            sort: frozenset(each.note for each in self._kinds if sort in each.sorts) for sort in self._sorts.values()
+        }
+        if set(groups) != set(self.groups) or any(sort.notes != found for sort, found in notes.items()):
+            self.epoch += 1
+            self.groups = tuple(groups)
+            for sort, found in notes.items():
+                sort.notes = found
+
+    def is_within(self, inner: Sort, outer: Sort) -> bool:
+        """Whether all devices of one sort are of another one, too, as far as there are any now."""
+        return all(outer in match.sorts for match in self._kinds if inner in match.sorts)
+
+
+def _join(sets: Iterable[Group]) -> list[Group]:
+    """Sets that have something in common, as one."""
+    joined: list[Group] = []
+    for each in sets:
+        apart = [other for other in joined if not other & each]
+        joined = [*apart, each.union(*(other for other in joined if other & each))]
+    return joined
+
+
+def _list_places(found: ResourceSlice) -> list[Place]:
+    return [device.place for device in found.devices] if found.per_device else [found.place]
+
+
+def _find_note(device: Device, place: Place) -> Note:
+    if device.shareable:
+        return SHAREABLE
+    if device.partition:
+        return PARTITIONS
+    return ORDINARY if place.node else WIDE
+
+
+def _find_beyond(selectors: Selectors) -> str:
+    for text in selectors:
+        try:
+            compile_selector(text)
+        except Unsupported as error:
+            return f"Serried does not know what {_cut(text)} means ({error})"
+        except Broken as error:
+            raise Broken(f"{_cut(text)} is no selector: {error}") from error
+    return ""
+
+
+def _takes(sort: Sort, key: DeviceId, device: Device, node: str) -> bool:
+    """Whether a device is of a sort. One for which a selector fails is not, and is noted."""
+    wish = sort.wish
+    if sort.beyond or (device.taints and not tolerates(wish.tolerations, device.taints)):
+        return False
+    driver = key.pool.driver
+    for text in (*wish.class_selectors, *wish.selectors):
+        try:
+            if not compile_selector(text).matches(
+                driver, device.attributes, device.capacity, shareable=device.shareable
+            ):
+                return False
+        except Broken as error:
+            sort.errors[node] = f"{_cut(text)} fails for device {device.name} of {driver}: {error}"
+            return False
+        except Unsupported as error:
+            sort.beyond = f"Serried does not know what {_cut(text)} means ({error})"
+            return False
+    return True
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_LETTERS else text[:_MAX_LETTERS] + "..."

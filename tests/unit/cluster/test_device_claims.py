@@ -1,0 +1,266 @@
+"""Claims of devices, whatever comes first: how many pods like p each node takes."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.plan.fit import slots
+from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
+from tests.support.devices import (
+    DRIVER,
+    DeviceClassBuilder,
+    ResourceClaimBuilder,
+    ResourceSliceBuilder,
+    claim,
+    claiming,
+    device_class,
+    devices,
+    objection,
+)
+
+N1, N2 = (node(name).cpu(64).pods(100).label("zone", name) for name in ("n1", "n2"))
+CLASS = device_class("gpu").selecting(f'device.driver == "{DRIVER}"')
+BIG = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+MODEL = f'device.attributes["{DRIVER}"].model == "{{}}"'
+SMALL_SLICE = devices("n1", 4).each(capacity={"memory": {"value": "16Gi"}})
+BIG_SLICE = devices("n2", 4).each(capacity={"memory": {"value": "80Gi"}})
+
+
+def asking(*claims: str) -> PodBuilder:
+    return pod("p").cpu(1).having(claiming(*claims), "spec", "resourceClaims")
+
+
+def other(name: str, claim_name: str) -> PodBuilder:
+    return pod(name).cpu(1).having(claiming(claim_name), "spec", "resourceClaims")
+
+
+P = asking("mine")
+ALL = claim("mine").request("r", allocationMode="All")
+SICK = devices("n1", 4).each(taints=[{"key": "sick", "effect": "NoSchedule"}])
+BEYOND = [{"cel": {"expression": "sets.contains([1], [1])"}}]
+
+
+def show(store: Store, builder: Builder) -> None:
+    match builder:
+        case PodBuilder():
+            store.put_pod(builder.value())
+        case NodeBuilder():
+            store.put_node(builder.value())
+        case DeviceClassBuilder():
+            store.put_device_class(builder.value())
+        case ResourceSliceBuilder():
+            store.put_resource_slice(builder.value())
+        case ResourceClaimBuilder():
+            store.put_resource_claim(builder.value())
+
+
+def stored(*builders: Builder, known: bool = True) -> Store:
+    store = Store({"serried"})
+    store.note_devices(known=known)
+    for builder in builders:
+        show(store, builder)
+    return store
+
+
+def find(store: Store) -> Pod:
+    return store.pods["pod-p"]
+
+
+def count(store: Store) -> tuple[int, int]:
+    """How many pods like p the nodes n1 and n2 take."""
+    found = [slots(find(store).shape, each, store.occupancy.used.get(name)) for name, each in store.nodes.items()]
+    return found[0], found[1]
+
+
+def in_every_order(*builders: Builder) -> list[Store]:
+    few = list(permutations(builders)) if len(builders) <= 5 else [builders, builders[::-1]]
+    return [stored(N1, N2, *order) for order in few]
+
+
+CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
+    ("one device a pod", [P, CLASS, claim("mine", 1), devices("n1", 4)], (4, 0)),
+    ("two devices a pod", [P, CLASS, claim("mine", 2), devices("n1", 4), devices("n2", 3)], (2, 1)),
+    ("two claims of a pod", [asking("mine", "more"), CLASS, claim("mine", 2), claim("more", 1), devices("n1", 8)],
+     (2, 0)),
+    ("two requests of a claim", [P, CLASS, claim("mine", 2).request("s", count=1), devices("n1", 8)], (2, 0)),
+    ("a class without devices", [P, CLASS, claim("mine", 1)], (0, 0)),
+    ("devices of another driver", [P, device_class("gpu").selecting('device.driver == "x"'), claim("mine", 1),
+                                   devices("n1", 4)], (0, 0)),
+    ("a class without selectors", [P, device_class("gpu"), claim("mine", 1), devices("n1", 4)], (4, 0)),
+    ("a selector of the claim", [P, CLASS, claim("mine").request("r", selectors=[{"cel": {"expression": BIG}}]),
+                                 SMALL_SLICE, BIG_SLICE], (0, 4)),
+    ("what a claim holds for nobody", [P, CLASS, claim("mine", 1), devices("n1", 4),
+                                       claim("x", 2).holding("n1", "gpu-0", "gpu-3")], (2, 0)),
+    ("what a claim holds for a bound pod", [P, CLASS, claim("mine", 1), devices("n1", 4), other("q", "x").on("n1"),
+                                            claim("x", 2).holding("n1", "gpu-0", "gpu-3", consumers=("q",))], (2, 0)),
+    ("what a claim holds for two bound pods", [P, CLASS, claim("mine", 1), devices("n1", 4), other("q", "x").on("n1"),
+                                               other("r", "x").on("n1"),
+                                               claim("x", 2).holding("n1", "gpu-0", "gpu-3", consumers=("q", "r"))],
+     (2, 0)),
+    ("what a claim holds for a pod that has ended", [P, CLASS, claim("mine", 1), devices("n1", 4),
+                                                     other("q", "x").on("n1").phase("Succeeded"),
+                                                     claim("x", 3).holding("n1", "gpu-0", "gpu-1", "gpu-2",
+                                                                           consumers=("q",))], (1, 0)),
+    ("a claim that has its devices needs none", [P, CLASS, claim("mine", 1).holding("n2", "gpu-0"), devices("n2", 1)],
+     (0, 63 + 1)),
+    ("a taint", [P, CLASS, claim("mine", 1), SICK,
+                 devices("n2", 4)], (0, 4)),
+    ("a taint that is tolerated", [P, CLASS,
+                                   claim("mine").request("r", tolerations=[{"key": "sick", "operator": "Exists"}]),
+                                   SICK], (4, 0)),
+    ("a pool of which a slice is missing", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2)], (0, 0)),
+    ("a pool of two slices", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2),
+                              devices("n1", 2, 4).pool(1, 2)], (6, 0)),
+    ("a pool with a device twice", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2),
+                                    devices("n1", 4, 3).pool(1, 2)], (0, 0)),
+    ("a newer generation of a pool", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 1),
+                                      devices("n1", 2, 4).pool(2, 1)], (2, 0)),
+    ("all devices of a node", [P, CLASS, ALL, devices("n1", 4)], (1, 0)),
+    ("all devices of a node in use", [P, CLASS, ALL, devices("n1", 4),
+                                      devices("n2", 1), claim("x", 1).holding("n1", "gpu-0")], (0, 1)),
+    ("all devices of a node that a pod uses", [P, CLASS, ALL, devices("n1", 4),
+                                               other("q", "x").on("n1"),
+                                               claim("x", 1).holding("n1", "gpu-0", consumers=("q",))], (0, 0)),
+    ("for administrators", [P, CLASS, claim("mine").request("r", adminAccess=True, count=2), devices("n1", 2),
+                            devices("n2", 1), claim("x", 1).holding("n1", "gpu-0")], (64, 0)),
+    ("the same value", [P, CLASS, claim("mine", 2).constrained(matchAttribute=f"{DRIVER}/numa"),
+                        devices("n1", 6).attribute("numa", {"int": 0}, {"int": 1}), devices("n2", 2)], (2, 0)),
+    ("the same value, where one is in use", [P, CLASS, claim("mine", 2).constrained(matchAttribute=f"{DRIVER}/numa"),
+                        devices("n1", 4).attribute("numa", {"int": 0}, {"int": 1}),
+                        claim("x", 1).holding("n1", "gpu-0")], (1, 0)),
+    ("different values", [P, CLASS, claim("mine", 2).constrained(distinctAttribute=f"{DRIVER}/numa"),
+                          devices("n1", 4).attribute("numa", {"int": 0}, {"int": 1}),
+                          devices("n2", 4).attribute("numa", {"int": 0})], (2, 0)),
+    ("the first of two classes", [P, CLASS, device_class("nic").selecting('device.driver == "nic"'),
+                                  claim("mine").first_of("r", {"deviceClassName": "nic"}, {"count": 1}),
+                                  devices("n1", 3)], (3, 0)),
+    ("devices that all nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(allNodes=True)], (3, 3)),
+    ("devices that some nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(nodeSelector={
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["n2"]}]}]})], (0, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("builders", "expected"), [pytest.param(*case[1:], id=case[0]) for case in CASES])
+def test_slots_whatever_comes_first(builders: list[Builder], expected: tuple[int, int]) -> None:
+    for store in in_every_order(*builders):
+        assert count(store) == expected
+
+
+def test_sorts_that_overlap_are_counted_together() -> None:
+    any_gpu, big = claim("mine", 1), claim("large").request("r", selectors=[{"cel": {"expression": BIG}}])
+    mixed = devices("n1", 2).each(capacity={"memory": {"value": "16Gi"}})
+    more = devices("n1", 2, 2).each(capacity={"memory": {"value": "80Gi"}})
+    for store in in_every_order(CLASS, P, other("q", "large"), any_gpu, big, mixed.pool(1, 2), more.pool(1, 2)):
+        shape = store.pods["pod-q"].shape
+        free = store.nodes["n1"]
+        assert (count(store)[0], slots(shape, free, None)) == (4, 2)
+        three = {name: 3 * amount for name, amount in find(store).shape.requests}
+        assert slots(shape, free, three) == 1, "beside three of any kind there is one of the large ones"
+        two = {name: 2 * amount for name, amount in shape.requests}
+        assert slots(find(store).shape, free, two) == 2
+        assert slots(shape, free, two) == 0
+
+
+def test_a_bound_pod_uses_what_its_claim_holds_whatever_it_asked_for() -> None:
+    held = claim("x", 1).holding("n2", "gpu-0", consumers=("q",))
+    mine = claim("mine").request("r", selectors=[{"cel": {"expression": BIG}}])
+    for store in in_every_order(CLASS, P, other("q", "x").on("n2"), mine, held, BIG_SLICE):
+        assert count(store) == (0, 3)
+        store.drop_pod("pod-q")
+        assert count(store) == (0, 3), "its claim holds the device still"
+        store.put_resource_claim(claim("x", 1).value())
+        assert count(store) == (0, 4)
+
+
+OBSTACLES: list[tuple[str, list[Builder], str]] = [
+    ("a claim that is not there", [P, CLASS, devices("n1", 4)], "ResourceClaim mine does not exist"),
+    ("a claim that is being deleted", [P, CLASS, claim("mine", 1).having("2026-01-01T00:00:00Z", "metadata",
+                                                                         "deletionTimestamp")],
+     "ResourceClaim mine is being deleted"),
+    ("a class that is not there", [P, claim("mine", 1)],
+     "ResourceClaim mine names DeviceClass gpu, which does not exist"),
+    ("what is no selector", [P, device_class("gpu").selecting("?!"), claim("mine", 1)],
+     "the selector ?! is no selector: <input>:1:1: Syntax error: extraneous input '?'"),
+    ("a selector that fails", [P, device_class("gpu").selecting(MODEL.format("x")), claim("mine", 1), devices("n1", 1)],
+     f'the selector {MODEL.format("x")} fails for device gpu-0 of {DRIVER}: Key not found in map : "model" (node n1)'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("builders", "expected"), [pytest.param(*case[1:], id=case[0]) for case in OBSTACLES])
+def test_what_makes_a_claim_hopeless_is_an_obstacle(builders: list[Builder], expected: str) -> None:
+    for store in in_every_order(*builders):
+        assert find(store).obstacle.startswith(expected)
+        assert find(store).refused
+
+
+UNCOUNTABLE: list[tuple[str, list[Builder], str]] = [
+    ("a selector beyond us", [claim("mine").request("r", selectors=BEYOND)],
+     "Serried does not know what sets.contains([1], [1]) means"),
+    ("shares of a device", [claim("mine").request("r", capacity={"requests": {"memory": "1Gi"}})],
+     "a claim asks for a share of a device's capacity"),
+    ("devices for several claims", [claim("mine", 1), devices("n1", 1).each(allowMultipleAllocations=True)],
+     "several claims may share a device"),
+    ("partitions", [claim("mine", 1), devices("n1", 1).each(consumesCounters=[{"counterSet": "s"}])],
+     "devices are parts of others"),
+    ("devices of many nodes", [claim("mine", 1), devices("x", 1).of_many(allNodes=True)],
+     "several nodes reach a device"),
+    ("other numbers", [claim("mine").first_of("r", {"count": 2}, {"count": 1})],
+     "a request has alternatives of different numbers of devices"),
+    ("a claim that is shared", [claim("mine", 1), other("q", "mine")], "pods share a claim that has no devices yet"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("builders", "expected"), [pytest.param(*case[1:], id=case[0]) for case in UNCOUNTABLE])
+def test_what_cannot_be_counted_is_left_to_the_scheduler(builders: list[Builder], expected: str) -> None:
+    for store in in_every_order(P, CLASS, *builders):
+        assert find(store).uncountable.startswith(expected)
+        assert find(store).counted_elsewhere
+        assert not find(store).obstacle
+
+
+def test_devices_that_are_counted_are_room() -> None:
+    refused = P.tried(message=objection("12 cannot allocate all claims"))
+    for store in in_every_order(refused, CLASS, claim("mine", 1), devices("n1", 1)):
+        assert not find(store).counted_elsewhere
+        assert find(store).wants_room
+        assert not find(store).refused
+
+
+def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it() -> None:
+    plugged = N2.allocatable("example.com/gpu", 3)
+    providing = CLASS.providing("example.com/gpu")
+    asks = pod("p").cpu(1).request("example.com/gpu", 2)
+    for order in permutations([N1, plugged, providing, asks, devices("n1", 8)]):
+        store = stored(*order)
+        shape = find(store).shape
+        assert [slots(shape, store.nodes[name], None) for name in ("n1", "n2")] == [4, 1]
+        assert not find(store).counted_elsewhere
+
+
+def test_nothing_is_counted_before_everything_is_known() -> None:
+    store = stored(N1, N2, P, CLASS, claim("mine", 1), devices("n1", 2), known=False)
+    assert count(store) == (64, 64)
+    assert find(store).counted_elsewhere
+    store.note_devices(known=False, reading="devices are being listed")
+    assert find(store).obstacle == "devices are being listed"
+    store.note_devices(known=True)
+    assert count(store) == (2, 0)
+    assert not find(store).obstacle
+
+
+def test_pods_of_one_kind_share_their_shape() -> None:
+    store = stored(N1, P, other("q", "other"), CLASS, claim("mine", 1), claim("other", 1), devices("n1", 2))
+    assert find(store).shape is store.pods["pod-q"].shape
+
+
+def test_what_pods_without_claims_have_is_untouched() -> None:
+    store = stored(N1, N2, pod("p").cpu(1))
+    before: Any = find(store)
+    assert not store.device_claims.wanted
+    for builder in (CLASS, claim("mine", 1), devices("n1", 4)):
+        show(store, builder)
+    assert find(store) is before
+    assert store.nodes["n1"].allocatable == N1.value().allocatable
