@@ -45,8 +45,8 @@ _FIRST_CONDITION = """\
       expression: object.spec.schedulerName == 'serried'
 """
 
-_KEPT = frozenset({"rbac/namespace.yaml", "compatible/podgroups.yaml"})
-"""What Helm leaves when it uninstalls the chart, because people's objects are in it."""
+_KEPT = frozenset({"compatible/podgroups.yaml"})
+"""What Helm leaves when it uninstalls the chart, because people's objects are of it."""
 
 _KEEP = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
 

@@ -19,7 +19,7 @@ def helm(request: pytest.FixtureRequest) -> Helm:
     return find_helm(request.param)
 
 
-KEPT = {("Namespace", NAMESPACE), ("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")}
+KEPT = {("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")}
 """What Helm leaves when it uninstalls the chart."""
 
 OVERLAYS = ("base", "overlays/gate", "overlays/isolated", "overlays/control-plane", "overlays/elastic-refuse")

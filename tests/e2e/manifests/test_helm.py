@@ -9,7 +9,7 @@ from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, Spec
 from bench.cluster.release import HELM_VERSIONS
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm
-from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually
+from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually, pod
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
@@ -50,8 +50,8 @@ def helm(request: pytest.FixtureRequest, server: Server) -> Callable[..., str]:
     found: Helm = find_helm(request.param)
     kubeconfig = str(server.cluster.kubeconfig)
 
-    def run(*arguments: str) -> str:
-        return found.run(*arguments, "--kubeconfig", kubeconfig, "--namespace", NAMESPACE)
+    def run(*arguments: str, namespace: str = NAMESPACE) -> str:
+        return found.run(*arguments, "--kubeconfig", kubeconfig, "--namespace", namespace)
 
     return run
 
@@ -112,3 +112,71 @@ def test_with_old_definitions_an_upgrade_is_refused_until_they_are_those_of_the_
     helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
     server.run("delete", "-f", str(CHART / "crds"), "--ignore-not-found", "--timeout=60s")
+
+
+def test_in_a_namespace_of_another_name_accounts_may_what_they_need_and_policies_limit_them(
+    server: Server, helm: Callable[..., str]
+) -> None:
+    before = set(server.list_objects())
+    options = ["--wait", "--timeout", "120s", "--set", shape(server)]
+    with pytest.raises(ClusterError, match="run: kubectl label namespace gangs pod-security"):
+        helm("install", RELEASE, str(CHART), *options, "--set", "namespace.create=true", namespace="gangs")
+    notes = helm("install", RELEASE, str(CHART), "--create-namespace", *options, namespace="gangs")
+    assert "kubectl label namespace gangs pod-security.kubernetes.io/enforce=restricted" in notes
+    server.run("label", "namespace", "gangs", "pod-security.kubernetes.io/enforce=restricted")
+    account = "system:serviceaccount:gangs:serried"
+    for right in (["update", "leases/serried"], ["create", "pods", "--subresource=binding"]):
+        assert server.run("auth", "can-i", *right, "-n", "gangs", "--as", account).strip() == "yes"
+    server.write("create", pod("victim"))
+    said = "may delete no pods but those that say that they are preempted"
+    delete = ("delete", "pod", "victim", "--force", "--grace-period=0", "--as", account, "--dry-run=server")
+    eventually(lambda: said in refusal(server, *delete))
+    server.run("delete", "pod", "victim", "--force", "--grace-period=0")
+
+    assert "kubectl label" not in helm("upgrade", RELEASE, str(CHART), *options, namespace="gangs")
+    helm("uninstall", RELEASE, "--wait", "--timeout", "60s", namespace="gangs")
+    server.run("delete", "namespace", "gangs", "--timeout=60s")
+    server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
+    assert set(server.list_objects()) == before
+
+
+def refusal(server: Server, *command: str) -> str:
+    """Why this is refused; "" if it is not."""
+    try:
+        server.run(*command)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def test_the_cluster_s_own_scheduler_finds_its_configuration_and_the_service(
+    server: Server, helm: Callable[..., str]
+) -> None:
+    if not server.cluster.spec.has_mutating_policies:
+        pytest.skip("this shape needs Kubernetes 1.36")
+    parts = "compatible.enabled=true,labelledNamespaces.enabled=true,networkPolicy.enabled=true"
+    wanted = f"shape=control-plane,{parts}"
+    notes = helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s", "--set", wanted)
+    assert f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted" in notes
+    (name,) = (
+        each["metadata"]["name"]
+        for each in server.get("configmaps", "-n", NAMESPACE)["items"]
+        if each["metadata"]["name"].startswith("serried-scheduler-config")
+    )
+    assert name in notes
+    config = server.get("configmap", name, "-n", NAMESPACE)["data"]["scheduler-config.yaml"]
+    assert f"https://serried-verbs.{NAMESPACE}.svc:8910" in config
+    assert {port["port"] for port in server.get("service", "serried-verbs", "-n", NAMESPACE)["spec"]["ports"]} == {
+        8910,
+        8911,
+    }
+    deployment = server.get("deployment", "serried", "-n", NAMESPACE)
+    (extender,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--filter-listen=[::]:8910" in extender["args"]
+
+    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    kept = "customresourcedefinition/podgroups.scheduling.x-k8s.io"
+    with pytest.raises(ClusterError, match="Leave the value out"):
+        helm("install", RELEASE, str(CHART), "--set", wanted, namespace="team")
+    server.run("delete", kept, f"namespace/{NAMESPACE}", "--timeout=60s")
+    server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")

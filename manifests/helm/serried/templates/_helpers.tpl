@@ -47,6 +47,9 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- if has $namespace (list "default" "kube-system" "kube-public" "kube-node-lease") -}}
 {{- fail (printf "Serried needs a namespace of its own, and %s is none, because its ResourceQuota counts all pods there. Add --namespace serried-system --create-namespace." $namespace) -}}
 {{- end -}}
+{{- if and .Values.namespace.create (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- fail (printf "namespace.create is for what helm template prints, and Helm needs the namespace before. Leave it out, add --create-namespace, and then run: kubectl label namespace %s pod-security.kubernetes.io/enforce=restricted" $namespace) -}}
+{{- end -}}
 {{- if not (regexMatch "^[a-z]" $namespace) -}}
 {{- fail (printf "The namespace must begin with a letter, and %s does not. Choose another one with --namespace." $namespace) -}}
 {{- end -}}
