@@ -53,6 +53,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     with PodProxy([extender_pod("serried-0")]) as proxy:
         proxy.answer_debug("serried-0:8912", "selfcheck", {"active": True})
         proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [], "leftOff": 0})
+        proxy.answer("/version", {"gitVersion": "v1.37.1"})
         path = tmp_path / "kubeconfig"
         path.write_text(KUBECONFIG.format(url=proxy.url))
         yield path
@@ -87,6 +88,14 @@ def test_every_command_starts_and_loads_nothing_of_the_server(home: Path, kubeco
     said, code, *loaded = done.stdout.split("\n")[0], *done.stdout.split("\n")[1].split()
     assert (said, code) == ("No gang waits for room in namespace team.", "0"), done.stderr
     assert SERVER.isdisjoint(loaded)
+
+
+def test_it_has_what_it_installs(home: Path, kubeconfig: Path) -> None:
+    done = run(home, "serried", "install", "--dry-run", "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 0, done.stderr
+    kinds = [each["kind"] for each in yaml.safe_load_all(done.stdout)]
+    assert kinds.count("CustomResourceDefinition") == 4
+    assert kinds.count("Deployment") == 2
 
 
 @pytest.mark.parametrize("command", ["extender", "controller", "replay"])

@@ -15,7 +15,7 @@ from bench.cluster.errors import ClusterError
 from bench.cluster.installation import REPOSITORY
 from serried import __version__
 from tests.e2e.manifests.server import NAMESPACE, Json, Server, eventually
-from tests.support.clusters import LEVELS, running
+from tests.support.clusters import LEVELS, on_kubernetes, running
 from tests.support.pod_proxy import PodProxy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -25,17 +25,24 @@ MOST_SECONDS = 60.0
 TEAM = "team"
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(
+    params=[("1.37.1", level) for level in LEVELS]
+    + [on_kubernetes("1.36.4", "1.36.4", "fallback"), on_kubernetes("1.35.4", "1.35.4", "fallback")],
+    ids="-".join,
+)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A fresh control plane with nodes, and nothing of ours."""
+    version, level = request.param
+    newer = version != "1.35.4"
     spec = Spec(
-        f"first-{request.param}",
+        f"first-{version.replace('.', '-')}-{level}",
         nodes=6,
         racks=3,
         blocks=1,
-        api=request.param,
-        hold="gate",
-        isolated=True,
+        api=level,
+        kubernetes=version,
+        hold="gate" if newer else "filter",
+        isolated=newer,
         one_account=True,
         serried=False,
     )
