@@ -98,6 +98,17 @@ def read_credentials(kubeconfig: Kubeconfig, context: str = "") -> Credentials:
 
     A command that makes credentials is run at once.
     """
+    try:
+        return _read(kubeconfig, context)
+    except (AttributeError, KeyError, TypeError, ValueError) as err:
+        # A list where an object is meant, and the like: what kubectl would refuse to decode.
+        raise CredentialsError(
+            f"kubeconfig {kubeconfig.place} cannot be used: a field of context {context or kubeconfig.current}, or of "
+            f"its cluster or user, has a value of the wrong type ({err})"
+        ) from err
+
+
+def _read(kubeconfig: Kubeconfig, context: str) -> Credentials:
     entry = kubeconfig.choose(context)
     origin = f"kubeconfig {kubeconfig.place}"
     host = str(entry.cluster.get("server") or "").rstrip("/")

@@ -5,16 +5,19 @@ import json
 import ssl
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 
-from serried.kube.auth import Credentials, CredentialsError, load_credentials
-from serried.kube.kubeconfig import read_kubeconfig
+from serried.kube.auth import Credentials, CredentialsError, load_credentials, read_credentials
+from serried.kube.kubeconfig import Kubeconfig, read_kubeconfig
 
 API = "client.authentication.k8s.io"
 
@@ -162,6 +165,34 @@ def test_the_official_client_reads_the_same(tmp_path: Path, cluster: dict[str, A
     assert (ours.server_name, ours.proxy) == (official.tls_server_name or "", official.proxy or "")
     if ours.tls is not None:
         assert (ours.tls.verify_mode is ssl.CERT_NONE) is not official.verify_ssl
+
+
+TEXTS = st.text("äß:/\0 ", max_size=3)
+"""Of which none is the name of a command."""
+
+ODD = st.one_of(st.none(), st.booleans(), st.integers(), TEXTS, st.lists(st.integers(), max_size=2))
+FIELDS = st.sampled_from(
+    [
+        *("server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "proxy-url"),
+        *("tls-server-name", "token", "tokenFile", "client-certificate", "client-certificate-data", "client-key-data"),
+        *("client-key", "exec", "auth-provider", "as", "username", "extensions"),
+    ]
+)
+ODD_EXECS = st.fixed_dictionaries(
+    {"apiVersion": st.just(f"{API}/v1")},
+    optional=dict.fromkeys(("command", "args", "env", "interactiveMode", "provideClusterInfo", "installHint"), ODD),
+)
+
+
+@given(odd=st.dictionaries(FIELDS, ODD, max_size=4), plugin=st.none() | ODD_EXECS)
+def test_whatever_stands_in_a_kubeconfig_it_is_read_or_refused_in_words(
+    odd: dict[str, Any], plugin: dict[str, Any] | None
+) -> None:
+    user = {"exec": plugin} | odd if plugin else odd
+    clusters, contexts = {"c": {"server": "https://a"} | odd}, {"c": {"cluster": "c", "user": "u"}}
+    kubeconfig = Kubeconfig("file", "c", contexts, clusters, {"u": user})
+    with suppress(CredentialsError):
+        read_credentials(kubeconfig)
 
 
 # ---------------------------------------------------------------- exec plugins
