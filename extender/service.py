@@ -135,6 +135,9 @@ class ExtenderService:
             self._note_absence(cycle, pod, node, names)
             return self._hold(cycle.reservation.group)
         cycle.mark_filtered(pod.uid, self._clock())
+        if cycle.waves:
+            self._cycle_updates.send_next(cycle)
+            self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
         return Steer(offered)
@@ -158,6 +161,8 @@ class ExtenderService:
 
     def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
         cycle.mark_unschedulable(pod.uid)
+        if cycle.waits_for_mates(pod.uid):
+            return
         self._note_offer(pod, names)
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does

@@ -157,6 +157,8 @@ class Nominator:
         for uid in cycle.reservation.slots.keys() - cycle.at_bind - cycle.bound:
             since, activations = self._sent.get(uid, (now, 0))
             pod, member = self._store.pods.get(uid), cycle.member(uid)
+            if cycle.waits_for_mates(uid):
+                continue
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
             if len(self._background) - self._resting >= _WRITERS:
@@ -193,6 +195,8 @@ class Nominator:
         if cycle.preempts:
             await self._keep_off(cycle, pod, slot.node)
             return
+        if cycle.waits_for_mates(uid):
+            return  # it is sent when they have theirs
         self._sent.setdefault(uid, (self._clock(), 0))
         # A member that filter has answered already is on its way without any write, and so is one that is tried by
         # itself if any node will do.

@@ -192,6 +192,12 @@ class BindingCycle:
     any_node: bool = False
     """There is room to spare: members need no nomination, they take any node of the domain that is offered."""
 
+    waves: tuple[frozenset[str], ...] = ()
+    """Members that decide about each other (UIDs), by when they may be tried; () where that may be in any order.
+
+    The first wave is tried now, those after it once the scheduler has come to everybody before them.
+    """
+
     closed: frozenset[str] = frozenset()
     """Nodes that it must not use (`extender.scheduling.backfill`)."""
 
@@ -360,6 +366,10 @@ class BindingCycle:
         """Whether a member's slot is still free to change its node: nothing durable and no bind call names it."""
         slots, committed = self.reservation.slots, self.reservation.committed
         return uid in slots and uid not in committed and self.member(uid).before_bind
+
+    def waits_for_mates(self, uid: str) -> bool:
+        """Whether a member may be refused its node until the scheduler has come to others."""
+        return any(uid in wave for wave in self.waves[1:])
 
     # --- the verbs of a member ---------------------------------------------------------------------------------
 
@@ -571,6 +581,14 @@ class BindingCycle:
     def note_refill(self, tried: tuple[object, ...]) -> None:
         """This was tried for members without a slot; after an empty one everything is tried again."""
         self.refill_tried = tried
+
+    def take_wave(self) -> Collection[str]:
+        """The members that may be tried by now, as the scheduler has come to all before them (UIDs); often nobody."""
+        slots = self.reservation.slots
+        if not self.waves or any(uid in slots and not self.member(uid).reached for uid in self.waves[0]):
+            return ()
+        self.waves = self.waves[1:]
+        return [uid for uid in (self.waves[0] if self.waves else ()) if uid in slots]
 
     def count_idle(self, now: float, seconds: float) -> None:
         """Of the time since the last count so many seconds were idle."""

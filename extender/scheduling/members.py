@@ -427,6 +427,7 @@ class CycleUpdates:
 
     def review(self, cycle: BindingCycle) -> None:
         """See to what has to be seen to from time to time while members are sent to their slots."""
+        self.send_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
         refused = self.offers.find_refused(cycle, cycle.reservation.slots.keys())
@@ -434,6 +435,12 @@ class CycleUpdates:
             cycle.note_news(uid)
         if refused:
             self._groups.look_again(cycle.reservation.group)
+
+    def send_next(self, cycle: BindingCycle) -> None:
+        """Send the members that had to wait for mates, if the scheduler has come to all of those."""
+        wave = cycle.take_wave()
+        if wave:
+            self._outbox.put(Nominate(cycle, tuple(wave)))
 
     def tend(self, state: GroupState) -> Verdict | None:
         """Bring the cycle of a group up to date; what is to be said of the group then, if anything.

@@ -432,7 +432,13 @@ class SchedulingCycle:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._may_go_anywhere(group, plan)
         cycle = BindingCycle(
-            group, reservation, started=now, progressed=now, any_node=any_node, closed=closed, preempted=bool(victims)
+            *(group, reservation),
+            started=now,
+            progressed=now,
+            any_node=any_node,
+            waves=plan.waves,
+            closed=closed,
+            preempted=bool(victims),
         )
         self._note_members(cycle, pods)
         self.start(state, cycle)
@@ -452,6 +458,8 @@ class SchedulingCycle:
         """Whether the members of a plan may go without: as much room again is left if others take theirs."""
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
             return False  # every member of a tree has a domain of its own, which an offered node may not be in
+        if plan.waves:
+            return False  # what others of them take decides whether a node will do
         if self._nomination is NominationPolicy.AUTO:
             return plan.spare >= len(plan.nodes)
         return self._nomination is NominationPolicy.NEVER

@@ -1,8 +1,9 @@
 """A pod, as far as gangs and placement need it, and its shape: the part that decides where it fits.
 
-Equal shapes are one object, and nothing of the raw pod is kept. Host ports, and anti-affinity by host name, become
-requests for amounts of which every node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts
-(HostPortInfo.CheckConflict) and InterPodAffinity. So whatever counts resources keeps such pods apart.
+Equal shapes are one object, and nothing of the raw pod is kept. Host ports become requests for amounts of which every
+node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts (HostPortInfo.CheckConflict); so do the
+rules about other pods, as far as they are amounts (``serried.api.neighbours``). Whatever counts resources keeps such
+pods apart.
 
 Why kube-scheduler found no node is read from the pod's condition, the text of a FitError (1.37, scheduler/framework/
 types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims. preemption: ...``.
@@ -10,7 +11,7 @@ types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all 
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -44,11 +45,11 @@ from serried.api.names import (
     read_name,
     read_objects,
     read_text,
-    read_texts,
     read_time,
     read_uid,
     read_version,
 )
+from serried.api.neighbours import APART, Neighbours, read_neighbours
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.resources import ATTACHED, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
@@ -60,27 +61,21 @@ from serried.api.selectors import (
     Toleration,
     read_label_selector,
     read_terms,
-    selects,
 )
 from serried.api.volume import NO_CLAIMS, read_claims, read_own_claims
-
-HOSTNAME = "kubernetes.io/hostname"
-
-APART = "apart:"
-"""How the name of the amount begins that stands for a term of anti-affinity."""
 
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def read_conflicts(pod: Raw) -> dict[str, int]:
-    """The amounts that stand for the pod's host ports and anti-affinity terms; empty for most pods."""
-    spec = read_map(pod, "spec")
-    asked = _read_ports(spec)
-    affinity = read_map(spec, "affinity")
-    if affinity:
-        terms = read_objects(read_map(affinity, "podAntiAffinity"), _TERMS)
-        asked.update((name, SHARES) for name in _read_terms(terms, read_map(pod, "metadata")))
+def read_conflicts(pod: Raw, neighbours: Neighbours | None = None) -> dict[str, int]:
+    """The amounts that stand for the pod's host ports and anti-affinity terms; empty for most pods.
+
+    ``neighbours`` are its rules, as read from it.
+    """
+    asked = _read_ports(read_map(pod, "spec"))
+    if neighbours is not None:
+        asked.update(each.amount for each in neighbours.apart)
     return asked
 
 
@@ -110,34 +105,6 @@ def _read_ports(spec: Raw) -> dict[str, int]:
                 asked[name_at_address] = SHARES
                 asked[name] = min(SHARES, asked.get(name, 0) + 1)
     return asked
-
-
-def _read_terms(terms: list[Raw], metadata: Raw) -> Iterator[str]:
-    """A name for each term by host name that selects the pod itself; two pods with the same name must not meet.
-
-    Three sorts of terms are left to the scheduler: terms with another topology key, terms that do not select their own
-    pod, and terms that choose namespaces by label.
-    """
-    labels = read_labels(metadata, "labels") if terms else {}
-    for term in terms:
-        if read_text(term, "topologyKey") == HOSTNAME and (scope := _read_scope(term, metadata)):
-            requirements = read_label_selector(term, "labelSelector")
-            if requirements is not None and selects(requirements, labels):
-                yield f"{APART}{scope}/{_name_requirements(requirements)}"
-
-
-def _read_scope(term: Raw, metadata: Raw) -> str:
-    """A name for the namespaces of a term; "" if the pod's own is not among them, or is not known to be."""
-    own = read_text(metadata, "namespace")
-    namespaces = read_texts(term, "namespaces")
-    if term.get("namespaceSelector") is None:
-        selected = sorted(set(namespaces)) or [own]
-        return ",".join(selected) if own in selected else ""
-    return "*" if not any(map(bool, read_map(term, "namespaceSelector").values())) else ""
-
-
-def _name_requirements(requirements: Iterable[Requirement]) -> str:
-    return "&".join(f"{each.key} {each.operator} ({','.join(each.values)})" for each in requirements)
 
 
 HELD_GATE = "scheduling.serried.dev/held"
@@ -171,6 +138,9 @@ class Shape:
     """Required node affinity: any one term suffices; None without."""
 
     tolerations: tuple[Toleration, ...] = ()
+
+    neighbours: Neighbours | None = None
+    """Its rules about other pods; None for most pods. Who counts for them is an amount (`Neighbours.matchings`)."""
 
 
 OURS = "serried: "
@@ -497,7 +467,8 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
     """The shape of a raw pod; one object for all pods with an equal one, as long as the cache remembers it."""
     spec = read_map(pod, "spec")
     requests = pod_requests(pod, rule)
-    others = read_conflicts(pod)
+    neighbours = read_neighbours(pod)
+    others = read_conflicts(pod, neighbours)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}
     terms = _read_affinity(spec)
@@ -508,6 +479,7 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
         terms,
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
+        neighbours,
     )
 
 
@@ -526,8 +498,9 @@ def _shared_shape(
     node_selector: tuple[tuple[str, str], ...],
     node_terms: Terms | None,
     tolerations: tuple[Toleration, ...],
+    neighbours: Neighbours | None,
 ) -> Shape:
-    return Shape(requests, node_selector, node_terms, tolerations)
+    return Shape(requests, node_selector, node_terms, tolerations, neighbours)
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.api.selectors import Labels
 from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
@@ -36,6 +37,7 @@ from serried.cluster.membership import (
     is_replica,
     workload_of,
 )
+from serried.cluster.neighbours import MatchingPods
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import Uncounted
@@ -176,6 +178,7 @@ class Store:
         self.profiles = self.schedulers | frozenset(other_profiles)
         self.device_claims = DeviceClaims(self.nodes, self.uncounted.classes)
         # Room: who uses what, and what plans are given.
+        self.matching_pods = MatchingPods(self.pods)
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used, Capacity(self.nodes, {}))
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
@@ -289,7 +292,7 @@ class Store:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
-        pod = self.device_claims.count(pod, self.volumes.confine(self.uncounted.relax(pod)))
+        pod = self.matching_pods.count(self.device_claims.count(pod, self.volumes.confine(self.uncounted.relax(pod))))
         self._refit_nodes()  # before the room of one that has ended is free: its claims hold devices a little longer
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
@@ -311,10 +314,13 @@ class Store:
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
         self._put_mates()
+        if (old.node if old is not None and old.bound else "") != (pod.node if pod.bound else ""):
+            self._note_neighbour(pod)
+        self._count_anew()
 
     def show_pod(self, pod: Pod) -> Pod:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
-        shown = self.device_claims.show(self.volumes.show(self.uncounted.show(pod)))
+        shown = self.matching_pods.show(self.device_claims.show(self.volumes.show(self.uncounted.show(pod))))
         self._refit()
         return shown
 
@@ -337,6 +343,35 @@ class Store:
         self._rejoin(turned)
         self.pending_victims.note(uid)
         self._put_mates()
+        self.matching_pods.forget(pod)
+        if pod.node:
+            self._note_neighbour(pod)
+        self._count_anew()
+
+    def put_namespace(self, name: str, labels: Labels) -> None:
+        """A namespace came or changed."""
+        self.matching_pods.put_namespace(name, labels)
+        self._count_anew()
+
+    def drop_namespace(self, name: str) -> None:
+        """A namespace went."""
+        self.matching_pods.drop_namespace(name)
+        self._count_anew()
+
+    def _note_neighbour(self, pod: Pod) -> None:
+        """A pod came to its node, or left it."""
+        if self.matching_pods.reaches_others(pod):
+            self.occupancy.note_room_anywhere()
+
+    def _count_anew(self) -> None:
+        """Some pods count for the rules of others by now, or count no more."""
+        for old in self.matching_pods.take_turned():
+            pod = self.matching_pods.show(old)
+            if pod is not old:
+                self.pods[pod.uid] = pod
+                self._claim(pod)
+                self._count_running(old, pod)
+                self._join(pod)
 
     def _put_mates(self) -> None:
         """What a pod that has come, gone, or got its node changes for those that share a claim, and for nodes."""

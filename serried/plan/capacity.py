@@ -458,6 +458,12 @@ class Census:
         self._special = tuple(name for name in {*snapshot.over, *ask.closed} if name in snapshot.nodes)
         self._corrected: dict[MemberClass, dict[str, int]] = {}
         self._tables: dict[MemberClass, Table] = {}
+        self._closed_to: dict[MemberClass, frozenset[str]] = {}
+
+    def close(self, kind: MemberClass, names: frozenset[str]) -> None:
+        """Some nodes are closed to a class, which is not counted yet."""
+        if names:
+            self._closed_to[kind] = names
 
     def count(self, kind: MemberClass) -> Work[None]:
         """Count the slots of a class ahead, in steps."""
@@ -475,7 +481,7 @@ class Census:
     def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
         """(slots, node name) of those nodes that take at least one member; None means all nodes."""
         by_node = self._table(kind).by_node
-        if not self._special:
+        if not self._special and kind not in self._closed_to:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
         corrected = self._correct(kind)
         known = by_node.keys() | corrected.keys() if names is None else names
@@ -492,7 +498,7 @@ class Census:
         domains_by_node = self._capacity.domains_by_node(key)
         table = self._table(kind)
         sums = table.sum_by(key, domains_by_node)
-        if not self._special:
+        if not self._special and kind not in self._closed_to:
             return sums
         corrected = dict(sums)
         for name, more in self._differences(kind, table):
@@ -537,6 +543,7 @@ class Census:
         found = self._corrected.get(kind)
         if found is None:
             found = self._corrected[kind] = {name: self._count(kind, name) for name in self._special}
+            found.update(dict.fromkeys(self._closed_to.get(kind, ()), 0))
         return found
 
     def _count(self, kind: MemberClass, name: str) -> int:

@@ -15,7 +15,7 @@ from serried.api.pod import Pod, Shape
 from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
 from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
 from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
-from serried.plan.gang import Candidate, hope_for
+from serried.plan.gang import Candidate, hope_for, measure
 from serried.plan.placement import Step, Trial, generate_placements
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Work, finish
@@ -192,6 +192,8 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 _NODES_PER_STEP = 200
+_MAX_MEASURED = 10
+"""Up to how many domains are tried one by one for members that decide about each other."""
 
 _NOTHING: Resources = {}
 
@@ -213,6 +215,9 @@ def solve_diagnosis(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | N
     step = Step((key,) if key is not None else (), ())
     placements = generate_placements(trial.census, step, ask)
     hopes = yield from hope_for(trial, step, placements)
+    if trial.couples and len(hopes) <= _MAX_MEASURED:
+        for place, each in enumerate(hopes):
+            hopes[place] = yield from measure(trial, step, each.placement)
     hardest = min(trial.classes, key=trial.census.total)
     empty = yield from trial.count_empty(step.key)
     found = []
@@ -232,7 +237,7 @@ def _look_at(
     names = snapshot.nodes if hope.placement.names is None else hope.placement.names
     counts: Counter[Hurdle] = Counter()
     for place, name in enumerate(names, 1):
-        hurdle = _find_hurdle(kind, snapshot.nodes[name], trial.census.used(name), trial.ask.closed)
+        hurdle = _find_hurdle(trial, kind, snapshot.nodes[name])
         if hurdle is not None:
             counts[hurdle] += 1
         if place % _NODES_PER_STEP == 0:
@@ -241,14 +246,16 @@ def _look_at(
     return DomainDiagnosis(hope.placement.name, hope.room, len(names), _rank(counts)), counts
 
 
-def _find_hurdle(kind: MemberClass, node: Node, used: Resources, closed: Collection[str]) -> Hurdle | None:
+def _find_hurdle(trial: Trial, kind: MemberClass, node: Node) -> Hurdle | None:
     """What keeps a member off a node; None if one fits."""
-    if node.name in closed:
+    if node.name in trial.ask.closed:
         return Hurdle(HurdleKind.KEPT)
     rejection = find_rejection(kind.shape, node)
     if rejection is not None:
         return rejection
-    lacking = list(_list_lacking(kind.request, node, used))
+    if trial.neighbours is not None and (hurdle := trial.neighbours.find_hurdle(kind, node.name)) is not None:
+        return hurdle
+    lacking = list(_list_lacking(kind.request, node, trial.census.used(node.name)))
     return Hurdle(HurdleKind.RESOURCE, max(lacking)[1]) if lacking else None
 
 

@@ -28,6 +28,12 @@ class HurdleKind(StrEnum):
     SELECTOR = "selector"
     """The node selector, or the required node affinity."""
 
+    BESIDE = "podAffinity"
+    APART = "podAntiAffinity"
+    """A rule of the member's, or of a pod that is there."""
+
+    SPREAD = "topologySpread"
+
     KEPT = "kept"
     """The node is kept for the head of the queue, or kube-scheduler does not offer it."""
 
@@ -39,7 +45,7 @@ class Hurdle:
     kind: HurdleKind
 
     name: str = ""
-    """The resource, the taint's key, or the label key; "" where the kind says it all."""
+    """The resource, the taint's key, the label key, or whose labels; "" where the kind says it all."""
 
     def __str__(self) -> str:
         if self.kind is HurdleKind.RESOURCE:
@@ -65,6 +71,11 @@ def admits(shape: Shape, node: Node) -> bool:
         return False
     if node.taints and not tolerates(shape.tolerations, node.taints):
         return False
+    return admits_labels(shape, node)
+
+
+def admits_labels(shape: Shape, node: Node) -> bool:
+    """Whether a node is one that the selector and the required node affinity of ``shape`` mean."""
     if shape.node_selector and not _selects(shape.node_selector, node.labels):
         return False
     return shape.node_terms is None or matches_terms(shape.node_terms, node)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from serried.api.preference import Style
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, DomainShortage, Reason, Verdict
 from serried.plan.capacity import Capacity, Domain
+from serried.plan.coupled import list_waves
 from serried.plan.packing import pack
 from serried.plan.placement import CLUSTER, Placement, Step, Trial, generate_placements, list_steps
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -44,7 +45,7 @@ def measure(trial: Trial, step: Step, placement: Placement) -> Work[Candidate]:
     """The numbers of one placement: exact for members of one class, reachable ones (a lower bound) otherwise."""
     hopeful = hope(trial, step, placement)
     nodes: Mapping[str, str] = {}
-    if len(trial.classes) == 1 and not trial.barred(placement):
+    if len(trial.classes) == 1 and not trial.barred(placement) and not trial.couples:
         if step.below and hopeful.placed:
             nodes = yield from pack(trial, step, placement)
         return replace(hopeful, parts=_count_parts(trial, step, nodes.values()))
@@ -167,7 +168,9 @@ def solve_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
 
 def _plan(trial: Trial, step: Step, best: Candidate) -> Work[Plan]:
     domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
-    return Plan(domain, (yield from assign(trial, step, best)), best.slack // len(trial.classes))
+    nodes = yield from assign(trial, step, best)
+    waves = (yield from list_waves(trial, nodes)) if trial.couples else ()
+    return Plan(domain, nodes, best.slack // len(trial.classes), waves)
 
 
 def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
@@ -179,7 +182,9 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
         candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
         never = yield from _explain_never(trial, step)
-        return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=never)
+        rules = "" if trial.neighbours is None else (yield from trial.neighbours.describe())
+        detail = ", ".join(filter(None, (never, rules)))
+        return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=detail)
     domains = tuple(
         DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
     )
@@ -225,6 +230,8 @@ def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[
         whole = yield from measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
     parts = [] if candidates or taken else [NO_LABEL]
+    if trial.neighbours is not None and (rules := (yield from trial.neighbours.describe())):
+        parts.append(rules)
     if never := (yield from _explain_never(trial, step)):
         parts.append(never)
     if taken:

@@ -15,7 +15,7 @@ rank are neighbours on the topology.
 
 import heapq
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from serried.api.pod import Pod
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, count_slots
 from serried.plan.capacity import Census, MemberClass, NodeSlots
+from serried.plan.coupled import place_coupled
 from serried.plan.placement import Budget, Pair, Placement, Step, Trial
 from serried.plan.steps import Work, finish
 
@@ -611,6 +612,8 @@ def pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, st
 
 
 def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+    if trial.couples:
+        return (yield from _place_one_by_one(trial, step, placement))
     nodes = yield from _attempt(trial, step.below, placement, trial.budget)
     mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.barred(placement)
     if not (mixed and nodes and step.below):
@@ -620,6 +623,36 @@ def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, s
         return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
 
     return (yield from narrow(trial, step.below, placement, nodes, attempt))
+
+
+def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+    """Nodes in an order in which kube-scheduler would take each; members of a class are in the order of its nodes."""
+    order = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))]
+    moves = yield from place_coupled(trial, placement, order)
+    shut: dict[str, set[str]] = {}
+    for uid, name in trial.barred(placement):
+        shut.setdefault(uid, set()).add(name)
+    waiting: dict[tuple[MemberClass, str], list[str]] = {}
+    for kind in order:
+        counts = Counter(name for each, name in moves if each is kind)
+        names = sorted(counts, key=lambda name: (*(trial.census.label(level, name) for level in step.below), name))
+        node_slots = [(counts[name], name) for name in names]
+        for uid, name in _seat(kind.members, node_slots, shut).items():
+            waiting.setdefault((kind, name), []).append(uid)
+    return {waiting[move].pop(0): move[1] for move in moves if waiting.get(move)}
+
+
+def _seat(
+    members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut: Mapping[str, Collection[str]]
+) -> dict[str, str]:
+    """Which member gets which slot, the first ones the first ones, but for those that must not have it."""
+    if any(member.uid in shut for member in members):
+        return match_members(members, node_slots, {each.uid: frozenset(shut.get(each.uid, ())) for each in members})
+    return {member.uid: name for member, name in zip(members, _repeat(node_slots), strict=False)}
+
+
+def _repeat(node_slots: Iterable[NodeSlots]) -> Iterator[str]:
+    return (name for count, name in node_slots for _ in range(count))
 
 
 def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> Work[dict[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
+from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import Work
 
@@ -125,6 +126,10 @@ class Trial:
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
+        self.neighbours: Neighbours | None = None
+        """What members and others are to each other, if any rule is about that."""
+
+        self._snapshot = snapshot
         self._least: MemberClass | None = None
         self._most: dict[LevelKey, Mapping[Domain, int]] = {}
 
@@ -137,8 +142,18 @@ class Trial:
 
     def count(self) -> Work[None]:
         """Count the slots of every class ahead, in steps."""
+        if concerns(self.classes):
+            self.neighbours = Neighbours(self._snapshot, self.classes)
+            yield from self.neighbours.count()
+            for kind in self.classes:
+                self.census.close(kind, self.neighbours.closed[kind])
         for kind in self.classes:
             yield from self.census.count(kind)
+
+    @property
+    def couples(self) -> bool:
+        """Whether members decide about each other, so that slots say no more than how many there may be at most."""
+        return self.neighbours is not None and self.neighbours.couples
 
     def sum_up(self, step: Step) -> Work[None]:
         """Sum up the slots of a step's placements, and of what is around them, ahead, in steps."""

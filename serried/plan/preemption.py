@@ -29,6 +29,7 @@ from serried.plan.eviction import (
     describe_limit,
     measure_cost,
 )
+from serried.plan.neighbours import concerns
 from serried.plan.placement import Placement, generate_placements, list_steps
 from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -165,6 +166,9 @@ class Survey:
             self._capacity.domains_by_node(self._step.key) if self._step.key else {}
         )
         self._kinds = group_classes(ask.members)
+        self._has_rules = concerns(self._kinds)
+        """Whether who else is where decides about members: then all nodes matter, and slots say little."""
+
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
         self._tables: list[tuple[MemberClass, Table]] = []
         self._plots: dict[Domain, _Plot] = {}
@@ -395,7 +399,7 @@ class Survey:
 
     def is_counted(self, placement: Placement) -> bool:
         """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""
-        if self._ask.parts or len(self._kinds) > 1:
+        if self._ask.parts or len(self._kinds) > 1 or self._has_rules:
             return False
         names = self._removal.nodes if placement.names is None else placement.names
         return not any(name in names for name in self._excluded)
@@ -403,12 +407,12 @@ class Survey:
     def _try(self, plot: _Plot, growth: float) -> Work[bool]:
         if plot.planned:
             return True
-        if plot.room <= plot.tried or plot.room < plot.tried * growth:
+        if not self._has_rules and (plot.room <= plot.tried or plot.room < plot.tried * growth):
             return False
         if not (yield from self._is_promising(plot.placement.domain)):
             return False
         plot.tried = plot.room
-        capacity = self._capacity if plot.placement.names is None else None
+        capacity = self._capacity if plot.placement.names is None or self._has_rules else None
         shown = Snapshot(self.find_nodes(plot.placement), self._removal.used)
         plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
         return plot.planned
@@ -444,9 +448,9 @@ class Survey:
         return PlanRemoval(removal, self._least.shape, ask, steps, deadline=self._deadline, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
-        """The nodes of a domain that are open to the gang."""
+        """The nodes of a domain that are open to the gang; all where who is elsewhere matters, too."""
         nodes = self._removal.nodes
-        if placement.names is None:
+        if placement.names is None or self._has_rules:
             return nodes
         return {name: nodes[name] for name in placement.names if name in nodes}
 

@@ -16,9 +16,10 @@ from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources, add, capacity, count_slots
 from serried.api.verdict import Verdict
-from serried.plan.capacity import Capacity
+from serried.plan.capacity import Capacity, group_classes
 from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
+from serried.plan.neighbours import concerns
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Deadline, Work, sort_in_steps
 from serried.plan.tree import solve_group
@@ -266,6 +267,7 @@ class PlanRemoval(SlotRemoval):
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._whole = ask
+        self._has_rules = concerns(group_classes(ask.members))
         self._ask = cut_to_quorum(ask)
         self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS
@@ -321,7 +323,7 @@ class PlanRemoval(SlotRemoval):
 
     def _is_seated(self, units: Iterable[Unit]) -> bool:
         """Whether the members of the last plan keep their places beside units that have come back."""
-        if self._seated.plan is None:
+        if self._seated.plan is None or self._has_rules:
             return False
         nodes = self.removal.nodes
         seats = self._seated.seats

@@ -174,6 +174,9 @@ class Plan:
     spare: int = 0
     """How many more members of their kind the domain has room for; an estimate where classes are mixed."""
 
+    waves: tuple[frozenset[str], ...] = ()
+    """Where members decide about each other, their UIDs by when they may be tried: after those before; () for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:

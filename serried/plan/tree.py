@@ -39,6 +39,12 @@ class Seating:
     domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
     """By the name of each group that is placed or stands: the domains around it, and its own."""
 
+    waves: tuple[frozenset[str], ...] = ()
+    """When the members may be tried (`Plan.waves`), group after group."""
+
+    couples: bool = False
+    """Whether any members decide about each other."""
+
 
 def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
     """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
@@ -80,7 +86,7 @@ class _Search:
             found = yield from self._add_surplus(ask, found)
         if found is None or not found.nodes:
             return (yield from self._refuse(ask))
-        return Plan(found.domains[ask.name][1], found.nodes)
+        return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if found.couples else ())
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
@@ -206,7 +212,9 @@ class _Search:
             node = plan.nodes.get(member.uid)
             if node is not None:
                 used[node] = add(used.get(node) or self._base.get(node, {}), dict(member.shape.requests))
-        return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used)
+        waves = (*seating.waves, *(plan.waves or (frozenset(plan.nodes),)))
+        couples = seating.couples or bool(plan.waves)
+        return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used, waves=waves, couples=couples)
 
     # --- refusals ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serried.api.neighbours import read_neighbours
 from serried.api.pod import read_conflicts
 from serried.api.resources import capacity, total
 from tests.support.builders import PodBuilder, pod
@@ -25,7 +26,8 @@ def clash(left: Port, right: Port) -> bool:
 
 
 def fit_together(*builders: PodBuilder) -> bool:
-    asked = total(read_conflicts(each.raw()) for each in builders)
+    raws = [each.raw() for each in builders]
+    asked = total(read_conflicts(raw, read_neighbours(raw)) for raw in raws)
     return all(amount <= capacity({}, name) for name, amount in asked.items())
 
 

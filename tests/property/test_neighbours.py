@@ -71,7 +71,10 @@ def test_a_gang_of_equal_members_is_placed_exactly_when_they_could_come_one_by_o
 def test_every_plan_is_one_whose_members_can_come_in_some_order(random: Random, key: str | None) -> None:
     draws = Draws(random, COUNTED)
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
-    plan = Ours(cluster).plan(members, random.randint(1, len(members)), key)
+    need = random.randint(1, len(members))
+    most = max((find_most(cluster, members, inside) for inside in domains_of(cluster, key).values()), default=0)
+    plan = Ours(cluster).plan(members, need, key)
+    assert isinstance(plan, Plan) == (most >= need)
     if isinstance(plan, Plan):
         assert is_sound(cluster, [members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
         assert set(plan.nodes.values()) <= set(domains_of(cluster, key)[plan.domain])

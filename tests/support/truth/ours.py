@@ -17,6 +17,8 @@ class Ours:
 
     def __init__(self, cluster: Cluster) -> None:
         self.store = Store(["default-scheduler"])
+        for name, labels in cluster.namespaces.items():
+            self.store.put_namespace(name, labels)
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):

@@ -59,8 +59,8 @@ ALONE = frozenset(
 
 ALL = frozenset(Feature)
 
-COUNTED = ALONE
-"""What the planner counts exactly, whatever else there is in a cluster."""
+COUNTED = ALL - {Feature.SAME_HOST}
+"""What the planner counts exactly: kubelets label each node with a host name of its own."""
 
 _OWN = 0.4
 """The share of the terms that are about the pods of the same app."""
@@ -131,9 +131,11 @@ class Draws:
             "number": self._random.choice([str(index)] * 3 + ["007", "x"]),
         }
         if self._has(Feature.UNLABELLED, 0.4):
-            del labels[self._random.choice(KEYS)]
+            del labels[self._random.choice([ZONE, RACK])]
         if self._has(Feature.SAME_HOST, 0.05):
             labels[HOSTNAME] = "n0"
+            if self._random.random() < 0.5:
+                del labels[HOSTNAME]
         spec: Raw = {}
         if self._has(Feature.CORDONS, 0.15):
             spec["unschedulable"] = True

@@ -1,13 +1,15 @@
-"""Host ports and anti-affinity by host name, as amounts."""
+"""Host ports and anti-affinity, as amounts."""
 
 from typing import Any
 
 import pytest
 
+from serried.api.neighbours import read_neighbours
 from serried.api.pod import read_conflicts
 from serried.api.resources import SHARES
 from tests.support.builders import PodBuilder, pod
 
+HOST = "apart:kubernetes.io/hostname|"
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here
 PORT = {"containerPort": 80, "hostPort": 80}
 
@@ -61,8 +63,14 @@ RING = pod("p").label("app", "ring")
     ("builder", "names"),
     [
         pytest.param(RING.apart({"app": "ring"}), ["apart:default/app In (ring)"], id="a pod that its own term means"),
-        pytest.param(RING.apart({"app": "other"}), [], id="not one that it does not mean"),
-        pytest.param(RING.apart({"app": "ring"}, key="topology.kubernetes.io/zone"), [], id="not in other domains"),
+        pytest.param(
+            RING.apart({"app": "other"}), [f"{HOST}default/app In (other)"], id="others, that it does not mean"
+        ),
+        pytest.param(
+            RING.apart({"app": "ring"}, key="topology.kubernetes.io/zone"),
+            ["apart:topology.kubernetes.io/zone|default/app In (ring)"],
+            id="in other domains",
+        ),
         pytest.param(RING.apart({}), ["apart:default/"], id="an empty selector means every pod"),
         pytest.param(RING.apart({}, labelSelector=None), [], id="without a selector it means none"),
         pytest.param(
@@ -70,14 +78,20 @@ RING = pod("p").label("app", "ring")
             ["apart:default,other/app In (ring)"],
             id="in the namespaces that it names",
         ),
-        pytest.param(RING.apart({"app": "ring"}, namespaces=["other"]), [], id="not from another namespace"),
+        pytest.param(
+            RING.apart({"app": "ring"}, namespaces=["other"]),
+            [f"{HOST}other/app In (ring)"],
+            id="those of another namespace",
+        ),
         pytest.param(
             RING.apart({"app": "ring"}, namespaces=["other"], namespaceSelector={}),
             ["apart:*/app In (ring)"],
             id="in all namespaces",
         ),
         pytest.param(
-            RING.apart({"app": "ring"}, namespaceSelector={"matchLabels": {"a": "b"}}), [], id="namespaces by label"
+            RING.apart({"app": "ring"}, namespaceSelector={"matchLabels": {"a": "b"}}),
+            [f"{HOST}+(a In (b))/app In (ring)"],
+            id="namespaces by label",
         ),
         pytest.param(
             RING.apart({"app": "ring"}).apart({}), ["apart:default/", "apart:default/app In (ring)"], id="each term"
@@ -89,10 +103,16 @@ RING = pod("p").label("app", "ring")
         ),
     ],
 )
-def test_anti_affinity_by_host_name(builder: PodBuilder, names: list[str]) -> None:
-    asked = read_conflicts(builder.raw())
+def test_anti_affinity(builder: PodBuilder, names: list[str]) -> None:
+    asked = conflicts_of(builder)
     assert sorted(asked) == names
-    assert set(asked.values()) <= {SHARES}
+    # Only two that have a term which means both share no node by that alone; who is meant by others has to be known.
+    assert all(amount == (1 if "|" in name else SHARES) for name, amount in asked.items())
+
+
+def conflicts_of(builder: PodBuilder) -> dict[str, int]:
+    raw = builder.raw()
+    return read_conflicts(raw, read_neighbours(raw))
 
 
 EXPRESSIONS: list[tuple[str, list[str], bool]] = [
@@ -109,7 +129,7 @@ EXPRESSIONS: list[tuple[str, list[str], bool]] = [
 @pytest.mark.parametrize(("operator", "values", "met"), EXPRESSIONS)
 def test_expressions_of_a_selector(operator: str, values: list[str], met: bool) -> None:  # noqa: FBT001
     selector = {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}
-    assert bool(read_conflicts(RING.apart({}, labelSelector=selector).raw())) is met
+    assert (SHARES in conflicts_of(RING.apart({}, labelSelector=selector)).values()) is met
 
 
 def test_one_selector_has_one_name_however_it_is_written() -> None:
@@ -119,7 +139,7 @@ def test_one_selector_has_one_name_however_it_is_written() -> None:
     ]
     written = RING.label("b", "").apart({}, labelSelector={"matchExpressions": expressions})
     other = {"matchLabels": {"app": "ring"}, "matchExpressions": expressions[:1]}
-    assert read_conflicts(written.raw()) == read_conflicts(RING.label("b", "").apart({}, labelSelector=other).raw())
+    assert conflicts_of(written) == conflicts_of(RING.label("b", "").apart({}, labelSelector=other))
 
 
 def test_they_are_part_of_what_a_pod_asks_for() -> None:

@@ -247,13 +247,16 @@ class TestAMemberThatMustBeBesideAMate:
         required = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         return [leader.label("role", "leader"), follower.having(required, "spec", "affinity")]
 
+    def hosts(self) -> list[NodeBuilder]:
+        return [each.label("kubernetes.io/hostname", f"h{index}").cpu(2) for index, each in enumerate(small_nodes(2))]
+
     async def test_that_keeps_its_gang_from_no_plan(self, world: Harness) -> None:
         leader, follower = self.led()
-        await world.add(*small_nodes(2), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).go()
+        await world.add(*self.hosts(), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).go()
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_nor_does_it_end_the_plan_before_the_scheduler_tries_it_again(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *self.led()).go()
+        await world.add(*self.hosts(), gang(2), *self.led()).go()
         calls = [world.bind("m0")]
         await world.settle()
         await refuse(world, "m1", message=self.NOBODY_THERE)

@@ -1,0 +1,238 @@
+"""Which pods count for the rules of others: each gets an amount for each rule that it counts for.
+
+Rules that anybody has matter while they can decide about a gang: anti-affinity of every pod, affinity and spread of
+those that wait for a node. With a rule that is new, the pods that are there are looked through once, by one of its
+labels; then each pod that comes or changes is asked about the rules of its namespace and labels alone.
+
+Sources: interpodaffinity/filtering.go and podtopologyspread/filtering.go of kube-scheduler 1.37.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from serried.api.neighbours import APART, COUNTS, Matching
+from serried.api.pod import Phase, Pod, Shape
+from serried.api.selectors import Labels
+from serried.cluster.index import discard
+
+_MAX_IDLE = 256
+"""How many matchings are kept that nobody needs any more: the next gang of the same kind may come soon."""
+
+_ANYWHERE = ""
+"""In the place of a namespace, for what is not confined to some."""
+
+Place = tuple[str, str, str]
+"""A namespace, a label key and its value."""
+
+
+class MatchingPods:
+    """Adds to the shapes of pods for what they count. ``pods`` are all that are known, by UID, as they are now.
+
+    ``count``, ``put_namespace`` and ``drop_namespace`` may make other pods count, or count no more: these are in
+    ``take_turned`` afterwards, with the shape that they had, and are to be counted anew.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self.namespaces: dict[str, Labels] = {}
+        """The labels of the namespaces that are known."""
+
+        self._pods = pods
+        self._users: Counter[Matching] = Counter()
+        self._matchings_of: dict[str, tuple[Matching, ...]] = {}
+        self._idle: OrderedDict[Matching, None] = OrderedDict()
+        self._by_place: dict[Place, dict[Matching, None]] = {}
+        self._keys: Counter[str] = Counter()
+        """The label keys by which matchings are found."""
+
+        self._labelled: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
+        """By such a key, the UIDs of the pods of each namespace and value."""
+
+        self._turned: dict[str, None] = {}
+
+    def count(self, pod: Pod) -> Pod:
+        """The pod with the amounts of what it counts for; remembers what its own rules need."""
+        self._follow(pod)
+        if self._labelled:
+            before = self._pods.get(pod.uid)
+            if before is not None and before.labels != pod.labels:
+                self._take_out(before)
+            for key, places in self._labelled.items():
+                if key in pod.labels:
+                    places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
+        return self.show(pod)
+
+    def show(self, pod: Pod) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered."""
+        if not self._by_place:
+            return pod
+        names = tuple(sorted({each.amount for each in self._find(pod)}))
+        shape = _count(pod.shape, names)
+        return pod if shape is pod.shape else replace(pod, shape=shape)
+
+    def forget(self, pod: Pod) -> None:
+        """A pod went."""
+        self._release(self._matchings_of.pop(pod.uid, ()))
+        self._take_out(pod)
+
+    def _take_out(self, pod: Pod) -> None:
+        for key, places in self._labelled.items():
+            if key in pod.labels:
+                discard(places, (pod.namespace, pod.labels[key]), pod.uid)
+
+    def take_turned(self) -> list[Pod]:
+        """The pods that are to be counted anew since the last call, as they are now."""
+        if not self._turned:
+            return []
+        turned, self._turned = self._turned, {}
+        return [self._pods[uid] for uid in turned if uid in self._pods]
+
+    def reaches_others(self, pod: Pod) -> bool:
+        """Whether where a pod is may decide about other nodes than its own: others have rules about it, or it has.
+
+        Its gang's own rules do not count: what they wait for is not each other.
+        """
+        own = pod.shape.neighbours
+        mine = {each.amount for each in own.matchings} if own is not None else ()
+        return any(
+            (name.startswith(COUNTS) and name not in mine) or (name.startswith(APART) and amount == 1)
+            for name, amount in pod.shape.requests
+        )
+
+    def put_namespace(self, name: str, labels: Labels) -> None:
+        """A namespace came or changed."""
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self._turn_by_namespace()
+
+    def drop_namespace(self, name: str) -> None:
+        """A namespace went."""
+        if self.namespaces.pop(name, None) is not None:
+            self._turn_by_namespace()
+
+    @property
+    def needs_namespaces(self) -> bool:
+        """Whether any rule is about labels of namespaces."""
+        return any(each.namespace_labels for matching in self._users for each in matching.selections)
+
+    def _turn_by_namespace(self) -> None:
+        for matching in self._users:
+            if any(each.namespace_labels for each in matching.selections):
+                self._turned.update(dict.fromkeys(self._list_candidates(matching)))
+
+    def _follow(self, pod: Pod) -> None:
+        rules = pod.shape.neighbours
+        needed: tuple[Matching, ...] = ()
+        if rules is not None and pod.phase is Phase.ACTIVE:
+            # Of a pod that has its node only those count by which it keeps others away.
+            found = rules.matchings if pod.pending else (each.matching for each in rules.apart)
+            needed = tuple([each for each in found if all(one.labels is not None for one in each.selections)])
+        before = self._matchings_of.get(pod.uid, ())
+        if needed == before:
+            return
+        if needed:
+            self._matchings_of[pod.uid] = needed
+        else:
+            del self._matchings_of[pod.uid]
+        for matching in needed:
+            self._users[matching] += 1
+            self._idle.pop(matching, None)
+            if self._users[matching] == 1:
+                self._begin(matching)
+        self._release(before)
+
+    def _release(self, matchings: Iterable[Matching]) -> None:
+        for matching in matchings:
+            self._users[matching] -= 1
+            if not self._users[matching]:
+                del self._users[matching]
+                self._idle[matching] = None
+        while len(self._idle) > _MAX_IDLE:
+            self._end(self._idle.popitem(last=False)[0])
+
+    def _begin(self, matching: Matching) -> None:
+        places = _list_places(matching)
+        if all(matching in self._by_place.get(place, ()) for place in places):
+            return  # it was idle
+        for place in places:
+            self._by_place.setdefault(place, {})[matching] = None
+        label = _find_label(matching)
+        if label is not None:
+            self._note_key(label[0])
+        self._turned.update(dict.fromkeys(self._list_candidates(matching)))
+
+    def _end(self, matching: Matching) -> None:
+        self._turned.update(dict.fromkeys(self._list_candidates(matching)))
+        for place in _list_places(matching):
+            discard(self._by_place, place, matching)
+        label = _find_label(matching)
+        if label is not None:
+            self._keys[label[0]] -= 1
+            if not self._keys[label[0]]:
+                del self._keys[label[0]], self._labelled[label[0]]
+
+    def _note_key(self, key: str) -> None:
+        self._keys[key] += 1
+        if self._keys[key] > 1:
+            return
+        places: dict[tuple[str, str], dict[str, None]] = {}
+        for uid, pod in self._pods.items():
+            if key in pod.labels:
+                places.setdefault((pod.namespace, pod.labels[key]), {})[uid] = None
+        self._labelled[key] = places
+
+    def _find(self, pod: Pod) -> Iterator[Matching]:
+        places = [(scope, "", "") for scope in (pod.namespace, _ANYWHERE)]
+        for key in self._keys:
+            value = pod.labels.get(key)
+            if value is not None:
+                places += [(scope, key, value) for scope in (pod.namespace, _ANYWHERE)]
+        for place in places:
+            for matching in self._by_place.get(place, ()):
+                if self._means(matching, pod):
+                    yield matching
+
+    def _means(self, matching: Matching, pod: Pod) -> bool:
+        if matching.living and pod.deleting:
+            return False
+        return all(each.selects(pod.namespace, pod.labels, self.namespaces) for each in matching.selections)
+
+    def _list_candidates(self, matching: Matching) -> Iterator[str]:
+        """The UIDs of the pods that may count for a matching, as far as one of its labels says."""
+        scopes, label = _find_scopes(matching), _find_label(matching)
+        if label is None:
+            yield from (uid for uid, pod in self._pods.items() if _ANYWHERE in scopes or pod.namespace in scopes)
+        elif _ANYWHERE in scopes:
+            for (_, value), uids in self._labelled[label[0]].items():
+                if value == label[1]:
+                    yield from uids
+        else:
+            for namespace in scopes:
+                yield from self._labelled[label[0]].get((namespace, label[1]), ())
+
+
+def _list_places(matching: Matching) -> list[Place]:
+    """Where a matching is found: in each of its namespaces, by one label that its pods must have, if there is one."""
+    return [(namespace, *(_find_label(matching) or ("", ""))) for namespace in _find_scopes(matching)]
+
+
+def _find_scopes(matching: Matching) -> Collection[str]:
+    first = matching.selections[0]
+    return (_ANYWHERE,) if first.namespace_labels is not None else first.namespaces
+
+
+def _find_label(matching: Matching) -> tuple[str, str] | None:
+    """A label that every pod has which counts; None if none is named."""
+    for each in matching.selections[0].labels or ():
+        if each.operator == "In" and len(each.values) == 1:
+            return each.key, each.values[0]
+    return None
+
+
+@lru_cache(maxsize=8192)
+def _count(shape: Shape, names: tuple[str, ...]) -> Shape:
+    """The shape with an amount of one for each of these names, and for no other matching."""
+    kept = [each for each in shape.requests if not each[0].startswith(COUNTS)]
+    requests = tuple(sorted([*kept, *((name, 1) for name in names)]))
+    return shape if requests == shape.requests else replace(shape, requests=requests)

@@ -1,0 +1,330 @@
+"""Members that decide about each other, placed one by one: each where kube-scheduler would take it then.
+
+Nodes that are alike for every rule are one cell: all that counts is how many are in its domains. First members go where
+the fewest are by their constraints, then beside those that are placed. If that leaves the quorum short, other orders
+and other first domains are tried, and then all ways there are, as far as the plan's budget goes: a refusal can be wrong
+for a large gang, a plan cannot.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import islice
+
+from serried.api.preference import Style
+from serried.api.resources import Resources, add, capacity, count_slots, subtract
+from serried.plan.capacity import MemberClass
+from serried.plan.neighbours import Neighbours
+from serried.plan.placement import Budget, Placement, Trial
+from serried.plan.steps import Work
+
+Move = tuple[MemberClass, str]
+"""A member of a class goes to a node."""
+
+Cost = tuple[int, ...]
+
+_MOVES_PER_STEP = 32
+_NODES_PER_STEP = 500
+_MATES_LOOKED_AT = 8
+_MAX_EXACT = 16
+"""Up to how many members more than the quorum are looked for in all ways."""
+
+_MAX_STARTS = 64
+"""How many first domains are tried."""
+
+
+class Coupled:
+    """One placement, and the members that are in it by now."""
+
+    def __init__(self, trial: Trial, placement: Placement, neighbours: Neighbours) -> None:
+        self._trial = trial
+        self._census = trial.census
+        self._neighbours = neighbours
+        self._slots: dict[MemberClass, dict[str, int]] = {}
+        for kind, barred in _find_barred(trial, placement).items():
+            node_slots = trial.census.node_slots(kind, placement.names)
+            self._slots[kind] = {name: slots for slots, name in node_slots if name not in barred}
+        self._names = sorted({name for kind in trial.classes for name in kind.request})
+        self._taken: dict[str, Resources] = {}
+        self._left = {kind: len(kind.members) for kind in trial.classes}
+        self._cells: list[list[str]] = []
+        self._cell_of: dict[str, int] = {}
+        self._here: Counter[int] = Counter()
+        """How many members are in each cell."""
+
+        self._touched: list[dict[str, None]] = []
+        """The nodes of each cell where members are, in their order."""
+
+        self._ranked: dict[tuple[MemberClass, int], list[str]] = {}
+        """The other nodes of each cell, those with most room for a class last."""
+
+        self.moves: list[Move] = []
+
+    def find_cells(self) -> Work[None]:
+        """Sort the nodes by the domains that count, in steps."""
+        keys = self._neighbours.list_keys()
+        by_domains: dict[tuple[str, ...], list[str]] = {}
+        for place, name in enumerate(sorted({name for slots in self._slots.values() for name in slots})):
+            by_domains.setdefault(tuple([self._census.label(key, name) for key in keys]), []).append(name)
+            if place % _NODES_PER_STEP == 0:
+                yield
+        self._cells = list(by_domains.values())
+        self._cell_of = {name: place for place, names in enumerate(self._cells) for name in names}
+        self._touched = [{} for _ in self._cells]
+        yield
+
+    # --- one member ------------------------------------------------------------------------------------------------
+
+    def _count_slots(self, kind: MemberClass, name: str) -> int:
+        """How many more members of a class a node has room for."""
+        slots = self._slots[kind].get(name, 0)
+        taken = self._taken.get(name)
+        if not slots or not taken:
+            return slots
+        return count_slots(self._census.allocatable(name), add(self._census.used(name), taken), kind.request)
+
+    def _apply(self, kind: MemberClass, name: str) -> None:
+        """A member of a class goes to a node."""
+        self.moves.append((kind, name))
+        self._left[kind] -= 1
+        self._taken[name] = add(self._taken.get(name, {}), kind.request)
+        self._here[self._cell_of[name]] += 1
+        self._touched[self._cell_of[name]][name] = None
+        self._neighbours.place(kind, name)
+
+    def _take_back(self) -> None:
+        """The last one comes back."""
+        kind, name = self.moves.pop()
+        self._left[kind] += 1
+        self._taken[name] = subtract(self._taken[name], kind.request)
+        self._here[self._cell_of[name]] -= 1
+        self._neighbours.place(kind, name, -1)
+
+    def clear(self) -> None:
+        """All come back."""
+        while self.moves:
+            self._take_back()
+        self._touched = [{} for _ in self._cells]
+        self._ranked = {}
+
+    # --- the nearest way ---------------------------------------------------------------------------------------------
+
+    def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> Work[None]:
+        """Place members as long as any can be, of the first of these classes of which one can."""
+        queues = {kind: _Queue(self, kind, self._list_open(kind, may_use)) for kind in order}
+        while True:
+            found = next(((kind, name) for kind in order if (name := self._find(queues[kind], kind))), None)
+            if found is None:
+                return
+            self._apply(*found)
+            queues[found[0]].put(self._cell_of[found[1]])
+            if len(self.moves) % _MOVES_PER_STEP == 0:
+                yield
+
+    def _list_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[int]:
+        return [
+            place
+            for place, names in enumerate(self._cells)
+            if may_use(names[0]) and any(name in self._slots[kind] for name in names)
+        ]
+
+    def _find(self, queue: "_Queue", kind: MemberClass) -> str:
+        if not self._left[kind]:
+            return ""
+        cell = queue.take(len(self.moves))
+        return "" if cell is None else self.choose_node(kind, cell)
+
+    def admits(self, kind: MemberClass, cell: int) -> bool:
+        """Whether a member of a class may go into a cell now."""
+        return self._neighbours.admits(kind, self._cells[cell][0])
+
+    def choose_node(self, kind: MemberClass, cell: int) -> str:
+        """The node of a cell for the next member of a class, "" without room: where there is a mate, then the roomiest.
+
+        Where members are to be spread over nodes it is the other way round.
+        """
+        fresh = self._find_fresh(kind, cell)
+        if fresh and self._trial.ask.style is Style.SPREAD:
+            return fresh
+        touched = self._touched[cell]
+        near = islice(reversed(touched), _MATES_LOOKED_AT) if fresh else iter(touched)
+        return next((name for name in near if self._count_slots(kind, name)), fresh)
+
+    def _find_fresh(self, kind: MemberClass, cell: int) -> str:
+        names = self._ranked.get((kind, cell))
+        if names is None:
+            slots = self._slots[kind]
+            names = sorted((name for name in self._cells[cell] if name in slots), key=lambda name: (slots[name], name))
+            self._ranked[kind, cell] = names
+        while names and names[-1] in self._touched[cell]:
+            names.pop()
+        return names[-1] if names else ""
+
+    def price(self, kind: MemberClass, cell: int) -> Cost:
+        """What is taken first: where the fewest are by the constraints of a class, then where mates are."""
+        name, here = self._cells[cell][0], self._here[cell]
+        return self._neighbours.crowd(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
+
+    # --- all ways ----------------------------------------------------------------------------------------------------
+
+    def _list_moves(self) -> Iterator[Move]:
+        """What may come next; of nodes that are alike one."""
+        for kind in [kind for kind, left in self._left.items() if left]:
+            seen = set()
+            for cell in sorted(range(len(self._cells)), key=lambda cell: self.price(kind, cell)):
+                if not self.admits(kind, cell):
+                    continue
+                for name in self._cells[cell]:
+                    alike = cell, self._describe(name)
+                    if alike not in seen and self._count_slots(kind, name):
+                        seen.add(alike)
+                        yield kind, name
+
+    def _describe(self, name: str) -> tuple[object, ...]:
+        """What is free on a node, and for whom: nodes of one cell with an equal answer are alike."""
+        used = add(self._census.used(name), self._taken.get(name, {}))
+        there = self._census.allocatable(name)
+        free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
+        return free, tuple([name in slots for slots in self._slots.values()])
+
+    def search(self, wanted: int, budget: Budget) -> Work[Sequence[Move]]:
+        """Try all ways until ``wanted`` are placed, as far as the budget goes; the way that placed most. None stays."""
+        best: Sequence[Move] = ()
+        seen: set[frozenset[tuple[Move, int]]] = set()
+        ways = [self._list_moves()]
+        while ways and len(best) < wanted:
+            move = next(ways[-1], None)
+            if move is None:
+                ways.pop()
+                if self.moves:
+                    self._take_back()
+                continue
+            if not budget.take(1 + len(self._cells)):
+                break
+            self._apply(*move)
+            state = frozenset(Counter(self.moves).items())
+            if state in seen:
+                self._take_back()
+                continue
+            seen.add(state)
+            best = max(best, tuple(self.moves), key=len)
+            ways.append(self._list_moves())
+            yield
+        self.clear()
+        return best
+
+    # --- starts ------------------------------------------------------------------------------------------------------
+
+    def list_starts(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
+        """Where members may be that are beside the first one: each domain that it may choose, the best first."""
+        for kind in order:
+            key = self._neighbours.find_first_key(kind)
+            if key is not None:
+                return [self._confine(key, domain) for domain in self._rank_domains(kind, key)]
+        return []
+
+    def _rank_domains(self, kind: MemberClass, key: str) -> list[str]:
+        rooms: Counter[str] = Counter()
+        for name, slots in self._slots[kind].items():
+            rooms[self._census.label(key, name)] += slots
+        wanted = sum(self._left.values())
+        # The tightest that may hold all, then the roomiest.
+        ranked = sorted(rooms, key=lambda each: (rooms[each] < wanted, abs(rooms[each] - wanted), each))
+        return list(islice(ranked, _MAX_STARTS))
+
+    def _confine(self, key: str, domain: str) -> Callable[[str], bool]:
+        return lambda name: self._census.label(key, name) == domain
+
+
+class _Queue:
+    """The cells of one class, the cheapest first; those that do not admit it wait until something has been placed."""
+
+    def __init__(self, coupled: Coupled, kind: MemberClass, cells: Sequence[int]) -> None:
+        self._coupled = coupled
+        self._kind = kind
+        self._heap = [(coupled.price(kind, cell), cell) for cell in cells]
+        heapify(self._heap)
+        self._aside: list[int] = []
+        self._asked_at = -1
+        """How many were placed when those were asked again."""
+
+    def take(self, placed: int) -> int | None:
+        """The cheapest cell that has room and admits a member; it is to be put back. None if there is none now."""
+        while True:
+            while self._heap:
+                price, cell = heappop(self._heap)
+                now = self._coupled.price(self._kind, cell)
+                if now > price:
+                    heappush(self._heap, (now, cell))
+                elif not self._coupled.choose_node(self._kind, cell):
+                    continue  # full for good
+                elif self._coupled.admits(self._kind, cell):
+                    return cell
+                else:
+                    self._aside.append(cell)
+            if not self._aside or self._asked_at == placed:
+                return None
+            self._asked_at = placed
+            for cell in self._aside:
+                self.put(cell)
+            self._aside = []
+
+    def put(self, cell: int) -> None:
+        """A cell may be taken again."""
+        heappush(self._heap, (self._coupled.price(self._kind, cell), cell))
+
+
+def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Work[Sequence[Move]]:
+    """Where the members go, in an order in which each may: as many as are found, and the quorum if that is found."""
+    assert trial.neighbours is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    coupled = Coupled(trial, placement, trial.neighbours)
+    yield from coupled.find_cells()
+    need, wanted = max(trial.ask.need, 1), len(trial.ask.members)
+    best: Sequence[Move] = ()
+    for may_use in (*coupled.list_starts(order), lambda _: True):
+        for each in (order, order[::-1]) if len(order) > 1 else (order,):
+            yield from coupled.fill(each, may_use)
+            if len(coupled.moves) > len(best):
+                best = tuple(coupled.moves)
+            coupled.clear()
+            if len(best) == wanted or not trial.budget.take(wanted):
+                return best
+    budget = trial.budget if len(best) < need else trial.spare_budget
+    if len(best) < need or wanted <= _MAX_EXACT:
+        found = yield from coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
+        best = max(best, found, key=len)
+    return best
+
+
+def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozenset[str]]:
+    """The nodes that no member of a class may have."""
+    pairs = trial.barred(placement)
+    names: dict[str, set[str]] = {}
+    for uid, name in pairs:
+        names.setdefault(uid, set()).add(name)
+    return {
+        kind: frozenset(set.intersection(*(names.get(member.uid, set()) for member in kind.members)))
+        for kind in trial.classes
+    }
+
+
+def list_waves(trial: Trial, nodes: Mapping[str, str]) -> Work[tuple[frozenset[str], ...]]:
+    """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
+
+    kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
+    """
+    neighbours = trial.neighbours
+    assert neighbours is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    kind_of = {member.uid: kind for kind in trial.classes for member in kind.members}
+    waves: list[set[str]] = []
+    for place, (uid, name) in enumerate(nodes.items()):
+        if place % _MOVES_PER_STEP == 0:
+            yield
+        if not waves or not neighbours.admits_in_any_order(kind_of[uid], name):
+            neighbours.begin_wave()
+            waves.append(set())
+        neighbours.place(kind_of[uid], name)
+        waves[-1].add(uid)
+    for uid, name in nodes.items():
+        neighbours.place(kind_of[uid], name, -1)
+    return tuple(map(frozenset, waves))

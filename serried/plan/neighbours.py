@@ -1,0 +1,366 @@
+"""What members and other pods are to each other, while a plan is made: who must be beside whom, or apart, or spread.
+
+The rules are those of kube-scheduler 1.37, which looks at one pod after the other (interpodaffinity/filtering.go:
+satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; podtopologyspread/filtering.go: Filter).
+Who is where is read from what is used on the nodes (`serried.api.neighbours`), so a plan in which pods are gone sees
+the rules as they are then.
+
+What no member can change is a list of nodes that are closed to a class. Only where members decide about each other does
+their order matter, and they are placed one by one (`serried.plan.coupled`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from serried.api import neighbours
+from serried.api.neighbours import APART, COUNTS, Beside, Spread, read_apart
+from serried.api.node import Node
+from serried.api.resources import Resources
+from serried.plan.capacity import MemberClass
+from serried.plan.fit import Hurdle, HurdleKind, admits_labels, tolerates
+from serried.plan.request import Snapshot
+from serried.plan.steps import Work
+
+_NODES_PER_STEP = 500
+
+_NOTHING: Resources = {}
+_NO_RULES = neighbours.Neighbours()
+
+
+class Count:
+    """How many pods that have an amount are in each domain of a key."""
+
+    def __init__(self, amount: str, key: str) -> None:
+        self.amount = amount
+        self.key = key
+        self.by_domain: dict[str, int] = {}
+        self.total = 0
+
+    def add(self, node: Node, pods: int) -> None:
+        """So many more are on a node; a negative number takes them off again."""
+        domain = node.labels.get(self.key)
+        if pods and domain is not None:
+            self.by_domain[domain] = self.by_domain.get(domain, 0) + pods
+            self.total += pods
+
+
+class SpreadCount:
+    """The same for one constraint of one class: of the nodes that count for it, each domain, also with nobody."""
+
+    def __init__(self, rule: Spread, kind: MemberClass) -> None:
+        self.amount = rule.matching.amount
+        self.key = rule.key
+        self.rule = rule
+        self.by_domain: dict[str, int] = {}
+        self._shape = kind.shape
+        self._keys = tuple([each.key for each in (kind.shape.neighbours or _NO_RULES).spread])
+        self._is_choosy = rule.by_affinity and bool(kind.shape.node_selector or kind.shape.node_terms is not None)
+        self._domains: Counter[int] = Counter()
+        """How many domains have each number."""
+
+        self._least = 0
+
+    def add(self, node: Node, pods: int) -> None:
+        """So many more are on a node, if that counts; a negative number takes them off again."""
+        if not self._has(node):
+            return
+        domain = node.labels[self.key]
+        before = self.by_domain.get(domain)
+        if before is not None:
+            self._domains[before] -= 1
+        now = self.by_domain[domain] = (before or 0) + pods
+        self._domains[now] += 1
+        self._least = min(self._least, now)
+
+    def find_least(self) -> int:
+        """How many are in the domain with the fewest."""
+        if len(self.by_domain) < self.rule.min_domains or not self.by_domain:
+            return 0
+        while not self._domains[self._least]:
+            self._least += 1
+        return self._least
+
+    def _has(self, node: Node) -> bool:
+        labels = node.labels
+        for key in self._keys:
+            if key not in labels:
+                return False
+        if self._is_choosy and not admits_labels(self._shape, node):
+            return False
+        return not self.rule.by_taints or tolerates(self._shape.tolerations, node.taints)
+
+
+@dataclass(slots=True, eq=False)
+class _Rules:
+    """What decides about one class."""
+
+    off: list[Count] = field(default_factory=list)
+    """No domain of these may have any."""
+
+    beside: Beside | None = None
+    near: list[Count] = field(default_factory=list)
+    """Each domain of these must have some."""
+
+    itself: bool = False
+    """Whether a member would do as its own neighbour, while there is nobody else anywhere."""
+
+    spread: list[SpreadCount] = field(default_factory=list)
+
+
+class Neighbours:
+    """The rules of a gang's classes in one cluster, and what the members that are placed make of them."""
+
+    def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
+        self._snapshot = snapshot
+        self._classes = classes
+        self._counts: dict[tuple[str, str], Count] = {}
+        self._rules: dict[MemberClass, _Rules] = {}
+        self.closed: dict[MemberClass, frozenset[str]] = {}
+        """The nodes that a class may not use, whoever else of the gang is placed."""
+
+        self.couples = False
+        """Whether members decide about each other."""
+
+        self._near_then: dict[Count, dict[str, int]] = {}
+        self._least_then: dict[SpreadCount, int] = {}
+
+    # --- the cluster as it is --------------------------------------------------------------------------------------
+
+    def count(self) -> Work[None]:
+        """Find out who is where, in steps."""
+        apart = yield from self._find_apart()
+        for kind in self._classes:
+            self._rules[kind] = self._read(kind, apart)
+        counts: list[Count | SpreadCount] = [*self._counts.values()]
+        counts += [each for rules in self._rules.values() for each in rules.spread]
+        rest = iter(self._snapshot.nodes.items())
+        while batch := list(islice(rest, _NODES_PER_STEP)):
+            for name, node in batch:
+                used = self._snapshot.used.get(name, _NOTHING)
+                for count in counts:
+                    count.add(node, used.get(count.amount, 0))
+            yield
+        for kind in self._classes:
+            yield from self._close(kind)
+        self.couples = any(self._is_open(kind, rules) for kind, rules in self._rules.items())
+
+    def _find_apart(self) -> Work[dict[str, list[tuple[str, str]]]]:
+        """The amounts with their keys by which pods, running or to be placed, keep others away, by whom they mean."""
+        wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
+        found: dict[str, list[tuple[str, str]]] = {}
+        if not wanted:
+            return found
+        seen: set[str] = set()
+        for kind in self._classes:
+            seen.update(kind.request)
+        rest = iter(self._snapshot.used.values())
+        while batch := list(islice(rest, _NODES_PER_STEP)):
+            for used in batch:
+                seen.update(used)
+            yield
+        for name in sorted(seen):
+            if name.startswith(APART):
+                key, matching = read_apart(name)
+                if matching in wanted:
+                    found.setdefault(COUNTS + matching, []).append((name, key))
+        return found
+
+    def _read(self, kind: MemberClass, apart: Mapping[str, list[tuple[str, str]]]) -> _Rules:
+        rules, own = _Rules(), kind.shape.neighbours
+        for name in kind.request:
+            for amount, key in apart.get(name, ()):
+                rules.off.append(self._count(amount, key))
+        if own is not None:
+            rules.off += [self._count(each.matching.amount, each.key) for each in own.apart]
+            rules.spread = [SpreadCount(each, kind) for each in own.spread]
+            if own.beside is not None:
+                amount = own.beside.matching.amount
+                rules.near = [self._count(amount, key) for key in own.beside.keys]
+                rules.itself = amount in kind.request
+        return rules
+
+    def _count(self, amount: str, key: str) -> Count:
+        found = self._counts.get((amount, key))
+        if found is None:
+            found = self._counts[amount, key] = Count(amount, key)
+        return found
+
+    def _close(self, kind: MemberClass) -> Work[None]:
+        """Find the nodes that stay closed to a class whoever is placed beside it."""
+        rules = self._rules[kind]
+        if not (rules.off or rules.near or rules.spread):
+            self.closed[kind] = frozenset()
+            return
+        near = bool(rules.near) and not self._contributes(rules.near[0].amount)
+        spread = [each for each in rules.spread if not each.rule.itself and not self._contributes(each.amount)]
+        closed = []
+        rest = iter(self._snapshot.nodes.items())
+        while batch := list(islice(rest, _NODES_PER_STEP)):
+            closed += [name for name, node in batch if not self._may_ever(rules, node, spread, near=near)]
+            yield
+        self.closed[kind] = frozenset(closed)
+
+    def _may_ever(self, rules: _Rules, node: Node, spread: Iterable[SpreadCount], *, near: bool) -> bool:
+        labels = node.labels
+        for count in rules.near:
+            if count.key not in labels:
+                return False
+        for each in rules.spread:
+            if each.key not in labels:
+                return False
+        if _is_kept_off(rules, node) or (near and not _is_near(rules, node)):
+            return False
+        return not spread or all(_keeps_skew(each, node) for each in spread)
+
+    def _contributes(self, amount: str) -> bool:
+        """Whether a member of the gang has this amount."""
+        return any(amount in kind.request for kind in self._classes)
+
+    def _is_open(self, kind: MemberClass, rules: _Rules) -> bool:
+        """Whether what is placed of the gang decides about a class."""
+        moving = {*(each.amount for each in rules.near), *(each.amount for each in rules.spread)}
+        if any(map(self._contributes, moving)) or any(each.rule.itself for each in rules.spread):
+            return True
+        return any(self._decides(kind, each) for each in rules.off)
+
+    def _decides(self, kind: MemberClass, count: Count) -> bool:
+        """Whether members keep this class away by more than an amount that they have in common."""
+        name = count.amount.removeprefix(COUNTS)
+        alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)
+        shared = alike in kind.request and count.key == read_apart(alike)[0]
+        return any(count.amount in each.request and not (shared and alike in each.request) for each in self._classes)
+
+    # --- members that are placed ----------------------------------------------------------------------------------
+
+    def list_keys(self) -> list[str]:
+        """The label keys by which members decide about each other."""
+        keys: dict[str, None] = {}
+        for kind, rules in self._rules.items():
+            off = [each for each in rules.off if self._decides(kind, each)]
+            keys.update(dict.fromkeys(each.key for each in (*off, *rules.near)))
+            keys.update(dict.fromkeys(each.key for each in rules.spread))
+        return list(keys)
+
+    def admits(self, kind: MemberClass, name: str) -> bool:
+        """Whether kube-scheduler would take this node for the next member of a class; closed ones are not looked at."""
+        rules, node = self._rules[kind], self._snapshot.nodes[name]
+        if _is_kept_off(rules, node):
+            return False
+        if rules.near and not _is_near(rules, node):
+            return False
+        return all(_keeps_skew(each, node) for each in rules.spread)
+
+    def begin_wave(self) -> None:
+        """From now on members are placed of whom nobody knows who comes first."""
+        rules = self._rules.values()
+        self._near_then = {count: dict(count.by_domain) for each in rules for count in each.near}
+        self._least_then = {count: count.find_least() for each in rules for count in each.spread}
+
+    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
+        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before."""
+        rules, node = self._rules[kind], self._snapshot.nodes[name]
+        first = rules.itself and not any(any(self._near_then[count].values()) for count in rules.near)
+        near = all(self._near_then[count].get(node.labels.get(count.key, ""), 0) > 0 for count in rules.near)
+        if not (first or near):
+            return False
+        return all(_keeps_skew(each, node, self._least_then[each]) for each in rules.spread)
+
+    def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
+        """Some members of a class are on a node by now; a negative number takes them off again."""
+        node = self._snapshot.nodes[name]
+        for count in self._counts.values():
+            if count.amount in kind.request:
+                count.add(node, pods)
+        for rules in self._rules.values():
+            for each in rules.spread:
+                if each.amount in kind.request:
+                    each.add(node, pods)
+
+    def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
+        """Which rule keeps the next member of a class off a node; None if none does."""
+        rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
+        if own is not None and own.beside is not None and not _is_near(rules, node):
+            return Hurdle(HurdleKind.BESIDE, str(own.beside.matching))
+        for count in rules.off:
+            if count.by_domain.get(node.labels.get(count.key, ""), 0) > 0:
+                return Hurdle(HurdleKind.APART, self._name(count))
+        crowded = next((each for each in rules.spread if not _keeps_skew(each, node)), None)
+        return Hurdle(HurdleKind.SPREAD, str(crowded.rule.matching)) if crowded is not None else None
+
+    def _name(self, count: Count) -> str:
+        """Whom a rule of anti-affinity means; by host name it means the node alone."""
+        rules = (each for kind in self._classes if kind.shape.neighbours for each in kind.shape.neighbours.apart)
+        found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")
+        return found or "of the pods there"
+
+    def describe(self) -> Work[str]:
+        """The rules of the gang, and how many nodes they close to its members by now; "" without any. In steps."""
+        said: dict[str, None] = {}
+        for kind in self._classes:
+            hurdles: Counter[Hurdle] = Counter()
+            for place, name in enumerate(self._snapshot.nodes, 1):
+                hurdle = self.find_hurdle(kind, name)
+                hurdles.update(() if hurdle is None else (hurdle,))
+                if place % _NODES_PER_STEP == 0:
+                    yield
+            said.update((f"{each} keeps members off {count} nodes", None) for each, count in sorted(hurdles.items()))
+            said.update((rule, None) for rule in _describe_own(kind))
+        return ", ".join(said)
+
+    def crowd(self, kind: MemberClass, name: str) -> int:
+        """How many there are in a node's domains by the constraints of a class: the emptiest are to be taken first."""
+        labels = self._snapshot.nodes[name].labels
+        return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)
+
+    def find_first_key(self, kind: MemberClass) -> str | None:
+        """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
+        rules = self._rules[kind]
+        free = rules.itself and not any(count.total for count in rules.near)
+        return rules.near[0].key if free and rules.near else None
+
+
+def concerns(classes: Iterable[MemberClass]) -> bool:
+    """Whether any rule about other pods may decide about these."""
+    return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
+
+
+def _describe_own(kind: MemberClass) -> Iterator[str]:
+    """What members of a class mean to each other."""
+    own = kind.shape.neighbours or _NO_RULES
+    for apart in own.apart:
+        if apart.matching.amount in kind.request:
+            yield f"{HurdleKind.APART} {apart.matching} leaves room for one in each {apart.key}"
+    for rule in own.spread:
+        yield f"{HurdleKind.SPREAD} {rule.matching} by {rule.key} with maxSkew {rule.max_skew}"
+
+
+def _counts(name: str) -> bool:
+    return name.startswith(COUNTS)
+
+
+def _is_kept_off(rules: _Rules, node: Node) -> bool:
+    for count in rules.off:
+        domain = node.labels.get(count.key)
+        if domain is not None and count.by_domain.get(domain, 0) > 0:
+            return True
+    return False
+
+
+def _is_near(rules: _Rules, node: Node) -> bool:
+    labels, there = node.labels, True
+    for count in rules.near:
+        domain = labels.get(count.key)
+        if domain is None:
+            return False
+        there = there and count.by_domain.get(domain, 0) > 0
+    return there or (rules.itself and not any(count.total for count in rules.near))
+
+
+def _keeps_skew(count: SpreadCount, node: Node, least: int | None = None) -> bool:
+    domain = node.labels.get(count.key)
+    if domain is None:
+        return False
+    fewest = count.find_least() if least is None else least
+    return count.by_domain.get(domain, 0) + count.rule.itself - fewest <= count.rule.max_skew

@@ -1,0 +1,94 @@
+"""Which pods count for the rules of others, against asking each pod about each rule after every change."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serried.api.neighbours import COUNTS, Matching
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from tests.support.builders import PodBuilder, pod
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LABELS: tuple[dict[str, str], ...] = ({}, {"team": "red"}, {"team": "blue"})
+
+selectors = st.one_of(
+    st.fixed_dictionaries({"matchLabels": st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2)}),
+    st.just({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}),
+)
+terms = st.fixed_dictionaries(
+    {"topologyKey": st.sampled_from(["kubernetes.io/hostname", "zone"]), "labelSelector": selectors},
+    optional={
+        "namespaces": st.lists(st.sampled_from(["default", "other"]), min_size=1, unique=True),
+        "namespaceSelector": st.sampled_from([{}, {"matchLabels": {"team": "red"}}]),
+    },
+)
+spreads = st.fixed_dictionaries(
+    {
+        "topologyKey": st.just("zone"),
+        "labelSelector": selectors,
+        "maxSkew": st.just(1),
+        "whenUnsatisfiable": st.just("DoNotSchedule"),
+    }
+)
+changes = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("put"),
+            st.sampled_from(["p", "q", "r", "s"]),
+            st.sampled_from(["default", "other"]),
+            st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")),
+            st.dictionaries(st.sampled_from(["podAffinity", "podAntiAffinity"]), st.lists(terms, min_size=1)),
+            st.lists(spreads, max_size=1),
+            st.sampled_from(["", "n1", "ending"]),
+        ),
+        st.tuples(st.just("drop"), st.sampled_from(["p", "q", "r", "s"])),
+        st.tuples(st.just("label"), st.sampled_from(["default", "other"]), st.sampled_from(LABELS)),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def build(name: str, namespace: str, labels: dict[str, str], rules: Any, spread: Any, where: str) -> PodBuilder:
+    made = pod(name).namespace(namespace).having(labels, "metadata", "labels").uid(name)
+    made = made.having({kind: {REQUIRED: each} for kind, each in rules.items()}, "spec", "affinity")
+    made = made.having(spread, "spec", "topologySpreadConstraints")
+    made = made.deleting() if where == "ending" else made
+    return made.having("n1" if where else "", "spec", "nodeName")
+
+
+def list_needed(found: Pod) -> set[Matching]:
+    rules = found.shape.neighbours
+    if rules is None:
+        return set()
+    return set(rules.matchings) if found.pending else {each.matching for each in rules.apart}
+
+
+def counts_for(store: Store, matching: Matching, found: Pod) -> bool:
+    if matching.living and found.deleting:
+        return False
+    namespaces = store.matching_pods.namespaces
+    return all(each.selects(found.namespace, found.labels, namespaces) for each in matching.selections)
+
+
+@given(changes=changes)
+def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
+    store = Store(["default-scheduler"])
+    for kind, *what in changes:
+        if kind == "put":
+            store.put_pod(build(*what).value())
+        elif kind == "drop":
+            store.drop_pod(what[0])
+        else:
+            store.put_namespace(*what)
+        needed = {matching for each in store.pods.values() for matching in list_needed(each)}
+        for each in store.pods.values():
+            has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}
+            assert {m.amount for m in needed if counts_for(store, m, each)} == has & {m.amount for m in needed}
+            assert store.occupancy.node_of(each.uid) in {None, "n1"}
+        amounts = [name for each in store.pods.values() if each.bound for name, _ in each.shape.requests]
+        used = store.occupancy.used.get("n1", {})
+        assert {name: amounts.count(name) for name in amounts if name.startswith(COUNTS)} == {
+            name: amount for name, amount in used.items() if name.startswith(COUNTS)
+        }
