@@ -15,6 +15,7 @@ from typing import Any
 
 from serried.api.device import DeviceClass, ResourceSlice
 from serried.api.names import Key, Malformed
+from serried.api.neighbours import Namespace
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
@@ -200,7 +201,8 @@ def _find_key(item: Item) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
     if isinstance(
-        item, Node | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode | ResourceSlice
+        item,
+        Node | Namespace | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode | ResourceSlice,
     ):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)

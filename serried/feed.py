@@ -34,6 +34,7 @@ from serried.api.group import (
 from serried.api.job import Job, decode_job
 from serried.api.level import FALLBACK, ApiLevel
 from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
+from serried.api.neighbours import Namespace, decode_namespace
 from serried.api.node import Node, decode_node
 from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
@@ -64,6 +65,7 @@ from serried.kube.wire import (
     EVERYTHING,
     JOBS,
     JSON,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -98,6 +100,7 @@ Item: TypeAlias = (
     | ResourceSlice
     | ResourceClaim
     | DisruptionBudget
+    | Namespace
 )
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
@@ -131,6 +134,7 @@ class Kind(StrEnum):
     DEVICE_CLASSES = "deviceclasses"
     RESOURCE_SLICES = "resourceslices"
     RESOURCE_CLAIMS = "resourceclaims"
+    NAMESPACES = "namespaces"
     BUDGETS = "poddisruptionbudgets"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
     """Those of `ApiLevel.beside`, as the next two."""
@@ -166,12 +170,15 @@ _FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI
 _FOR_DEVICES = frozenset({Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS})
 """Kinds that are followed from the first such pod on that asks for devices."""
 
+_FOR_RULES = frozenset({Kind.NAMESPACES})
+"""Kinds that are followed from the first pod on whose affinity chooses namespaces by label."""
+
 _DEVICES = _FOR_DEVICES | {Kind.DEVICE_CLASSES}
 """What there must be of all to count devices."""
 
 OPTIONAL_KINDS = frozenset(
     {
-        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS),
+        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.NAMESPACES),
         Kind.BUDGETS,
         *_DEVICES,
         *_STORAGE,
@@ -250,7 +257,7 @@ class Feed:
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self.channels = _channels(self.store, self.level)
         followed = [kind for kind in kinds if kind not in _list_absent(self.level)]
-        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS | _FOR_DEVICES}
+        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS | _FOR_DEVICES | _FOR_RULES}
         self._needed = {kind: asyncio.Event() for kind in self._idle}
         self._unlisted = set(followed) - self._idle
         self.reflectors = {
@@ -332,6 +339,8 @@ class Feed:
                 self._follow_idle(_FOR_CLAIMS)
             if self.store.device_claims.wanted:
                 self._follow_idle(_FOR_DEVICES)
+            if self.store.matching_pods.needs_namespaces:
+                self._follow_idle(_FOR_RULES)
         self.on_change(old, new)
 
     def _follow_idle(self, kinds: Collection[Kind]) -> None:
@@ -346,6 +355,8 @@ class Feed:
 
     def _note_seen(self, kind: Kind, *, seen: bool) -> None:
         """Objects of a kind are all known, or cannot be seen."""
+        if kind is Kind.NAMESPACES:
+            self.store.note_namespaces(seen=seen)
         if kind in _STORAGE:
             self.store.note_storage(_STORAGE[kind][0], seen=seen)
         if kind in _DEVICES:
@@ -506,6 +517,10 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
         Kind.RESOURCE_CLAIMS: Channel(
             *(RESOURCE_CLAIMS, decode_resource_claim, _key),
             *(store.device_claims.claims, store.put_resource_claim, store.drop_resource_claim),
+        ),
+        Kind.NAMESPACES: Channel(
+            *(NAMESPACES, decode_namespace, _name),
+            *(store.matching_pods.namespaces, store.put_namespace, store.drop_namespace),
         ),
         Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
     }

@@ -8,11 +8,23 @@ Which pods count for a rule is a `Matching`. That a pod counts for one is an amo
 it keeps those pods away is another (``apart:``): so whatever knows what is used on a node knows who is there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from serried.api.names import Raw, read_int, read_labels, read_map, read_objects, read_text, read_texts
+from serried.api.names import (
+    Malformed,
+    Raw,
+    attempt,
+    read_int,
+    read_key,
+    read_labels,
+    read_map,
+    read_objects,
+    read_text,
+    read_texts,
+    read_version,
+)
 from serried.api.resources import SHARES
 from serried.api.selectors import Labels, Requirement, read_label_selector, selects
 
@@ -24,10 +36,31 @@ APART = "apart:"
 COUNTS = "counts:"
 """How the name of the amount begins that a pod has which counts for a rule of others, or of its own."""
 
+UNSEEN = f"{COUNTS}?"
+"""What a pod has whose rules choose namespaces by label, while namespaces cannot be seen: those are the scheduler's."""
+
 _AT = "|"
 """Between the topology key of a term and who it is about; no label has it."""
 
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace: rules choose some by their labels."""
+
+    name: str
+    labels: Labels = field(default_factory=dict)
+    version: str = ""
+
+
+def decode_namespace(obj: object) -> Namespace | Malformed:
+    """A Namespace from its JSON object; the name is required."""
+    return attempt("Namespace", _decode_namespace, obj)
+
+
+def _decode_namespace(obj: Raw) -> Namespace:
+    return Namespace(read_key(obj).name, read_labels(read_map(obj, "metadata"), "labels"), read_version(obj))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +76,14 @@ class Selection:
     namespace_labels: tuple[Requirement, ...] | None = None
     """Namespaces with these labels count, too; () is all, None no more than those that are named."""
 
-    def selects(self, namespace: str, labels: Labels, namespaces: Mapping[str, Labels]) -> bool:
-        """Whether a pod is meant; ``namespaces`` are the labels of the namespaces that are known."""
+    def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether a pod is meant, by its namespace and the labels of both."""
         if self.labels is None or not selects(self.labels, labels):
             return False
         if namespace in self.namespaces:
             return True
         wanted = self.namespace_labels
-        return wanted is not None and selects(wanted, namespaces.get(namespace, {}))
+        return wanted is not None and selects(wanted, namespace_labels)
 
     @property
     def name(self) -> str:
@@ -77,6 +110,11 @@ class Matching:
     def name(self) -> str:
         """One text for what means the same."""
         return _name(self)
+
+    @property
+    def by_namespace_labels(self) -> bool:
+        """Whether the labels of namespaces decide who counts."""
+        return any(each.namespace_labels for each in self.selections)
 
     @property
     def amount(self) -> str:

@@ -17,11 +17,11 @@ from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
+from serried.api.neighbours import Namespace
 from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
-from serried.api.selectors import Labels
 from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse
 from serried.cluster.earlier_slots import EarlierSlots
@@ -348,9 +348,14 @@ class Store:
             self._note_neighbour(pod)
         self._count_anew()
 
-    def put_namespace(self, name: str, labels: Labels) -> None:
+    def put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
-        self.matching_pods.put_namespace(name, labels)
+        self.matching_pods.put_namespace(found)
+        self._count_anew()
+
+    def note_namespaces(self, *, seen: bool) -> None:
+        """Namespaces are all known, or cannot be seen."""
+        self.matching_pods.note_namespaces(seen=seen)
         self._count_anew()
 
     def drop_namespace(self, name: str) -> None:

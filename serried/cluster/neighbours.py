@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.neighbours import APART, COUNTS, Matching
+from serried.api.neighbours import APART, COUNTS, UNSEEN, Matching, Namespace
 from serried.api.pod import Phase, Pod, Shape
-from serried.api.selectors import Labels
 from serried.cluster.index import discard
 
 _MAX_IDLE = 256
@@ -35,9 +34,12 @@ class MatchingPods:
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
-        self.namespaces: dict[str, Labels] = {}
-        """The labels of the namespaces that are known."""
+        self.namespaces: dict[str, Namespace] = {}
 
+        self.needs_namespaces = False
+        """Whether any rule was about the labels of namespaces."""
+
+        self._sees_namespaces = False
         self._pods = pods
         self._users: Counter[Matching] = Counter()
         self._matchings_of: dict[str, tuple[Matching, ...]] = {}
@@ -67,8 +69,10 @@ class MatchingPods:
         """The same for a pod that does not exist: nothing is remembered."""
         if not self._by_place:
             return pod
-        names = tuple(sorted({each.amount for each in self._find(pod)}))
-        shape = _count(pod.shape, names)
+        names = {each.amount for each in self._find(pod)}
+        if not self._sees_namespaces and any(each.by_namespace_labels for each in _list_rules(pod)):
+            names.add(UNSEEN)
+        shape = _count(pod.shape, tuple(sorted(names)))
         return pod if shape is pod.shape else replace(pod, shape=shape)
 
     def forget(self, pod: Pod) -> None:
@@ -100,10 +104,11 @@ class MatchingPods:
             for name, amount in pod.shape.requests
         )
 
-    def put_namespace(self, name: str, labels: Labels) -> None:
+    def put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
-        if self.namespaces.get(name) != labels:
-            self.namespaces[name] = labels
+        old = self.namespaces.get(found.name)
+        self.namespaces[found.name] = found
+        if old is None or old.labels != found.labels:
             self._turn_by_namespace()
 
     def drop_namespace(self, name: str) -> None:
@@ -111,14 +116,19 @@ class MatchingPods:
         if self.namespaces.pop(name, None) is not None:
             self._turn_by_namespace()
 
-    @property
-    def needs_namespaces(self) -> bool:
-        """Whether any rule is about labels of namespaces."""
-        return any(each.namespace_labels for matching in self._users for each in matching.selections)
+    def note_namespaces(self, *, seen: bool) -> None:
+        """Namespaces are all known, or cannot be seen."""
+        if seen is not self._sees_namespaces:
+            self._sees_namespaces = seen
+            self._turn_by_namespace()
+            about = (
+                uid for uid, found in self._matchings_of.items() if any(each.by_namespace_labels for each in found)
+            )
+            self._turned.update(dict.fromkeys(about))
 
     def _turn_by_namespace(self) -> None:
         for matching in self._users:
-            if any(each.namespace_labels for each in matching.selections):
+            if matching.by_namespace_labels:
                 self._turned.update(dict.fromkeys(self._list_candidates(matching)))
 
     def _follow(self, pod: Pod) -> None:
@@ -152,6 +162,7 @@ class MatchingPods:
             self._end(self._idle.popitem(last=False)[0])
 
     def _begin(self, matching: Matching) -> None:
+        self.needs_namespaces = self.needs_namespaces or matching.by_namespace_labels
         places = _list_places(matching)
         if all(matching in self._by_place.get(place, ()) for place in places):
             return  # it was idle
@@ -196,7 +207,9 @@ class MatchingPods:
     def _means(self, matching: Matching, pod: Pod) -> bool:
         if matching.living and pod.deleting:
             return False
-        return all(each.selects(pod.namespace, pod.labels, self.namespaces) for each in matching.selections)
+        found = self.namespaces.get(pod.namespace)
+        labels = found.labels if found is not None else {}
+        return all(each.selects(pod.namespace, pod.labels, labels) for each in matching.selections)
 
     def _list_candidates(self, matching: Matching) -> Iterator[str]:
         """The UIDs of the pods that may count for a matching, as far as one of its labels says."""
@@ -210,6 +223,10 @@ class MatchingPods:
         else:
             for namespace in scopes:
                 yield from self._labelled[label[0]].get((namespace, label[1]), ())
+
+
+def _list_rules(pod: Pod) -> Iterable[Matching]:
+    return pod.shape.neighbours.matchings if pod.shape.neighbours is not None else ()
 
 
 def _list_places(matching: Matching) -> list[Place]:

@@ -81,6 +81,7 @@ def _quote(name: str) -> str:
 
 FALLBACK_GROUP = "scheduling.serried.dev"
 
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 NODES = Resource("", "v1", "nodes", namespaced=False)
 PODS = Resource("", "v1", "pods")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from serried.api import neighbours
-from serried.api.neighbours import APART, COUNTS, Beside, Spread, read_apart
+from serried.api.neighbours import APART, COUNTS, UNSEEN, Beside, Spread, read_apart
 from serried.api.node import Node
 from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
@@ -173,9 +173,11 @@ class Neighbours:
             for amount, key in apart.get(name, ()):
                 rules.off.append(self._count(amount, key))
         if own is not None:
-            rules.off += [self._count(each.matching.amount, each.key) for each in own.apart]
+            unseen = UNSEEN in kind.request
+            seen = [each for each in own.apart if not (unseen and each.matching.by_namespace_labels)]
+            rules.off += [self._count(each.matching.amount, each.key) for each in seen]
             rules.spread = [SpreadCount(each, kind) for each in own.spread]
-            if own.beside is not None:
+            if own.beside is not None and not (unseen and own.beside.matching.by_namespace_labels):
                 amount = own.beside.matching.amount
                 rules.near = [self._count(amount, key) for key in own.beside.keys]
                 rules.itself = amount in kind.request
@@ -281,7 +283,7 @@ class Neighbours:
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
         """Which rule keeps the next member of a class off a node; None if none does."""
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
-        if own is not None and own.beside is not None and not _is_near(rules, node):
+        if own is not None and own.beside is not None and rules.near and not _is_near(rules, node):
             return Hurdle(HurdleKind.BESIDE, str(own.beside.matching))
         for count in rules.off:
             if count.by_domain.get(node.labels.get(count.key, ""), 0) > 0:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.api.neighbours import COUNTS, Matching
+from serried.api.neighbours import COUNTS, Matching, Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from tests.support.builders import PodBuilder, pod
@@ -68,8 +68,8 @@ def list_needed(found: Pod) -> set[Matching]:
 def counts_for(store: Store, matching: Matching, found: Pod) -> bool:
     if matching.living and found.deleting:
         return False
-    namespaces = store.matching_pods.namespaces
-    return all(each.selects(found.namespace, found.labels, namespaces) for each in matching.selections)
+    namespace = store.matching_pods.namespaces.get(found.namespace, Namespace(""))
+    return all(each.selects(found.namespace, found.labels, namespace.labels) for each in matching.selections)
 
 
 @given(changes=changes)
@@ -81,7 +81,7 @@ def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
         elif kind == "drop":
             store.drop_pod(what[0])
         else:
-            store.put_namespace(*what)
+            store.put_namespace(Namespace(*what))
         needed = {matching for each in store.pods.values() for matching in list_needed(each)}
         for each in store.pods.values():
             has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}

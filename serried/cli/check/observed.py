@@ -138,6 +138,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "resourceslices.resource.k8s.io resourceclaims.resource.k8s.io",
             "only the scheduler can count the devices of claims",
         ),
+        _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
         _extra("list watch", "jobsets.jobset.x-k8s.io", "JobSets are no gangs"),
         _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "their replicas are no gangs"),

@@ -68,6 +68,7 @@ ALLOWED = [
         for what in ("deviceclasses", "resourceslices", "resourceclaims")
         for verb in ("list", "watch")
     ),
+    *(Access(EXTENDER, verb, "namespaces") for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "jobs", "batch") for verb in ("list", "watch")),
     *(
         Access(EXTENDER, verb, what, group)

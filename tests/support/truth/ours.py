@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
 from serried.api.pod import Pod, decode_pod
 from serried.api.verdict import Verdict
@@ -17,8 +18,9 @@ class Ours:
 
     def __init__(self, cluster: Cluster) -> None:
         self.store = Store(["default-scheduler"])
+        self.store.note_namespaces(seen=True)
         for name, labels in cluster.namespaces.items():
-            self.store.put_namespace(name, labels)
+            self.store.put_namespace(Namespace(name, labels))
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):
