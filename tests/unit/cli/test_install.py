@@ -7,9 +7,11 @@ import pytest
 import yaml
 
 from serried import __version__
-from serried.cli.install import Installation, Layout, complete, list_left, read_shipped, render
+from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
 from serried.cli.output import CommandError
+from serried.cli.transport import open_client
 from serried.cli.uninstall import ELSEWHERE, FIRST, LAST, PURGED
+from serried.kube.auth import Credentials
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 
@@ -162,3 +164,23 @@ def test_a_refusal_is_told_with_the_object(cluster: PodProxy, run: Run) -> None:
     assert ended.code == 1
     assert "customresourcedefinitions.apiextensions.k8s.io workloads.scheduling.serried.dev was refused" in ended.err
     assert f"serried:{__version__}" not in ended.err
+
+
+async def test_who_waits_in_vain_is_told_what_keeps_the_pods(cluster: PodProxy) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    status = {"initContainerStatuses": [{"name": "extender", "state": {"waiting": waiting}}]}
+    pod = {"metadata": {"name": "serried-7d9f-x2x4z", "namespace": "serried-system"}, "status": status}
+    cluster.answer("/api/v1/namespaces/serried-system/pods", LIST | {"items": [pod]})
+    cluster.answer("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", LIST | {"items": []})
+    ready = {"observedGeneration": 1, "updatedReplicas": 2, "readyReplicas": 2, "replicas": 2}
+    for name, stands in (("serried", {"observedGeneration": 1}), ("serried-controller", ready)):
+        deployment = {"metadata": {"name": name, "generation": 1}, "spec": {"replicas": 2}, "status": stands}
+        cluster.answer(f"{HOME}/{name}", deployment)
+    async with open_client(Credentials(cluster.url)) as client:
+        work = Install(client, ASKED, "the API server", say=lambda _: None)
+        with pytest.raises(CommandError) as told:
+            await work.await_ready(0.0)
+    assert str(told.value) == (
+        "not ready after 0 s: deployment serried-system/serried is not ready (extender: ImagePullBackOff no such image)"
+        ". Run the command again when this is mended"
+    )
