@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, Spec
 from bench.cluster.release import HELM_VERSIONS
-from tests.e2e.manifests.charts import RELEASE, Helm, find_helm
+from serried import __version__
+from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
 from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually, pod
 from tests.support.clusters import on_kubernetes, running
 
@@ -179,4 +181,24 @@ def test_the_cluster_s_own_scheduler_finds_its_configuration_and_the_service(
     with pytest.raises(ClusterError, match="Leave the value out"):
         helm("install", RELEASE, str(CHART), "--set", wanted, namespace="team")
     server.run("delete", kept, f"namespace/{NAMESPACE}", "--timeout=60s")
+    server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
+
+
+def test_from_a_registry_the_same_is_installed_as_from_the_folder(
+    server: Server, helm: Callable[..., str], tmp_path: Path
+) -> None:
+    with registry() as address:
+        helm("package", str(CHART), "--destination", str(tmp_path))
+        helm("push", str(tmp_path / f"serried-{__version__}.tgz"), f"oci://{address}/charts", "--plain-http")
+        source = [f"oci://{address}/charts/serried", "--version", __version__, "--plain-http"]
+        options = ["--create-namespace", "--wait", "--timeout", "120s", "--set", shape(server)]
+        helm("install", RELEASE, *source, *options)
+        assert len(server.get("pods", "-n", NAMESPACE)["items"]) == 4
+        installed = helm("get", "manifest", RELEASE)
+        helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values")
+        assert read_objects(helm("get", "manifest", RELEASE)) == read_objects(installed)
+        definitions = read_objects(helm("show", "crds", *source))
+    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
+    assert len(definitions) == len(list((CHART / "crds").iterdir()))
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
