@@ -139,7 +139,7 @@ def test_a_command_explains_itself(image: Image, command: str) -> None:
 def test_a_command_lives_while_the_api_server_is_away(image: Image, command: str) -> None:
     ports = {flag: free_port() for flag in LISTENERS[command]}
     flags = [f"{flag}=127.0.0.1:{port}" for flag, port in ports.items()]
-    with image.start("python", "-m", command, "--kubeconfig", str(nowhere(image)), *flags) as process:
+    with image.start("python", "-m", command, "--kubeconfig", str(nowhere(image.prefix.parent)), *flags) as process:
         try:
             ops = f"http://127.0.0.1:{ports['--ops-listen']}"
             assert comes_alive(process, f"{ops}/livez"), "no answer on /livez"
@@ -159,7 +159,7 @@ def test_the_extender_starts_where_no_file_can_be_written_and_signs_its_certific
     ports = {flag: free_port() for flag in LISTENERS["extender"]}
     # On every address it speaks TLS as well.
     flags = [f"{flag}={'' if flag == '--ops-listen' else '127.0.0.1'}:{port}" for flag, port in ports.items()]
-    kubeconfig = str(nowhere(image))
+    kubeconfig = str(nowhere(image.prefix.parent))
     with image.start_read_only("python", "-m", "extender", "--kubeconfig", kubeconfig, *flags) as process:
         try:
             assert comes_alive(process, f"https://127.0.0.1:{ports['--ops-listen']}/livez"), "no answer on /livez"
@@ -176,9 +176,9 @@ def comes_alive(process: subprocess.Popen[str], url: str) -> bool:
     return False
 
 
-def nowhere(image: Image) -> Path:
-    """Credentials for an API server that does not answer, where the unprivileged user can read them."""
-    path = image.prefix.parent / "kubeconfig"
+def nowhere(folder: Path) -> Path:
+    """Credentials for an API server that does not answer, in a folder that the unprivileged user can read."""
+    path = folder / "kubeconfig"
     entry = {"server": f"http://127.0.0.1:{free_port()}"}
     path.write_text(
         yaml.safe_dump(
