@@ -582,6 +582,11 @@ class BindingCycle:
         """This was tried for members without a slot; after an empty one everything is tried again."""
         self.refill_tried = tried
 
+    @property
+    def next_wave(self) -> frozenset[str]:
+        """The members (UIDs) that are tried next, once the scheduler has come to those before them."""
+        return self.waves[1] if len(self.waves) > 1 else frozenset()
+
     def take_wave(self) -> Collection[str]:
         """The members that may be tried by now, as the scheduler has come to all before them (UIDs); often nobody."""
         slots = self.reservation.slots

@@ -329,7 +329,7 @@ class Offers:
         after a while, of members that it has tried since then for certain, for the planned one was no such node.
         """
         slots, pods = cycle.reservation.slots, self._pods
-        planned = [pods[uid] for uid in uids if uid in slots and uid in pods]
+        planned = [pods[uid] for uid in uids if uid in slots and uid in pods and not cycle.waits_for_mates(uid)]
         refused = [pod for pod in planned if pod.refused and pod.pending]
         if cycle.preempted:
             refused = [pod for pod in refused if not is_partly_checked(pod.objection)]
@@ -437,7 +437,13 @@ class CycleUpdates:
             self._groups.look_again(cycle.reservation.group)
 
     def send_next(self, cycle: BindingCycle) -> None:
-        """Send the members that had to wait for mates, if the scheduler has come to all of those."""
+        """Send the members that had to wait for mates, if the scheduler has come to all of those.
+
+        While a claim that they share with one of those gets its volume, the scheduler keeps them off all other nodes.
+        """
+        coming = (self._store.pods.get(uid) for uid in cycle.next_wave)
+        if any(choice.claim for pod in coming if pod is not None for choice in pod.shape.volumes):
+            return
         wave = cycle.take_wave()
         if wave:
             self._outbox.put(Nominate(cycle, tuple(wave)))
@@ -468,6 +474,7 @@ class CycleUpdates:
             self.endings.abort(cycle, refusal)
             return None
         self._look_at(cycle, news)
+        self.send_next(cycle)
         if group is None:
             # What was committed is all that a group gets that is gone, or that was made anew under its name.
             self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")

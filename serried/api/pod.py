@@ -52,7 +52,7 @@ from serried.api.names import (
 from serried.api.neighbours import APART, Neighbours, read_neighbours
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import ATTACHED, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.resources import ATTACHED, CHOSEN, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -62,7 +62,7 @@ from serried.api.selectors import (
     read_label_selector,
     read_terms,
 )
-from serried.api.volume import NO_CLAIMS, read_claims, read_own_claims
+from serried.api.volume import NO_CLAIMS, Choice, read_claims, read_own_claims
 
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -141,6 +141,9 @@ class Shape:
 
     neighbours: Neighbours | None = None
     """Its rules about other pods; None for most pods. Who counts for them is an amount (`Neighbours.matchings`)."""
+
+    volumes: tuple[Choice, ...] = ()
+    """The claims for which kube-scheduler will choose volumes where the pod is, and which limit where that can be."""
 
 
 OURS = "serried: "
@@ -397,7 +400,15 @@ _IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim wi
 _MANY_VOLUMES = re.compile(r"\d+ node\(s\) exceed max volume count")
 _NO_DEVICES = re.compile(r"\d+ cannot allocate all claims")
 
-_KEPT_OFF = {APART: _APART, ONCE: _IN_USE, ATTACHED: _MANY_VOLUMES, DEVICES: _NO_DEVICES}
+_NO_VOLUME = re.compile(r"\d+ node\(s\) didn't find available persistent volumes to bind")
+
+_KEPT_OFF = {
+    APART: _APART,
+    ONCE: _IN_USE,
+    ATTACHED: _MANY_VOLUMES,
+    CHOSEN: _NO_VOLUME,
+    DEVICES: _NO_DEVICES,
+}
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
 
 

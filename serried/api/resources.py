@@ -184,6 +184,9 @@ ONCE = "once:"
 ATTACHED = "attach:"
 """Before the name of a CSI driver: how many of its volumes a node takes (NodeVolumeLimits)."""
 
+CHOSEN = "volume:"
+"""Before the name of what a claim asks of the volume that it is to get: a planned pod takes one such volume."""
+
 PROVIDED = "provided:"
 """Before the name of what a node may have without showing it: an extended resource, or the devices of a claim."""
 

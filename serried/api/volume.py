@@ -5,7 +5,7 @@ VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-sched
 say themselves: they are not translated to their CSI drivers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from serried.api.names import (
@@ -25,7 +25,7 @@ from serried.api.names import (
     read_texts,
     read_version,
 )
-from serried.api.resources import read_amounts
+from serried.api.resources import CHOSEN, read_amounts
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -172,6 +172,44 @@ class VolumeClaim:
     def once(self) -> bool:
         """Whether only one pod at a time may use it."""
         return READ_WRITE_ONCE_POD in self.wish.access_modes
+
+
+@dataclass(eq=False, slots=True)
+class Pool:
+    """The volumes that claims with one wish may get. It is one object for as long as there are such claims."""
+
+    wish: Wish
+    amount: str
+    """The name of the amount of them that a pod takes."""
+
+    read: Callable[[Wish], tuple[Volume, ...]]
+    """Finds the volumes of a wish as they are now."""
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        """The smallest first; of equals those that fewer nodes reach."""
+        return self.read(self.wish)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A claim whose volume is still to be chosen, of a pod that has no node yet."""
+
+    pool: Pool | None
+    """None if a volume is made for it."""
+
+    claim: str = ""
+    """The claim, ``namespace/name``, if several pods mount it: they get one volume. "" for a claim of one pod."""
+
+    @property
+    def amount(self) -> str:
+        """The name of the amount that stands for it."""
+        amount = self.pool.amount if self.pool is not None else CHOSEN
+        return f"{amount}{SHARED}{self.claim}" if self.claim else amount
+
+
+SHARED = "|"
+"""Between the amount of a pool and the claim that several pods mount; no label has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from serried.api.selectors import Terms
 from serried.cluster.device_amounts import Amounts, Bundle, Demand, Holders, Need
 from serried.cluster.devices import Inventory, Match, Sort, Wish
 from serried.cluster.index import discard
-from serried.cluster.volumes import both
+from serried.cluster.storage import both
 from serried.plan.fit import admits
 
 

@@ -4,7 +4,7 @@
   volume that fits (FindMatchingVolume), or one that is provisioned where its StorageClass, and the storage that its
   driver reports, allow. Any other claim must be bound first.
 - VolumeZone: a volume's zone labels are those of its node, if that has any.
-- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.cluster.attachments`).
+- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.cluster.storage`).
 - VolumeRestrictions: a claim that is ReadWriteOncePod is one pod's. One of lower priority may be preempted for another.
 
 What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
@@ -12,9 +12,9 @@ What cannot be seen, for want of a right or of the API, says nothing: then kube-
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from serried.api.names import Key
 from serried.api.node import Node
@@ -25,6 +25,7 @@ from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
 from serried.api.volume import (
     READ_WRITE_ONCE_POD,
     ZONE_LABELS,
+    Choice,
     CSIDriver,
     CSINode,
     StorageCapacity,
@@ -33,181 +34,14 @@ from serried.api.volume import (
     VolumeClaim,
     Wish,
 )
-from serried.cluster.attachments import Attachments
 from serried.cluster.index import discard
-
-_MAX_TERMS = 64
-"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
-
-_NOWHERE: Terms = ()
-
+from serried.cluster.storage import MAX_TERMS, Attachments, Reach, Supply, at_node, both, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
 """What says where volumes are, or can be."""
 
 _Put = Callable[[Any], list[Pod]]
 _Drop = Callable[[Any], list[Pod]]
-
-
-class Offer(NamedTuple):
-    """Where a claim with some wish can get a volume: None for everywhere."""
-
-    found: Terms | None
-    """There is a volume that fits."""
-
-    provisioned: Terms | None
-    """One can be made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Where a claim leaves a pod that mounts it."""
-
-    terms: Terms | None = None
-    obstacle: str = ""
-    """Why it is nowhere, a phrase."""
-
-
-class Supply:
-    """What there is for claims: PersistentVolumes, and what drivers can provision.
-
-    ``seen`` are the kinds that we are shown all objects of.
-    """
-
-    def __init__(self) -> None:
-        self.volumes: dict[str, Volume] = {}
-        self.classes: dict[str, StorageClass] = {}
-        self.capacities: dict[Key, StorageCapacity] = {}
-        self.drivers: dict[str, CSIDriver] = {}
-        self.seen: set[type] = set()
-        self._volumes_of: dict[str, dict[str, None]] = {}
-        self._capacities_of: dict[str, dict[Key, None]] = {}
-        self._kept_for: dict[Key, dict[str, None]] = {}
-        self._offers: dict[str, dict[Wish, Offer]] = {}
-
-    def find_reach(self, claim: VolumeClaim) -> Reach:
-        """Where a claim leaves its pod."""
-        name = claim.key.name
-        if claim.lost:
-            return Reach(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
-        if claim.deleting:
-            return Reach(obstacle=f"volume claim {name} is being deleted")
-        if claim.bound:
-            return self._find_bound(claim)
-        if claim.volume:
-            return Reach(obstacle=f"volume claim {name} is not bound to PersistentVolume {claim.volume} yet")
-        return self._find_unbound(claim) if StorageClass in self.seen else Reach()
-
-    def _find_bound(self, claim: VolumeClaim) -> Reach:
-        volume = self.volumes.get(claim.volume)
-        if volume is not None:
-            return Reach(volume.terms)
-        missing = Volume in self.seen
-        text = f"volume claim {claim.key.name} is bound to PersistentVolume {claim.volume}, which does not exist"
-        return Reach(obstacle=text if missing else "")
-
-    def _find_unbound(self, claim: VolumeClaim) -> Reach:
-        name, wanted = claim.key.name, claim.wish.storage_class
-        found = self.classes.get(wanted)
-        if found is None:
-            why = f"its StorageClass {wanted} does not exist" if wanted else "it names no StorageClass"
-            return Reach(obstacle=f"volume claim {name} is not bound, and {why}")
-        if not found.waits:
-            return Reach(obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod")
-        if Volume not in self.seen:
-            return Reach()
-        terms = self._find_delayed(claim)
-        if terms == _NOWHERE:
-            means = "no driver has storage for it" if found.provisions else f"StorageClass {wanted} makes none"
-            return Reach(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
-        return Reach(terms)
-
-    def _find_delayed(self, claim: VolumeClaim) -> Terms | None:
-        """The nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
-        offer = self.find_offer(claim.wish)
-        if claim.selected_node is not None:
-            return both(offer.provisioned, at_node(claim.selected_node))
-        kept = self.find_kept(claim)
-        return unite([kept.terms if kept is not None else offer.found, offer.provisioned])
-
-    def find_kept(self, claim: VolumeClaim) -> Volume | None:
-        """The volume that is kept for a claim which is not bound, if it holds it: then no other counts."""
-        kept = (self.volumes[name] for name in self._kept_for.get(claim.key, ()))
-        own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
-        return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
-
-    def find_offer(self, wish: Wish) -> Offer:
-        """Where there are volumes for claims with this wish; it is kept until something of the class changes."""
-        offers = self._offers.setdefault(wish.storage_class, {})
-        if wish not in offers:
-            found = unite(volume.terms for volume in self.list_fitting(wish))
-            offers[wish] = Offer(found, self._find_provisioned(wish))
-        return offers[wish]
-
-    def list_fitting(self, wish: Wish) -> list[Volume]:
-        """The volumes that any claim with this wish could get, the smallest first."""
-        names = self._volumes_of.get(wish.storage_class, ())
-        fitting = [volume for name in names if (volume := self.volumes[name]).may_serve(wish)]
-        return sorted(fitting, key=lambda volume: (volume.capacity, volume.name))
-
-    def _find_provisioned(self, wish: Wish) -> Terms | None:
-        found = self.classes.get(wish.storage_class)
-        if found is None or not found.provisions:
-            return _NOWHERE
-        driver = self.drivers.get(found.provisioner)
-        tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
-        return both(found.topologies, self._find_storage(wish) if tells else None)
-
-    def _find_storage(self, wish: Wish) -> Terms | None:
-        """The nodes for which enough is left: each volume alone must fit, as for kube-scheduler (hasEnoughCapacity)."""
-        keys = self._capacities_of.get(wish.storage_class, ())
-        enough = [each for key in keys if (each := self.capacities[key]).limit >= wish.request]
-        if any(each.nodes == () for each in enough):
-            return None
-        return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
-
-    def find_driver(self, claim: VolumeClaim) -> str:
-        """The CSI driver that attaches the volume of a claim, or will; "" for none, or if that is not known."""
-        volume = self.volumes.get(claim.volume)
-        if volume is not None:
-            return volume.driver
-        found = self.classes.get(claim.wish.storage_class)
-        return found.provisioner if found is not None else ""
-
-    def turn_class(self, name: str) -> set[Wish]:
-        """Something of a class has changed: the wishes that are met elsewhere now."""
-        before = self._offers.pop(name, {})
-        return {wish for wish, offer in before.items() if self.find_offer(wish) != offer}
-
-    def put_volume(self, volume: Volume) -> Volume | None:
-        """A PersistentVolume came or changed; how it was."""
-        old = self.drop_volume(volume.name)
-        self.volumes[volume.name] = volume
-        self._volumes_of.setdefault(volume.storage_class, {})[volume.name] = None
-        if volume.claim is not None:
-            self._kept_for.setdefault(volume.claim, {})[volume.name] = None
-        return old
-
-    def drop_volume(self, name: str) -> Volume | None:
-        """A PersistentVolume went; how it was."""
-        old = self.volumes.pop(name, None)
-        if old is not None:
-            discard(self._volumes_of, old.storage_class, name)
-            if old.claim is not None:
-                discard(self._kept_for, old.claim, name)
-        return old
-
-    def put_capacity(self, capacity: StorageCapacity) -> None:
-        """A CSIStorageCapacity came or changed."""
-        self.drop_capacity(capacity.key)
-        self.capacities[capacity.key] = capacity
-        self._capacities_of.setdefault(capacity.storage_class, {})[capacity.key] = None
-
-    def drop_capacity(self, key: Key) -> None:
-        """A CSIStorageCapacity went."""
-        old = self.capacities.pop(key, None)
-        if old is not None:
-            discard(self._capacities_of, old.storage_class, key)
 
 
 class Volumes:
@@ -231,6 +65,7 @@ class Volumes:
         self._turned: dict[str, None] = {}
         self._on: dict[str, dict[str, None]] = {}
         self._turned_nodes: dict[str, None] = {}
+        self._touched: dict[str, None] = {}
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -262,6 +97,12 @@ class Volumes:
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
         return self.attachments.equip(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
 
+    def take_touched(self) -> list[str]:
+        """The pods (UIDs) that may find a volume by now, though they are as they were."""
+        touched = list(self._touched)
+        self._touched.clear()
+        return touched
+
     def take_nodes(self) -> list[str]:
         """The names of the nodes that have other amounts now."""
         turned = list(self._turned_nodes)
@@ -274,7 +115,7 @@ class Volumes:
 
     def _confine(self, pod: Pod, keys: list[Key]) -> Pod:
         known = [claim for key in keys if (claim := self.claims.get(key)) is not None]
-        reaches = [self.supply.find_reach(claim) for claim in known]
+        reaches = [self.supply.find_reach(claim, shared=self._is_shared(claim.key)) for claim in known]
         users = [self._share_once(pod, claim) for claim in known if claim.once]
         obstacles = (self._find_missing(pod, keys), *(each.obstacle for each in (*reaches, *users)))
         shape = pod.shape
@@ -285,12 +126,17 @@ class Volumes:
         if zones is not None:
             shape = _restrict(shape, zones)
         amounts = self._find_amounts(known) if pod.uid in self._pods else ()
+        choices = self._find_choices(known) if pod.pending else ()
+        if choices:
+            shape = _choose(shape, choices)
         if amounts:
             shape = _ask(shape, amounts)
         obstacle = next(filter(None, obstacles), "")
         if shape is pod.shape and not obstacle:
             return pod
-        wants_room = pod.wants_room or bool(amounts and pod.objection and is_for_room(pod.objection, shape))
+        wants_room = pod.wants_room or bool(
+            (amounts or choices) and pod.objection and is_for_room(pod.objection, shape)
+        )
         return replace(pod, shape=shape, obstacle=obstacle, wants_room=wants_room)
 
     def _find_missing(self, pod: Pod, keys: list[Key]) -> str:
@@ -343,6 +189,11 @@ class Volumes:
             amounts += [(ATTACHED + driver, count) for driver, count in attached.items() if driver in limited]
         return tuple(amounts)
 
+    def _find_choices(self, claims: list[VolumeClaim]) -> tuple[Choice, ...]:
+        sharing = [str(claim.key) if self._is_shared(claim.key) else "" for claim in claims]
+        found = [self.supply.find_choice(claim, said) for claim, said in zip(claims, sharing, strict=True)]
+        return tuple([choice for choice in found if choice is not None])
+
     def _is_shared(self, key: Key) -> bool:
         return len(self._users.get(key, ())) > 1
 
@@ -369,7 +220,7 @@ class Volumes:
                 discard(self._users, key, uid)
             else:
                 self._users.setdefault(key, {})[uid] = None
-            if self.attachments.limited and {before, len(self._users.get(key, ()))} == {1, 2}:
+            if {before, len(self._users.get(key, ()))} == {1, 2}:
                 self._turned.update((other, None) for other in self._users[key] if other != uid)
             if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
                 self._turn_others(key, known)
@@ -485,8 +336,11 @@ class Volumes:
 
     def _turn_all(self) -> list[Pod]:
         for name in list(self._unbound):
-            self.supply.turn_class(name)
+            self._turn(name)
         return list(self._pods.values())
+
+    def _turn(self, name: str) -> set[Wish]:
+        return self.supply.turn_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})
 
     def _put_volume(self, volume: Volume) -> list[Pod]:
         old = self.supply.put_volume(volume)
@@ -501,9 +355,12 @@ class Volumes:
         states = [each for each in (old, new) if each is not None]
         claims = {key: None for each in states for key in (*self._claims_of.get(each.name, ()), each.claim) if key}
         for name in {each.storage_class for each in states}:
-            turned = self.supply.turn_class(name)
+            turned = self._turn(name)
             came = new is not None and new.available and new.storage_class == name
-            claims.update((key, None) for key in self._unbound.get(name, ()) if came or self.claims[key].wish in turned)
+            unbound = self._unbound.get(name, ())
+            claims.update((key, None) for key in unbound if turned and self.claims[key].wish in turned)
+            if came:
+                self._touched.update((uid, None) for key in unbound for uid in self._users.get(key, ()))
         return self._users_of(claims)
 
     def _put_class(self, found: StorageClass) -> list[Pod]:
@@ -516,7 +373,7 @@ class Volumes:
         return self._turn_class(name)
 
     def _turn_class(self, name: str) -> list[Pod]:
-        self.supply.turn_class(name)
+        self._turn(name)
         return self._users_of(self._unbound.get(name, ()))
 
     def _put_capacity(self, capacity: StorageCapacity) -> list[Pod]:
@@ -549,7 +406,7 @@ class Volumes:
 
     def _turn_offers(self, names: Iterable[str]) -> list[Pod]:
         """The users of the claims of these classes that are met elsewhere now."""
-        turned = {name: self.supply.turn_class(name) for name in names}
+        turned = {name: self._turn(name) for name in names}
         keys = (key for name, wishes in turned.items() if wishes for key in self._unbound.get(name, ()))
         return self._users_of(
             [key for key in keys if self.claims[key].wish in turned[self.claims[key].wish.storage_class]]
@@ -574,39 +431,6 @@ def _are_mates(one: Pod, other: Pod) -> bool:
     return same_owner or (one.group is not None and one.group == other.group)
 
 
-def at_node(name: str) -> Terms:
-    """The terms of one node."""
-    return (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)),)
-
-
-def unite(ways: Iterable[Terms | None]) -> Terms | None:
-    """The nodes of any of these, the values of one label joined. None for all nodes, or where it is too much to say."""
-    values: dict[str, dict[str, None]] = {}
-    others: dict[NodeSelectorTerm, None] = {}
-    for terms in ways:
-        if terms is None:
-            return None
-        for term in filter(_says_something, terms):
-            if not term.fields and len(term.labels) == 1 and term.labels[0].operator == "In":
-                values.setdefault(term.labels[0].key, {}).update(dict.fromkeys(term.labels[0].values))
-            else:
-                others[term] = None
-    joined = [NodeSelectorTerm((Requirement(key, "In", tuple(sorted(values[key]))),)) for key in sorted(values)]
-    united = (*joined, *sorted(others, key=repr))
-    return united if len(united) <= _MAX_TERMS else None
-
-
-def both(one: Terms | None, other: Terms | None) -> Terms | None:
-    """The nodes of both; those of the first where it is too much to say."""
-    if one is None or other is None:
-        return other if one is None else one
-    left, right = tuple(filter(_says_something, one)), tuple(filter(_says_something, other))
-    if len(left) * len(right) > _MAX_TERMS:
-        return one
-    # A term that says nothing matches nothing; together with another one it would say what that one does.
-    return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
-
-
 @lru_cache(maxsize=1024)
 def _restrict(shape: Shape, terms: Terms) -> Shape:
     """The shape with node terms that hold where both its own and ``terms`` do."""
@@ -620,11 +444,18 @@ def _ask(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
 
 
 @lru_cache(maxsize=1024)
+def _choose(shape: Shape, choices: tuple[Choice, ...]) -> Shape:
+    """The shape of one for which volumes are to be chosen."""
+    amounts = Counter(choice.amount for choice in choices)
+    return replace(_ask(shape, tuple(amounts.items())), volumes=choices)
+
+
+@lru_cache(maxsize=1024)
 def _in_zones(zones: tuple[Requirement, ...]) -> Terms:
     """The nodes in these zones, and those that say nothing of any."""
     ways: list[tuple[Requirement, ...]] = [()]
     for zone in zones:
-        if len(ways) > _MAX_TERMS:
+        if len(ways) > MAX_TERMS:
             break
         now = ZONE_LABELS[zone.key]
         same = [(*way, zone) for way in ways]
@@ -633,7 +464,3 @@ def _in_zones(zones: tuple[Requirement, ...]) -> Terms:
         ways = [*same, *renamed]
     nowhere = NodeSelectorTerm(tuple(Requirement(key, "DoesNotExist") for key in ZONE_LABELS))
     return (nowhere, *map(NodeSelectorTerm, ways))
-
-
-def _says_something(term: NodeSelectorTerm) -> bool:
-    return bool(term.labels or term.fields)

@@ -14,9 +14,9 @@ from itertools import islice
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, capacity, count_slots, subtract
 from serried.plan.capacity import MemberClass
-from serried.plan.neighbours import Neighbours
 from serried.plan.placement import Budget, Placement, Trial
 from serried.plan.steps import Work
+from serried.plan.volumes import MemberRules
 
 Move = tuple[MemberClass, str]
 """A member of a class goes to a node."""
@@ -36,10 +36,10 @@ _MAX_STARTS = 64
 class Coupled:
     """One placement, and the members that are in it by now."""
 
-    def __init__(self, trial: Trial, placement: Placement, neighbours: Neighbours) -> None:
+    def __init__(self, trial: Trial, placement: Placement, rules: MemberRules) -> None:
         self._trial = trial
         self._census = trial.census
-        self._neighbours = neighbours
+        self._rules = rules
         self._slots: dict[MemberClass, dict[str, int]] = {}
         for kind, barred in _find_barred(trial, placement).items():
             node_slots = trial.census.node_slots(kind, placement.names)
@@ -62,7 +62,7 @@ class Coupled:
 
     def find_cells(self) -> Work[None]:
         """Sort the nodes by the domains that count, in steps."""
-        keys = self._neighbours.list_keys()
+        keys = self._rules.list_keys()
         by_domains: dict[tuple[str, ...], list[str]] = {}
         for place, name in enumerate(sorted({name for slots in self._slots.values() for name in slots})):
             by_domains.setdefault(tuple([self._census.label(key, name) for key in keys]), []).append(name)
@@ -90,7 +90,7 @@ class Coupled:
         self._taken[name] = add(self._taken.get(name, {}), kind.request)
         self._here[self._cell_of[name]] += 1
         self._touched[self._cell_of[name]][name] = None
-        self._neighbours.place(kind, name)
+        self._rules.place(kind, name)
 
     def _take_back(self) -> None:
         """The last one comes back."""
@@ -98,7 +98,7 @@ class Coupled:
         self._left[kind] += 1
         self._taken[name] = subtract(self._taken[name], kind.request)
         self._here[self._cell_of[name]] -= 1
-        self._neighbours.place(kind, name, -1)
+        self._rules.place(kind, name, -1)
 
     def clear(self) -> None:
         """All come back."""
@@ -136,7 +136,7 @@ class Coupled:
 
     def admits(self, kind: MemberClass, cell: int) -> bool:
         """Whether a member of a class may go into a cell now."""
-        return self._neighbours.admits(kind, self._cells[cell][0])
+        return self._rules.admits(kind, self._cells[cell][0])
 
     def choose_node(self, kind: MemberClass, cell: int) -> str:
         """The node of a cell for the next member of a class, "" without room: where there is a mate, then the roomiest.
@@ -163,7 +163,7 @@ class Coupled:
     def price(self, kind: MemberClass, cell: int) -> Cost:
         """What is taken first: where the fewest are by the constraints of a class, then where mates are."""
         name, here = self._cells[cell][0], self._here[cell]
-        return self._neighbours.crowd(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
+        return self._rules.crowd(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
 
     # --- all ways ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Coupled:
     def list_starts(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
         """Where members may be that are beside the first one: each domain that it may choose, the best first."""
         for kind in order:
-            key = self._neighbours.find_first_key(kind)
+            key = self._rules.find_first_key(kind)
             if key is not None:
                 return [self._confine(key, domain) for domain in self._rank_domains(kind, key)]
         return []
@@ -276,8 +276,8 @@ class _Queue:
 
 def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Work[Sequence[Move]]:
     """Where the members go, in an order in which each may: as many as are found, and the quorum if that is found."""
-    assert trial.neighbours is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
-    coupled = Coupled(trial, placement, trial.neighbours)
+    assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    coupled = Coupled(trial, placement, trial.rules)
     yield from coupled.find_cells()
     need, wanted = max(trial.ask.need, 1), len(trial.ask.members)
     best: Sequence[Move] = ()
@@ -313,18 +313,18 @@ def list_waves(trial: Trial, nodes: Mapping[str, str]) -> Work[tuple[frozenset[s
 
     kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
     """
-    neighbours = trial.neighbours
-    assert neighbours is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    rules = trial.rules
+    assert rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
     kind_of = {member.uid: kind for kind in trial.classes for member in kind.members}
     waves: list[set[str]] = []
     for place, (uid, name) in enumerate(nodes.items()):
         if place % _MOVES_PER_STEP == 0:
             yield
-        if not waves or not neighbours.admits_in_any_order(kind_of[uid], name):
-            neighbours.begin_wave()
+        if not waves or not rules.admits_in_any_order(kind_of[uid], name):
+            rules.begin_wave()
             waves.append(set())
-        neighbours.place(kind_of[uid], name)
+        rules.place(kind_of[uid], name)
         waves[-1].add(uid)
     for uid, name in nodes.items():
-        neighbours.place(kind_of[uid], name, -1)
+        rules.place(kind_of[uid], name, -1)
     return tuple(map(frozenset, waves))

@@ -182,7 +182,7 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
         candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
     if len(step.key) == len(ask.within):
         never = yield from _explain_never(trial, step)
-        rules = "" if trial.neighbours is None else (yield from trial.neighbours.describe())
+        rules = "" if trial.rules is None else (yield from trial.rules.describe())
         detail = ", ".join(filter(None, (never, rules)))
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=detail)
     domains = tuple(
@@ -230,7 +230,7 @@ def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[
         whole = yield from measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
     parts = [] if candidates or taken else [NO_LABEL]
-    if trial.neighbours is not None and (rules := (yield from trial.neighbours.describe())):
+    if trial.rules is not None and (rules := (yield from trial.rules.describe())):
         parts.append(rules)
     if never := (yield from _explain_never(trial, step)):
         parts.append(never)

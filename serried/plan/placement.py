@@ -10,6 +10,7 @@ from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClas
 from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import Work
+from serried.plan.volumes import MemberRules, VolumeChoices, chooses
 
 
 class Budget:
@@ -129,6 +130,9 @@ class Trial:
         self.neighbours: Neighbours | None = None
         """What members and others are to each other, if any rule is about that."""
 
+        self.rules: MemberRules | None = None
+        """What members decide for each other, if any rule is about that."""
+
         self._snapshot = snapshot
         self._least: MemberClass | None = None
         self._most: dict[LevelKey, Mapping[Domain, int]] = {}
@@ -142,18 +146,26 @@ class Trial:
 
     def count(self) -> Work[None]:
         """Count the slots of every class ahead, in steps."""
-        if concerns(self.classes):
-            self.neighbours = Neighbours(self._snapshot, self.classes)
-            yield from self.neighbours.count()
-            for kind in self.classes:
-                self.census.close(kind, self.neighbours.closed[kind])
+        yield from self._read_rules()
         for kind in self.classes:
             yield from self.census.count(kind)
+
+    def _read_rules(self) -> Work[None]:
+        volumes = VolumeChoices(self._snapshot, self.classes) if chooses(self.classes) else None
+        if concerns(self.classes):
+            self.neighbours = Neighbours(self._snapshot, self.classes)
+        for each in (self.neighbours, volumes):
+            if each is not None:
+                yield from each.count()
+                self.rules = MemberRules(self.neighbours, volumes)
+        for kind in self.classes if self.rules is not None else ():
+            closed = (each.closed[kind] for each in (self.neighbours, volumes) if each is not None)
+            self.census.close(kind, frozenset[str]().union(*closed))
 
     @property
     def couples(self) -> bool:
         """Whether members decide about each other, so that slots say no more than how many there may be at most."""
-        return self.neighbours is not None and self.neighbours.couples
+        return self.rules is not None and self.rules.couples
 
     def sum_up(self, step: Step) -> Work[None]:
         """Sum up the slots of a step's placements, and of what is around them, ahead, in steps."""

@@ -29,12 +29,12 @@ from serried.plan.eviction import (
     describe_limit,
     measure_cost,
 )
-from serried.plan.neighbours import concerns
 from serried.plan.placement import Placement, generate_placements, list_steps
 from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Deadline, Work, finish, sort_in_steps
 from serried.plan.tree import solve_group
+from serried.plan.volumes import has_rules
 
 
 def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> Work[PlanRequest]:
@@ -166,7 +166,7 @@ class Survey:
             self._capacity.domains_by_node(self._step.key) if self._step.key else {}
         )
         self._kinds = group_classes(ask.members)
-        self._has_rules = concerns(self._kinds)
+        self._has_rules = has_rules(self._kinds)
         """Whether who else is where decides about members: then all nodes matter, and slots say little."""
 
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)

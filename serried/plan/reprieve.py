@@ -19,10 +19,10 @@ from serried.api.verdict import Verdict
 from serried.plan.capacity import Capacity, group_classes
 from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
-from serried.plan.neighbours import concerns
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Deadline, Work, sort_in_steps
 from serried.plan.tree import solve_group
+from serried.plan.volumes import has_rules
 
 _MAX_PLANS = 64
 """How often a gang may be planned in one removal to find out who can come back."""
@@ -267,7 +267,7 @@ class PlanRemoval(SlotRemoval):
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._whole = ask
-        self._has_rules = concerns(group_classes(ask.members))
+        self._has_rules = has_rules(group_classes(ask.members))
         self._ask = cut_to_quorum(ask)
         self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS

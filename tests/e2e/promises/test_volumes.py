@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_stage import ClusterStage, eventually, names
+from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
+NODES = "/api/v1/nodes"
 VOLUMES, CLASSES = "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"
 SIZE = {"storage": "1Gi"}
+HOSTNAME = "kubernetes.io/hostname"
 NOBODY = "example.com/nobody"
 """A provisioner that makes no volume: kube-scheduler has nodes for such a pod, and waits for the volume in PreBind."""
 
@@ -25,15 +27,32 @@ class Disks:
         late = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
         self.api.post(CLASSES, {"metadata": {"name": self.storage_class}} | late)
 
-    def create_volume(self, name: str, nodes: list[str], mode: str = "ReadWriteMany") -> None:
-        """A volume that these nodes reach."""
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+    def create_volume(
+        self, name: str, values: list[str], mode: str = "ReadWriteMany", key: str = HOSTNAME, **more: Any
+    ) -> None:
+        """A volume that the nodes with these values of a label reach; ``more`` is of its spec."""
+        here = {"key": key, "operator": "In", "values": values}
+        source = {"driver": "csi.example.com", "volumeHandle": name}
         spec = {
             "capacity": SIZE, "accessModes": [mode], "storageClassName": self.storage_class,
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-            "local": {"path": f"/mnt/{name}"},
+            "csi": source,
         }  # fmt: skip
-        self.api.post(VOLUMES, {"metadata": {"name": f"{self.stage.namespace}-{name}"}, "spec": spec})
+        self.api.post(VOLUMES, {"metadata": {"name": f"{self.stage.namespace}-{name}"}, "spec": spec | more})
+
+    def provision(self, claim: str, values: list[str], mode: str = "ReadWriteMany", key: str = HOSTNAME) -> str:
+        """Do what a provisioner does for a claim, once kube-scheduler has chosen a node for it; that node."""
+        path, chosen = f"{self.claims}/{claim}", "volume.kubernetes.io/selected-node"
+
+        def find_node() -> str:
+            found: str = self.api.get(path)["metadata"].get("annotations", {}).get(chosen, "")
+            return found
+
+        node = eventually(f"a node for {claim}", find_node)
+        uid = self.api.get(path)["metadata"]["uid"]
+        reference = {"kind": "PersistentVolumeClaim", "namespace": self.stage.namespace, "name": claim, "uid": uid}
+        self.create_volume(f"made-{claim}", values, mode, key, claimRef=reference)
+        return node
 
     def create_claim(self, name: str, volume: str = "", mode: str = "ReadWriteMany") -> None:
         """A claim, bound to a volume if one is named."""
@@ -102,3 +121,103 @@ def test_claims_without_a_volume_are_said_with_the_plan(stage: ClusterStage) -> 
     stage.create_pods(names("ring", 2), "ring", volumes=await_a_volume(stage))
     stage.await_reason("ring", "Planned", "; 2 members mount volume claims that are not bound yet")
     assert not stage.bound()
+
+
+@pytest.fixture
+def made(stage: ClusterStage) -> Iterator[Disks]:
+    """Volumes that the story makes where kube-scheduler wants them."""
+    yield from lend_disks(stage, provisioner=NOBODY)
+
+
+@pytest.fixture
+def zones(stage: ClusterStage) -> Iterator[dict[str, list[str]]]:
+    """The nodes in eight zones, by the story's own label."""
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    key = zone_key(stage)
+    found: dict[str, list[str]] = {}
+    for at, host in enumerate(hosts):
+        found.setdefault(f"z{at % 8}", []).append(host)
+        stage.cluster.api.patch(f"{NODES}/{host}", {"metadata": {"labels": {key: f"z{at % 8}"}}})
+    yield found
+    for host in hosts:
+        stage.cluster.api.patch(f"{NODES}/{host}", {"metadata": {"labels": {key: None}}})
+
+
+def zone_key(stage: ClusterStage) -> str:
+    return f"{stage.namespace}.example.com/zone"
+
+
+def test_each_member_of_eight_has_a_disk_of_its_own_in_zones_of_one_disk_each(
+    stage: ClusterStage, disks: Disks, zones: dict[str, list[str]]
+) -> None:
+    stage.create_group("ring", 8)
+    for at, zone in enumerate(zones):
+        disks.create_volume(zone, [zone], mode="ReadWriteOnce", key=zone_key(stage))
+        disks.create_claim(f"data-{at}", mode="ReadWriteOnce")
+    for at, name in enumerate(names("ring", 8)):
+        stage.create_pods([name], "ring", volumes=mounting(f"data-{at}"))
+    stage.await_bound("ring", 8)
+    hosts = set(stage.bound("ring").values())
+    assert all(len(hosts.intersection(nodes)) == 1 for nodes in zones.values())
+
+
+def test_one_disk_too_few_is_said_and_nobody_is_bound(stage: ClusterStage, disks: Disks) -> None:
+    first, second, *_ = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    for at, host in enumerate((first, second, first)):
+        disks.create_claim(f"data-{at}")
+        if at < 2:
+            disks.create_volume(f"disk-{at}", [host])
+    stage.create_group("ring", 3)
+    for at, name in enumerate(names("ring", 3)):
+        stage.create_pods([name], "ring", volumes=mounting(f"data-{at}"))
+    stage.await_reason("ring", "NoCapacity", "the cluster has room for 2 of 3 members")
+    disks.create_volume("disk-2", [second])
+    stage.await_bound("ring", 3)
+
+
+def test_members_that_share_a_claim_are_where_its_volume_is(stage: ClusterStage, disks: Disks) -> None:
+    racks = sorted({node["metadata"]["labels"][RACK] for node in stage.cluster.api.get(NODES)["items"]})
+    for rack in racks[:2]:
+        disks.create_volume(rack, [rack], key=RACK)
+    disks.create_claim("data")
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 3), "ring", cpu="20", volumes=mounting("data"))
+    stage.await_bound("ring", 3)
+    assert len(stage.racks("ring")) == 1
+
+
+def test_the_first_member_decides_where_a_shared_volume_is_made(stage: ClusterStage, made: Disks) -> None:
+    made.create_claim("data")
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 3), "ring", cpu="20", volumes=mounting("data"))
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    first = made.provision("data", hosts)
+    stage.await_bound("ring", 3)
+    assert first in stage.bound("ring").values()
+
+
+def test_a_claim_that_one_pod_may_use_is_no_two_members(stage: ClusterStage, disks: Disks) -> None:
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    for claim in ("mine", "yours"):
+        disks.create_volume(claim, hosts, mode="ReadWriteOncePod")
+        disks.create_claim(claim, mode="ReadWriteOncePod", volume=claim)
+    stage.create_group("shared", 2)
+    stage.create_pods(names("shared", 2), "shared", volumes=mounting("mine"))
+    stage.await_reason("shared", "NoCapacity", "is ReadWriteOncePod, and another member of its gang mounts it, too")
+    assert not stage.bound()
+    stage.delete_pods(*names("shared", 2))
+
+    stage.create_group("own", 2)
+    for name, claim in zip(names("own", 2), ("mine", "yours"), strict=True):
+        stage.create_pods([name], "own", volumes=mounting(claim))
+    stage.await_bound("own", 2)
+
+
+def test_a_claim_that_does_not_exist_yet_is_the_reason(stage: ClusterStage, disks: Disks) -> None:
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    disks.create_volume("data", hosts)
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", volumes=mounting("data"))
+    stage.await_reason("ring", "NoCapacity", "can run nowhere: volume claim data does not exist")
+    disks.create_claim("data", volume="data")
+    stage.await_bound("ring", 2)

@@ -24,31 +24,31 @@ class TruthStage:
     """An API server with one small cluster in it at a time."""
 
     def __init__(self, plane: ControlPlane, recorder: Recorder) -> None:
-        self._api = plane.api
+        self.api = plane.api
         self._recorder = recorder
         self._serial = itertools.count()
         self._threads = ThreadPoolExecutor(8)
 
     def open(self) -> None:
         """Take away what the control plane has brought; return when kube-scheduler knows the namespaces."""
-        for node in self._api.get("/api/v1/nodes")["items"]:
-            self._api.delete(_path(node))
+        for node in self.api.get("/api/v1/nodes")["items"]:
+            self.api.delete(_path(node))
         for name, labels in NAMESPACES.items():
-            self._api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
-        self._api.post("/api/v1/nodes", make_probe())
+            self.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        self.api.post("/api/v1/nodes", make_probe())
         placed = {"spec": {"nodeName": PROBE}, "metadata": {"labels": {"known": "yes"}}}
         for namespace in NAMESPACES:
             self._create(_make_pod("known", namespace, placed))
         for namespace in NAMESPACES:
             eventually(f"kube-scheduler knows {namespace}", lambda: self._probe(_beside_known(namespace)))  # noqa: B023
-            self._api.delete(f"/api/v1/namespaces/{namespace}/pods/known")
+            self.api.delete(f"/api/v1/namespaces/{namespace}/pods/known")
 
     def put(self, drawn: Cluster) -> Cluster:
         """The cluster as the API server has stored it, once kube-scheduler has seen all of it."""
-        nodes = [*self._threads.map(lambda node: self._api.post("/api/v1/nodes", node), drawn.nodes)]
+        nodes = [*self._threads.map(lambda node: self.api.post("/api/v1/nodes", node), drawn.nodes)]
         pods = [pod for pod in self._threads.map(self._create_bound, drawn.pods) if pod is not None]
         serial = str(next(self._serial))
-        probe = self._api.patch(f"/api/v1/nodes/{PROBE}", {"metadata": {"labels": {_EPOCH: serial}}})
+        probe = self.api.patch(f"/api/v1/nodes/{PROBE}", {"metadata": {"labels": {_EPOCH: serial}}})
         # Watches keep the order of changes: who has seen these last ones has seen all.
         eventually("kube-scheduler sees the cluster", lambda: self._probe({"nodeSelector": {_EPOCH: serial}}))
         return Cluster([*nodes, probe], pods, drawn.namespaces)
@@ -63,7 +63,7 @@ class TruthStage:
     def clear(self, cluster: Cluster) -> None:
         """Take a cluster away; the next one may be put at once."""
         ends = [pod for pod in cluster.pods if "deletionTimestamp" in pod["metadata"]]
-        [*self._threads.map(lambda pod: self._api.patch(_path(pod), {"metadata": {"finalizers": None}}), ends)]
+        [*self._threads.map(lambda pod: self.api.patch(_path(pod), {"metadata": {"finalizers": None}}), ends)]
         self._delete(pod for pod in cluster.pods if "deletionTimestamp" not in pod["metadata"])
         self._delete(node for node in cluster.nodes if node["metadata"]["name"] != PROBE)
         self._recorder.found.clear()
@@ -73,7 +73,7 @@ class TruthStage:
         created = self._create({**pod, "metadata": metadata})
         if created is None or "deletionTimestamp" not in pod["metadata"]:
             return created
-        found: Raw = self._api.request("DELETE", _path(created), {"gracePeriodSeconds": 0})
+        found: Raw = self.api.request("DELETE", _path(created), {"gracePeriodSeconds": 0})
         return found
 
     def _create_asked(self, pod: Raw) -> Raw | None:
@@ -85,7 +85,7 @@ class TruthStage:
     def _create(self, pod: Raw) -> Raw | None:
         """None for a pod that is not valid."""
         try:
-            created: Raw = self._api.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
+            created: Raw = self.api.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
         except ApiError as error:
             if error.status == _INVALID:
                 return None
@@ -93,7 +93,7 @@ class TruthStage:
         return {"kind": "Pod", **created}
 
     def _delete(self, objects: Iterable[Raw]) -> None:
-        [*self._threads.map(lambda obj: self._api.delete(_path(obj)), list(objects))]
+        [*self._threads.map(lambda obj: self.api.delete(_path(obj)), list(objects))]
 
     def _probe(self, spec: Raw) -> bool:
         """Whether kube-scheduler finds the probe node for a pod that asks for nothing else."""
@@ -105,7 +105,7 @@ class TruthStage:
         waiting = {pod["metadata"]["uid"] for pod in pods} - self._recorder.found.keys()
         if not waiting:
             return True
-        listed = self._api.get(f"/api/v1/pods?labelSelector={_ASKED}&resourceVersion=0")["items"]
+        listed = self.api.get(f"/api/v1/pods?labelSelector={_ASKED}&resourceVersion=0")["items"]
         return waiting <= {pod["metadata"]["uid"] for pod in listed if _is_unschedulable(pod)}
 
 

@@ -24,7 +24,7 @@ class Ours:
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):
-            self.store.put_pod(_read(pod, f"bound-{index}"))
+            self.store.put_pod(read_pod(pod, f"bound-{index}"))
 
     def list_feasible(self, pod: Raw) -> frozenset[str]:
         """The names of the nodes that the planner would take for a pod."""
@@ -40,7 +40,7 @@ class Ours:
         closed: frozenset[str] = frozenset(),
     ) -> Plan | Verdict:
         """Where the planner would have the members, each of which has its number as its UID."""
-        pods = [_read(member, str(index)) for index, member in enumerate(members)]
+        pods = [read_pod(member, str(index)) for index, member in enumerate(members)]
         for pod in pods:
             self.store.put_pod(pod)
         try:
@@ -55,5 +55,6 @@ class Ours:
                 self.store.drop_pod(pod.uid)
 
 
-def _read(pod: Raw, uid: str) -> Pod:
+def read_pod(pod: Raw, uid: str) -> Pod:
+    """A pod as the feed reads it, with this UID."""
     return usable(decode_pod({**pod, "metadata": {**pod["metadata"], "uid": uid}}))

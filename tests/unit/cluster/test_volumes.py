@@ -8,7 +8,11 @@ from serried.api.names import GroupKey, Key
 from serried.api.pod import Pod
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
+from serried.plan.capacity import group_classes
 from serried.plan.fit import admits, slots
+from serried.plan.request import Snapshot
+from serried.plan.steps import finish
+from serried.plan.volumes import VolumeChoices
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory
 from tests.support.volumes import (
@@ -44,8 +48,11 @@ def stored(*builders: Builder) -> Store:
 
 def reached(store: Store) -> str:
     """The nodes that admit pod p."""
-    shape = store.pods["pod-p"].shape
-    return " ".join(each.value().name for each in NODES if admits(shape, each.value()))
+    nodes = {each.value().name: each.value() for each in NODES}
+    (kind,) = group_classes([store.pods["pod-p"]])
+    choices = VolumeChoices(Snapshot(nodes, {}), [kind])
+    finish(choices.count())
+    return " ".join(n for n in nodes if admits(kind.shape, nodes[n]) and choices.admits(kind, n))
 
 
 CASES: list[tuple[str, PodBuilder, list[Builder], str]] = [
@@ -342,3 +349,64 @@ def test_what_the_scheduler_says_of_its_user_is_a_want_of_room() -> None:
     )
     store = seeing(*TWO, P.priority(10).tried(message=said), pod("q").mounting("c").on("n1"), *BLOCK)
     assert not store.pods["pod-p"].refused
+
+
+AMOUNT = "volume:local/1073741824/ReadWriteOnce/Filesystem"
+
+
+def chosen(store: Store, name: str = "p") -> tuple[dict[str, int], list[str]]:
+    """The amounts of volumes that a pod takes, and the volumes that its claims choose from."""
+    shape = store.pods[f"pod-{name}"].shape
+    amounts = {amount: count for amount, count in shape.requests if amount.startswith("volume:")}
+    return amounts, [each.name for choice in shape.volumes if choice.pool for each in choice.pool.volumes]
+
+
+def test_claims_with_one_wish_choose_from_the_same_volumes() -> None:
+    claims = [volume_claim(name).asking("local") for name in ("c", "d")]
+    wide = volume("u").free("local").local_to("n1", "n2")
+    store = seeing(LOCAL, P, pod("q").mounting("d"), *claims, wide, *HERE_AND_THERE, volume("x").free("local", "2Gi"))
+    assert chosen(store) == ({AMOUNT: 1}, ["v", "w", "u", "x"])
+    assert store.pods["pod-p"].shape == store.pods["pod-q"].shape
+    show(store, HERE_AND_THERE[0].kept_for("d"))
+    assert chosen(store) == ({AMOUNT: 1}, ["w", "u", "x"])
+    assert chosen(store, "q") == ({}, [])
+    show(store, HERE_AND_THERE[0].kept_for("other"))
+    assert chosen(store, "q") == chosen(store)
+
+
+def test_a_pod_with_a_node_chooses_no_more() -> None:
+    store = seeing(LOCAL, P.on("n1"), WAITING, *HERE_AND_THERE)
+    assert chosen(store) == ({}, [])
+
+
+def test_claims_that_several_pods_mount_are_one_choice_for_all() -> None:
+    pair = [P, pod("q").mounting("c")]
+    for order in permutations([LOCAL, WAITING, *pair, *HERE_AND_THERE]):
+        store = seeing(*order)
+        assert chosen(store) == chosen(store, "q") == ({f"{AMOUNT}|default/c": 1}, ["v", "w"])
+    store.drop_pod("pod-q")
+    assert chosen(store) == ({AMOUNT: 1}, ["v", "w"])
+
+
+def test_a_volume_that_is_made_for_one_of_several_pods_confines_no_other() -> None:
+    store = seeing(FAST, P, pod("q").mounting("c"), MADE.for_node("n2"))
+    assert chosen(store) == ({"volume:|default/c": 1}, [])
+    assert reached(store) == "n1 n2 n3"
+    store.drop_pod("pod-q")
+    assert (chosen(store), reached(store)) == (({}, []), "n2")
+
+
+def test_a_gang_is_looked_at_again_when_there_is_one_more_volume() -> None:
+    store = seeing(LOCAL, P.in_group("g"), WAITING, *HERE_AND_THERE)
+    store.dirty.groups.clear()
+    show(store, volume("x").free("local").local_to("n1"))
+    assert store.dirty.groups == {GroupKey("default", "g")}
+
+
+def test_nothing_is_kept_of_wishes_that_nobody_has() -> None:
+    store = seeing(LOCAL, P, WAITING, *HERE_AND_THERE)
+    store.drop_pod("pod-p")
+    store.drop_storage(VolumeClaim, Key("default", "c"))
+    show(store, HERE_AND_THERE[0].deleting())
+    left = read_memory(store.volumes.supply)
+    assert (left["pools"], left["offers"]) == ({}, {})

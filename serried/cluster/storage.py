@@ -1,0 +1,315 @@
+"""What there is for claims: PersistentVolumes, and what drivers can provision, as places where a pod can be.
+
+The rules are VolumeBinding's of kube-scheduler 1.37 (binder.go: checkBoundClaims, findMatchingVolumes,
+checkVolumeProvisions).
+
+How many volumes of a CSI driver a node takes (NodeVolumeLimits) is an amount that nodes have and pods ask for. A claim
+that one pod mounts is one volume wherever that goes. A volume that several pods share counts once for a node: where it
+is in use already, it is taken off what the node has, so it costs no other pod there anything. A node to which it comes
+new is learnt, and so are volumes that are attached though no pod there uses them.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+from serried.api.names import Key
+from serried.api.node import Node
+from serried.api.resources import ATTACHED, CHOSEN
+from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
+from serried.api.volume import (
+    Choice,
+    CSIDriver,
+    CSINode,
+    Pool,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    Wish,
+)
+from serried.cluster.index import discard
+
+MAX_TERMS = 64
+"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
+
+_NOWHERE: Terms = ()
+
+
+class Offer(NamedTuple):
+    """Where a claim with some wish can get a volume: None for everywhere."""
+
+    found: Terms | None
+    """There is a volume that fits. Where none can be made it says only whether there is any: plans know which."""
+
+    provisioned: Terms | None
+    """One can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a claim leaves a pod that mounts it."""
+
+    terms: Terms | None = None
+    obstacle: str = ""
+    """Why it is nowhere, a phrase."""
+
+
+class Supply:
+    """What there is for claims: PersistentVolumes, and what drivers can provision.
+
+    ``seen`` are the kinds that we are shown all objects of.
+    """
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.capacities: dict[Key, StorageCapacity] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.seen: set[type] = set()
+        self._volumes_of: dict[str, dict[str, None]] = {}
+        self._capacities_of: dict[str, dict[Key, None]] = {}
+        self._kept_for: dict[Key, dict[str, None]] = {}
+        self._offers: dict[str, dict[Wish, Offer]] = {}
+        self._fitting: dict[str, dict[Wish, tuple[Volume, ...]]] = {}
+        self._pools: dict[Wish, Pool] = {}
+
+    def find_reach(self, claim: VolumeClaim, *, shared: bool) -> Reach:
+        """Where a claim leaves its pod. The node for which a ``shared`` one is provisioned is that of one pod only."""
+        name = claim.key.name
+        if claim.lost:
+            return Reach(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
+        if claim.deleting:
+            return Reach(obstacle=f"volume claim {name} is being deleted")
+        if claim.bound:
+            return self._find_bound(claim)
+        if claim.volume:
+            return Reach(obstacle=f"volume claim {name} is not bound to PersistentVolume {claim.volume} yet")
+        one = replace(claim, selected_node=None) if shared else claim
+        return self._find_unbound(one) if StorageClass in self.seen else Reach()
+
+    def _find_bound(self, claim: VolumeClaim) -> Reach:
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return Reach(volume.terms)
+        missing = Volume in self.seen
+        text = f"volume claim {claim.key.name} is bound to PersistentVolume {claim.volume}, which does not exist"
+        return Reach(obstacle=text if missing else "")
+
+    def _find_unbound(self, claim: VolumeClaim) -> Reach:
+        name, wanted = claim.key.name, claim.wish.storage_class
+        found = self.classes.get(wanted)
+        if found is None:
+            why = f"its StorageClass {wanted} does not exist" if wanted else "it names no StorageClass"
+            return Reach(obstacle=f"volume claim {name} is not bound, and {why}")
+        if not found.waits:
+            return Reach(obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod")
+        if Volume not in self.seen:
+            return Reach()
+        terms = self._find_delayed(claim)
+        if terms == _NOWHERE:
+            means = "no driver has storage for it" if found.provisions else f"StorageClass {wanted} makes none"
+            return Reach(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
+        return Reach(terms)
+
+    def _find_delayed(self, claim: VolumeClaim) -> Terms | None:
+        """The nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
+        offer = self.find_offer(claim.wish)
+        if claim.selected_node is not None:
+            return both(offer.provisioned, at_node(claim.selected_node))
+        kept = self.find_kept(claim)
+        return unite([kept.terms if kept is not None else offer.found, offer.provisioned])
+
+    def find_kept(self, claim: VolumeClaim) -> Volume | None:
+        """The volume that is kept for a claim which is not bound, if it holds it: then no other counts."""
+        kept = (self.volumes[name] for name in self._kept_for.get(claim.key, ()))
+        own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
+        return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
+
+    def find_offer(self, wish: Wish) -> Offer:
+        """Where there are volumes for claims with this wish; it is kept until something of the class changes."""
+        offers = self._offers.setdefault(wish.storage_class, {})
+        if wish not in offers:
+            provisioned = self._find_provisioned(wish)
+            if self._makes(wish):
+                found = unite(volume.terms for volume in self.list_fitting(wish)) if provisioned is not None else None
+            else:
+                fits = any(self.volumes[name].may_serve(wish) for name in self._volumes_of.get(wish.storage_class, ()))
+                found = None if fits else _NOWHERE
+            offers[wish] = Offer(found, provisioned)
+        return offers[wish]
+
+    def _makes(self, wish: Wish) -> bool:
+        found = self.classes.get(wish.storage_class)
+        return found is not None and found.provisions
+
+    def find_choice(self, claim: VolumeClaim, sharing: str) -> Choice | None:
+        """What is still to be chosen for a claim, ``sharing`` if it is several pods'; None if that decides nothing."""
+        found = self.classes.get(claim.wish.storage_class)
+        if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
+            return None
+        if found.provisions:
+            return Choice(None, sharing) if sharing else None
+        if claim.selected_node is not None or self.find_kept(claim) is not None:
+            return None
+        wish = claim.wish
+        pool = self._pools.get(wish)
+        if pool is None:
+            pool = self._pools[wish] = Pool(wish, _name_amount(wish), self.list_fitting)
+        return Choice(pool, sharing)
+
+    def list_fitting(self, wish: Wish) -> tuple[Volume, ...]:
+        """The volumes that any claim with this wish could get, in the order of `Pool.volumes`."""
+        known = self._fitting.setdefault(wish.storage_class, {})
+        if wish not in known:
+            names = self._volumes_of.get(wish.storage_class, ())
+            fitting = [volume for name in names if (volume := self.volumes[name]).may_serve(wish)]
+            known[wish] = tuple(sorted(fitting, key=lambda each: (each.capacity, _measure(each.terms), each.name)))
+        return known[wish]
+
+    def _find_provisioned(self, wish: Wish) -> Terms | None:
+        found = self.classes.get(wish.storage_class)
+        if found is None or not self._makes(wish):
+            return _NOWHERE
+        driver = self.drivers.get(found.provisioner)
+        tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
+        return both(found.topologies, self._find_storage(wish) if tells else None)
+
+    def _find_storage(self, wish: Wish) -> Terms | None:
+        """The nodes for which enough is left: each volume alone must fit, as for kube-scheduler (hasEnoughCapacity)."""
+        keys = self._capacities_of.get(wish.storage_class, ())
+        enough = [each for key in keys if (each := self.capacities[key]).limit >= wish.request]
+        if any(each.nodes == () for each in enough):
+            return None
+        return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
+
+    def find_driver(self, claim: VolumeClaim) -> str:
+        """The CSI driver that attaches the volume of a claim, or will; "" for none, or if that is not known."""
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return volume.driver
+        found = self.classes.get(claim.wish.storage_class)
+        return found.provisioner if found is not None else ""
+
+    def turn_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
+        """Something of a class has changed: the wishes that are met elsewhere now. Others than these nobody has."""
+        self._fitting.pop(name, None)
+        before = self._offers.pop(name, {})
+        for wish in before.keys() - wanted:
+            self._pools.pop(wish, None)
+        return {wish for wish, offer in before.items() if wish in wanted and self.find_offer(wish) != offer}
+
+    def put_volume(self, volume: Volume) -> Volume | None:
+        """A PersistentVolume came or changed; how it was."""
+        old = self.drop_volume(volume.name)
+        self.volumes[volume.name] = volume
+        self._volumes_of.setdefault(volume.storage_class, {})[volume.name] = None
+        if volume.claim is not None:
+            self._kept_for.setdefault(volume.claim, {})[volume.name] = None
+        return old
+
+    def drop_volume(self, name: str) -> Volume | None:
+        """A PersistentVolume went; how it was."""
+        old = self.volumes.pop(name, None)
+        if old is not None:
+            discard(self._volumes_of, old.storage_class, name)
+            if old.claim is not None:
+                discard(self._kept_for, old.claim, name)
+        return old
+
+    def put_capacity(self, capacity: StorageCapacity) -> None:
+        """A CSIStorageCapacity came or changed."""
+        self.drop_capacity(capacity.key)
+        self.capacities[capacity.key] = capacity
+        self._capacities_of.setdefault(capacity.storage_class, {})[capacity.key] = None
+
+    def drop_capacity(self, key: Key) -> None:
+        """A CSIStorageCapacity went."""
+        old = self.capacities.pop(key, None)
+        if old is not None:
+            discard(self._capacities_of, old.storage_class, key)
+
+
+class Attachments:
+    """The limits of nodes. ``limited`` are the drivers that have one on some node: others are not counted."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, CSINode] = {}
+        self.limited: Counter[str] = Counter()
+
+    def equip(self, node: Node, shared: Mapping[str, int]) -> Node:
+        """The node with what it takes of each driver; ``shared`` are the volumes there that several pods mount."""
+        limits = self.nodes[node.name].limits if node.name in self.nodes else {}
+        amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
+        if not limits and len(amounts) == len(node.allocatable):
+            return node
+        amounts.update((ATTACHED + driver, limit - shared.get(driver, 0)) for driver, limit in limits.items())
+        return node if amounts == node.allocatable else replace(node, allocatable=amounts)
+
+    def put(self, found: CSINode) -> bool:
+        """A CSINode came or changed; whether a driver has a limit now that had none, or the other way round."""
+        old = self.nodes.get(found.name)
+        self.nodes[found.name] = found
+        return self._count(old.limits if old is not None else (), found.limits)
+
+    def drop(self, name: str) -> bool:
+        """A CSINode went; the same."""
+        old = self.nodes.pop(name, None)
+        return self._count(old.limits if old is not None else (), ())
+
+    def _count(self, less: Iterable[str], more: Iterable[str]) -> bool:
+        before = set(self.limited)
+        self.limited.update(more)
+        self.limited.subtract(Counter(less))
+        self.limited = +self.limited
+        return before != set(self.limited)
+
+
+def at_node(name: str) -> Terms:
+    """The terms of one node."""
+    return (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)),)
+
+
+def unite(ways: Iterable[Terms | None]) -> Terms | None:
+    """The nodes of any of these, the values of one label joined. None for all nodes, or where it is too much to say."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[NodeSelectorTerm, None] = {}
+    for terms in ways:
+        if terms is None:
+            return None
+        for term in filter(_says_something, terms):
+            if not term.fields and len(term.labels) == 1 and term.labels[0].operator == "In":
+                values.setdefault(term.labels[0].key, {}).update(dict.fromkeys(term.labels[0].values))
+            else:
+                others[term] = None
+    joined = [NodeSelectorTerm((Requirement(key, "In", tuple(sorted(values[key]))),)) for key in sorted(values)]
+    united = (*joined, *sorted(others, key=repr))
+    return united if len(united) <= MAX_TERMS else None
+
+
+def both(one: Terms | None, other: Terms | None) -> Terms | None:
+    """The nodes of both; those of the first where it is too much to say."""
+    if one is None or other is None:
+        return other if one is None else one
+    left, right = tuple(filter(_says_something, one)), tuple(filter(_says_something, other))
+    if len(left) * len(right) > MAX_TERMS:
+        return one
+    # A term that says nothing matches nothing; together with another one it would say what that one does.
+    return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
+
+
+def _measure(terms: Terms | None) -> float:
+    """How many values of labels will do: the fewer, the fewer nodes."""
+    return inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
+
+
+def _name_amount(wish: Wish) -> str:
+    asked = (f"{each.key} {each.operator} ({','.join(each.values)})" for each in wish.selector)
+    kind = (*sorted(wish.access_modes), wish.volume_mode, wish.attributes_class, *asked)
+    return f"{CHOSEN}{wish.storage_class}/{wish.request}/{'/'.join(filter(None, kind))}"
+
+
+def _says_something(term: NodeSelectorTerm) -> bool:
+    return bool(term.labels or term.fields)

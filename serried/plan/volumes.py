@@ -1,0 +1,268 @@
+"""Which volumes members can still get, while a plan is made: each goes to one claim, and a shared claim gets one.
+
+The rules are those of VolumeBinding in kube-scheduler 1.37 (binder.go: findMatchingVolumes), which looks at one pod
+after the other: its smallest claim first, and for each claim the smallest volume that fits and that the node reaches.
+Of equal ones it takes any; here it is the one that the fewest nodes reach, so a plan may find the one that is left
+where kube-scheduler has taken another. Then that one is planned again.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from serried.api.node import Node
+from serried.api.resources import CHOSEN
+from serried.api.volume import SHARED, Choice, Pool, Volume
+from serried.plan.capacity import MemberClass
+from serried.plan.fit import matches_terms
+from serried.plan.neighbours import Neighbours, concerns
+from serried.plan.request import Snapshot
+from serried.plan.steps import Work
+
+_NODES_PER_STEP = 500
+
+_Taken = list[tuple[Choice, Volume | None]]
+"""What a member takes: the volume that is chosen for each claim, None for one that is made."""
+
+
+class _Shelf:
+    """The volumes of a pool, found by the labels of the nodes that reach them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.keys: dict[str, None] = {}
+        """The label keys that decide who reaches them."""
+
+        self._volumes = pool.volumes
+        self._by_label: dict[tuple[str, str], list[int]] = {}
+        self._others: list[int] = []
+        for place, volume in enumerate(pool.volumes):
+            self._sort(place, volume)
+
+    def _sort(self, place: int, volume: Volume) -> None:
+        terms = volume.terms
+        for term in terms or ():
+            self.keys.update((each.key, None) for each in term.labels)
+        named = [next((each for each in term.labels if each.operator == "In"), None) for term in terms or ()]
+        if terms is None or None in named:
+            self._others.append(place)
+            return
+        for each in named:
+            for value in each.values if each is not None else ():
+                self._by_label.setdefault((each.key, value), []).append(place)  # type: ignore[union-attr]
+
+    def list_reached(self, node: Node) -> list[Volume]:
+        """The volumes that a node reaches, in their order."""
+        places = set(self._others)
+        for key in self.keys:
+            places.update(self._by_label.get((key, node.labels.get(key, "")), ()))
+        found = (self._volumes[place] for place in sorted(places))
+        return [each for each in found if each.terms is None or matches_terms(each.terms, node)]
+
+
+class VolumeChoices:
+    """The volumes that a gang's classes choose from, and what the members that are placed leave of them."""
+
+    def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
+        self._snapshot = snapshot
+        self._classes = classes
+        self._pools: dict[str, Pool] = {}
+        self._shelves: dict[str, _Shelf] = {}
+        self._choices: dict[MemberClass, list[Choice]] = {}
+        for kind in classes:
+            self._choices[kind] = sorted(kind.shape.volumes, key=_find_size)
+            for choice in self._choices[kind]:
+                if choice.pool is not None and choice.pool.amount not in self._shelves:
+                    self._pools[choice.pool.amount] = choice.pool
+                    self._shelves[choice.pool.amount] = _Shelf(choice.pool)
+        self._reached: dict[tuple[str, str], list[Volume]] = {}
+        self._gone: set[str] = set()
+        """The names of the volumes that are taken."""
+
+        self._at: dict[str, Volume | None] = {}
+        """The volumes of the shared claims that have one by now, None for one that is made."""
+
+        self._before: frozenset[str] = frozenset()
+        """Those that had one before the wave."""
+
+        self.closed: dict[MemberClass, frozenset[str]] = {}
+        """The nodes where a class is short of a volume whoever else of the gang is placed."""
+
+        self._placed: dict[tuple[MemberClass, str], list[_Taken]] = {}
+        self.couples = any(choices for choices in self._choices.values())
+
+    def count(self) -> Work[None]:
+        """Take off what planned members of other gangs will take, and find the nodes that are closed, in steps."""
+        rest = iter(self._snapshot.used.items())
+        while batch := list(islice(rest, _NODES_PER_STEP)):
+            for name, used in batch:
+                for amount in [each for each in used if each.startswith(CHOSEN)]:
+                    self._take_off(name, amount, used[amount])
+            yield
+        for kind in self._classes:
+            closed: list[str] = []
+            names = iter(self._snapshot.nodes if any(each.pool for each in self._choices[kind]) else ())
+            while some := list(islice(names, _NODES_PER_STEP)):
+                closed += [name for name in some if self._choose(kind, name) is None]
+                yield
+            self.closed[kind] = frozenset(closed)
+
+    def _take_off(self, name: str, amount: str, count: int) -> None:
+        pool, _, claim = amount.partition(SHARED)
+        if pool not in self._shelves or (claim and claim in self._at) or name not in self._snapshot.nodes:
+            return
+        for _ in range(1 if claim else count):
+            volume = self._find(pool, name, ())
+            if volume is None:
+                return
+            self._gone.add(volume.name)
+            if claim:
+                self._at[claim] = volume
+
+    def _find(self, pool: str, name: str, beside: Iterable[str]) -> Volume | None:
+        """The volume of a pool that kube-scheduler would choose on a node, None without one."""
+        reached = self._reached.get((pool, name))
+        if reached is None:
+            reached = self._reached[pool, name] = self._shelves[pool].list_reached(self._snapshot.nodes[name])
+        return next((each for each in reached if each.name not in self._gone and each.name not in beside), None)
+
+    def _choose(self, kind: MemberClass, name: str) -> _Taken | None:
+        """What the next member of a class takes on a node, None if it is short of a volume there."""
+        taken: _Taken = []
+        for choice in self._choices[kind]:
+            if choice.claim and choice.claim in self._at:
+                there = self._at[choice.claim]
+                if there is not None and there.terms is not None and not self._reaches(there, name):
+                    return None
+                continue
+            if choice.pool is None:
+                taken.append((choice, None))
+                continue
+            volume = self._find(choice.pool.amount, name, [each.name for _, each in taken if each is not None])
+            if volume is None:
+                return None
+            taken.append((choice, volume))
+        return taken
+
+    def _reaches(self, volume: Volume, name: str) -> bool:
+        return volume.terms is None or matches_terms(volume.terms, self._snapshot.nodes[name])
+
+    def describe(self) -> str:
+        """Which volumes are too few for all members, a phrase; "" if there are as many as claims."""
+        wanted: Counter[str] = Counter()
+        claims: set[str] = set()
+        for kind in self._classes:
+            for choice in self._choices[kind]:
+                if choice.pool is not None and choice.claim not in claims:
+                    wanted[choice.pool.amount] += 1 if choice.claim else len(kind.members)
+                    claims.update(filter(None, [choice.claim]))
+        said = []
+        for amount, count in wanted.items():
+            left = [each.name for each in self._pools[amount].volumes if each.name not in self._gone]
+            if len(left) < count:
+                of_class = f"StorageClass {self._pools[amount].wish.storage_class}"
+                said.append(f"{len(left)} PersistentVolumes of {of_class} are left for {count} volume claims")
+        return ", ".join(said)
+
+    # --- members that are placed ----------------------------------------------------------------------------------
+
+    def list_keys(self) -> list[str]:
+        """The label keys by which nodes differ in what they reach."""
+        return list(dict.fromkeys(key for shelf in self._shelves.values() for key in shelf.keys))
+
+    def admits(self, kind: MemberClass, name: str) -> bool:
+        """Whether a node has the volumes that the next member of a class still needs."""
+        return self._choose(kind, name) is not None
+
+    def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
+        """Some members of a class are on a node by now; a negative number takes them off again."""
+        for _ in range(pods):
+            taken = self._choose(kind, name) or []
+            self._gone.update(volume.name for _, volume in taken if volume is not None)
+            self._at.update((choice.claim, volume) for choice, volume in taken if choice.claim)
+            self._placed.setdefault((kind, name), []).append(taken)
+        for _ in range(-pods):
+            taken = self._placed[kind, name].pop()
+            self._gone.difference_update(volume.name for _, volume in taken if volume is not None)
+            for choice, _volume in taken:
+                self._at.pop(choice.claim, None)
+
+    def begin_wave(self) -> None:
+        """From now on members are placed of whom nobody knows who comes first."""
+        self._before = frozenset(self._at)
+
+    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
+        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before.
+
+        Whoever comes first decides where the volume of a shared claim is. Until that is bound, others are kept off all
+        other nodes.
+        """
+        shared = (choice.claim for choice in self._choices[kind] if choice.claim in self._at)
+        return all(claim in self._before for claim in shared) and name in self._snapshot.nodes
+
+
+def _find_size(choice: Choice) -> int:
+    return choice.pool.wish.request if choice.pool is not None else 0
+
+
+def chooses(classes: Iterable[MemberClass]) -> bool:
+    """Whether any of these has volumes to choose."""
+    return any(kind.shape.volumes for kind in classes)
+
+
+def has_rules(classes: Sequence[MemberClass]) -> bool:
+    """Whether slots may say little about these: who else is where decides, or which volumes are left."""
+    return concerns(classes) or chooses(classes)
+
+
+class MemberRules:
+    """All that members decide for each other: who is beside whom, and which volumes are left; either may be nothing."""
+
+    def __init__(self, neighbours: Neighbours | None, volumes: VolumeChoices | None) -> None:
+        self._neighbours = neighbours
+        self._volumes = volumes
+
+    @property
+    def couples(self) -> bool:
+        """Whether members decide about each other."""
+        return any(each.couples for each in (self._neighbours, self._volumes) if each is not None)
+
+    def list_keys(self) -> list[str]:
+        """The label keys by which members decide about each other."""
+        parts = [each for each in (self._neighbours, self._volumes) if each is not None]
+        return list(dict.fromkeys(key for each in parts for key in each.list_keys()))
+
+    def admits(self, kind: MemberClass, name: str) -> bool:
+        """Whether kube-scheduler would take this node for the next member of a class; closed ones are not looked at."""
+        return (self._neighbours is None or self._neighbours.admits(kind, name)) and (
+            self._volumes is None or self._volumes.admits(kind, name)
+        )
+
+    def begin_wave(self) -> None:
+        """From now on members are placed of whom nobody knows who comes first."""
+        for each in (self._neighbours, self._volumes):
+            if each is not None:
+                each.begin_wave()
+
+    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
+        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before."""
+        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
+        return all(each.admits_in_any_order(kind, name) for each in parts)
+
+    def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
+        """Some members of a class are on a node by now; a negative number takes them off again."""
+        for each in (self._neighbours, self._volumes):
+            if each is not None:
+                each.place(kind, name, pods)
+
+    def crowd(self, kind: MemberClass, name: str) -> int:
+        """How many there are in a node's domains by the constraints of a class: the emptiest are to be taken first."""
+        return self._neighbours.crowd(kind, name) if self._neighbours is not None else 0
+
+    def find_first_key(self, kind: MemberClass) -> str | None:
+        """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
+        return self._neighbours.find_first_key(kind) if self._neighbours is not None else None
+
+    def describe(self) -> Work[str]:
+        """Which of it keeps members off, a phrase; "" if nothing does."""
+        said = (yield from self._neighbours.describe()) if self._neighbours is not None else ""
+        return ", ".join(filter(None, (said, self._volumes.describe() if self._volumes is not None else "")))
