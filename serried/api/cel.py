@@ -34,6 +34,7 @@ class Selector:
 
     def __init__(self, expression: str) -> None:
         """Broken if this is no selector, Unsupported if it is beyond us."""
+        self.expression = expression
         environment, boolean, dynamic = _open_environment()
         try:
             self._program = environment.compile(expression)
@@ -63,12 +64,12 @@ class Selector:
 
     def _project(self, values: Values) -> list[object]:
         """What the selector can see of a device: few of its attributes, so many devices are one to it."""
-        return [
-            (domain, name, type(value), tuple(value) if isinstance(value, list) else value)
-            for domain, named in values.items()
-            for name, value in named.items()
-            if self._named is None or name in self._named
-        ] + ([*values] if self._domains is None else [])
+        seen: list[object] = [*values] if self._domains is None else []
+        for domain, named in values.items():
+            for name in named if self._named is None else self._named & named.keys():
+                value = named[name]
+                seen += (domain, name, type(value), tuple(value) if isinstance(value, list) else value)
+        return seen
 
     def _evaluate(self, driver: str, attributes: Values, capacity: Values, shareable: object) -> bool | ValueError:
         # As upstream's map: a domain without values is empty when it is asked for, and yet not among the domains.

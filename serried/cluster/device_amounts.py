@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 from serried.api.device import Constraint, DeviceId
@@ -34,6 +35,16 @@ class Bundle:
     constraints: tuple[Constraint, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All devices of a sort that a node has."""
+
+    sort: Sort
+
+    tainted: Sort
+    """The same with those whose taints are not tolerated: while there is one, nobody gets all."""
+
+
 @dataclass(slots=True)
 class Demand:
     """What a pod's claims come to."""
@@ -44,8 +55,8 @@ class Demand:
     """What claims ask for that hold their devices for this pod; once it is bound those themselves are counted."""
 
     bundles: list[Bundle] = field(default_factory=list)
-    every: list[Sort] = field(default_factory=list)
-    """The sorts of which it wants all devices of its node."""
+    every: list[Every] = field(default_factory=list)
+    """Of what it wants all devices of its node."""
 
     present: list[Need] = field(default_factory=list)
     """What must be there, in use or not: for administrators."""
@@ -80,24 +91,19 @@ class Amounts:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._unions: Counter[Group] = Counter()
         self._bundles: Counter[Bundle] = Counter()
-        self._every: Counter[Sort] = Counter()
+        self._every: Counter[Every] = Counter()
         self._present: Counter[Need] = Counter()
         self._resources: Counter[tuple[Sort, str]] = Counter()
-
-    @property
-    def groups(self) -> Iterable[Group]:
-        """All groups of sorts that are counted together."""
-        return dict.fromkeys((*self._inventory.groups, *self._unions))
 
     def register(self, demand: Demand, step: int) -> None:
         """A pod more or less asks for these amounts."""
         for sort in demand.sorts if step < 0 else ():
             self._inventory.release(sort)
-        unions = [need.sorts for need in (*demand.needs, *demand.holding) if len(need.sorts) > 1]
+        for need in (*demand.needs, *demand.holding):
+            if len(need.sorts) > 1:
+                self._inventory.note_union(need.sorts, step)
         counters: tuple[tuple[Counter[Any], Iterable[Any]], ...] = (
-            (self._unions, unions),
             (self._bundles, demand.bundles),
             (self._every, demand.every),
             (self._present, demand.present),
@@ -125,17 +131,17 @@ class Amounts:
         matches = self._inventory.find(node)
         free = {key: match for key, match in matches.items() if holders.get(key, ()) is not None}
         amounts: Counter[str] = Counter()
-        for group in self.groups:
+        for group in self._inventory.groups:
             amounts[name_group(group)] = sum(_serves(group, match) for match in free.values())
         # What a device plugin shows there is taken before devices.
         for sort, resource in self._resources:
-            for group in dict.fromkeys((frozenset([sort]), *self.groups)):
+            for group in dict.fromkeys((frozenset([sort]), *self._inventory.groups)):
                 if sort in group:
                     amounts[name_group(group)] += shown.get(resource, 0)
-        for sort in self._every:
-            there = [key for key, match in matches.items() if sort in match.sorts]
-            whole = there and all(key in free for key in there) and not self._inventory.lacks_slices(node)
-            amounts[_name_every(sort)] = SHARES if whole else 0
+        for every in self._every:
+            wanted = {key: match for key, match in matches.items() if every.tainted in match.sorts}
+            whole = wanted and all(key in free and every.sort in match.sorts for key, match in wanted.items())
+            amounts[_name_every(every)] = SHARES if whole and not self._inventory.lacks_slices(node) else 0
         for need in self._present:
             there = [key for key, match in matches.items() if _serves(need.sorts, match)]
             amounts[_name_present(need)] = UNLIMITED if len(there) >= need.count else 0
@@ -150,12 +156,12 @@ class Amounts:
         most = min(devices // need.count for devices, need in found)
         for constraint in bundle.constraints:
             needs = [need for name, need in bundle.needs if not constraint.requests or name in constraint.requests]
-            values: dict[object, Counter[Need]] = {}
+            values: dict[object, Counter[frozenset[Need]]] = {}
             for key, match in usable.items():
                 value = self._read_attribute(key, constraint.attribute)
-                if value is not None:
-                    serves = [need for need in dict.fromkeys(needs) if _serves(need.sorts, match)]
-                    values.setdefault(value, Counter()).update(serves)
+                serves = frozenset([need for need in needs if _serves(need.sorts, match)])
+                if value is not None and serves:
+                    values.setdefault(value, Counter())[serves] += 1
             most = min(most, _count_sets(values.values(), needs, most, distinct=constraint.distinct))
         return most
 
@@ -167,19 +173,24 @@ class Amounts:
     def count_demand(self, demand: Demand, held: Iterable[Match] | None) -> Counter[str]:
         """How much a pod asks for of each name; ``held`` are the devices that it has if it is bound."""
         amounts: Counter[str] = Counter()
+        if held is None:  # of a bound pod these are among what it has
+            for every in demand.every:
+                others = [other for other in demand.every if other is not every]
+                amounts[_name_every(every)] += SHARES
+                amounts[_name_every(every)] += sum(self._inventory.overlap(every.sort, each.sort) for each in others)
         for need in demand.needs if held is not None else (*demand.needs, *demand.holding):
-            for group in dict.fromkeys((need.sorts, *self.groups)):
+            for group in dict.fromkeys((need.sorts, *self._inventory.groups)):
                 if need.sorts <= group:
                     amounts[name_group(group)] += need.count
             for every in self._every:
-                if all(self._inventory.is_within(sort, every) for sort in need.sorts):
+                if all(self._inventory.is_within(sort, every.sort) for sort in need.sorts):
                     amounts[_name_every(every)] += need.count
         for match in held or ():
-            amounts.update(name_group(group) for group in self.groups if _serves(group, match))
-            amounts.update(_name_every(sort) for sort in self._every if sort in match.sorts)
+            amounts.update(name_group(group) for group in self._inventory.groups if _serves(group, match))
+            amounts.update(_name_every(every) for every in self._every if every.sort in match.sorts)
         amounts.update(map(_name_bundle, demand.bundles))
         amounts.update(map(_name_present, demand.present))
-        return amounts | Counter({_name_every(sort): SHARES for sort in demand.every})
+        return amounts | Counter({_name_every(every): SHARES for every in demand.every})
 
 
 def _serves(sorts: Group, match: Match) -> bool:
@@ -192,8 +203,8 @@ def name_group(group: Group) -> str:
     return DEVICES + " or ".join(sorted(sort.name for sort in group))
 
 
-def _name_every(sort: Sort) -> str:
-    return f"{DEVICES}all {sort.name}"
+def _name_every(every: Every) -> str:
+    return f"{DEVICES}all {every.sort.name}"
 
 
 def _name_present(need: Need) -> str:
@@ -211,12 +222,24 @@ def _name_bundle(bundle: Bundle) -> str:
     return f"{DEVICES}sets of {devices} with {' and '.join(said)}"
 
 
-def _count_sets(values: Iterable[Counter[Need]], needs: Iterable[Need], most: int, *, distinct: bool) -> int:
-    """How many sets there are of devices with the same value, or all with different ones."""
-    wanted = Counter(dict.fromkeys(needs, 0))
+def _count_sets(values: Iterable[Counter[frozenset[Need]]], needs: list[Need], most: int, *, distinct: bool) -> int:
+    """How many sets there are of devices with the same value, or all with different ones.
+
+    ``values`` are the numbers of devices of each value by what they serve.
+    """
+    wanted: Counter[Need] = Counter()
     for need in needs:
         wanted[need] += need.count
     if not distinct:
-        return sum(min(found[need] // count for need, count in wanted.items()) for found in values)
-    sizes = [max(found.values(), default=0) for found in values]
+        return sum(_count_alike(devices, wanted) for devices in values)
+    sizes = [devices.total() for devices in values]
     return max(sets for sets in range(most + 1) if sum(min(size, sets) for size in sizes) >= sets * wanted.total())
+
+
+def _count_alike(devices: Counter[frozenset[Need]], wanted: Counter[Need]) -> int:
+    """How many times devices of one value serve all needs (by Hall's theorem, each way to choose among the needs)."""
+    chosen = (some for size in range(1, len(wanted) + 1) for some in combinations(wanted, size))
+    return min(
+        sum(count for serves, count in devices.items() if not serves.isdisjoint(some)) // sum(wanted[n] for n in some)
+        for some in chosen
+    )

@@ -19,8 +19,8 @@ from serried.api.names import Key
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import DEVICES, PROVIDED
-from serried.api.selectors import Terms
-from serried.cluster.device_amounts import Amounts, Bundle, Demand, Holders, Need
+from serried.api.selectors import Terms, Toleration
+from serried.cluster.device_amounts import Amounts, Bundle, Demand, Every, Holders, Need
 from serried.cluster.devices import Inventory, Match, Sort, Wish
 from serried.cluster.index import discard
 from serried.cluster.storage import both
@@ -228,6 +228,9 @@ class DeviceClaims:
             self._add_claim(demand, pod, ref)
         if not pod.bound or not self._reserved.get(pod.uid):
             self._add_resources(demand, pod)
+        whole = len(demand.present) + len(demand.every)
+        if whole and whole + len(demand.needs) + len(demand.holding) > 1:
+            demand.note("all devices of a node, or those for administrators, are asked for beside others")
         for sort in demand.sorts:
             demand.note(sort.uncertain)
             nodes = (self._nodes[name] for name in sort.errors if name in self._nodes)
@@ -289,7 +292,9 @@ class DeviceClaims:
         if ask.admin:
             demand.present.append(replace(need, count=max(1, need.count)))
         elif not ask.count:
-            demand.every.extend(sorts)
+            tainted = self._take(demand, claim, replace(ask, tolerations=TOLERATES_ALL))
+            if tainted is not None:
+                demand.every.append(Every(sorts[0], tainted))
         else:
             return request.name, need
         return None
@@ -357,6 +362,8 @@ def _is_concerned(pod: Pod) -> bool:
     """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
     return bool(pod.claim_refs) or len(pod.uncounted) > len(pod.missing)
 
+
+TOLERATES_ALL = (Toleration("", "Exists", "", ""),)
 
 Amount = tuple[str, int]
 

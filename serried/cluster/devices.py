@@ -9,10 +9,11 @@ takes devices does not count: claims fit if devices can be given out at all.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from serried.api.cel import Broken, Unsupported, compile_selector
+from serried.api.cel import Broken, Selector, Unsupported, compile_selector
 from serried.api.device import Device, DeviceId, Place, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
@@ -55,6 +56,7 @@ class Sort:
     """Devices that are one to those who ask for them."""
 
     wish: Wish
+    selectors: tuple[Selector, ...]
 
     name: str
     """For people. No two sorts have the same at a time."""
@@ -150,6 +152,7 @@ class Inventory:
         self._wide: dict[PoolId, None] = {}
         self._matches: dict[str, Matches] = {}
         self._kinds: Counter[Match] = Counter()
+        self._unions: Counter[Group] = Counter()
 
     # --- slices and nodes --------------------------------------------------------------------------------------
 
@@ -225,13 +228,26 @@ class Inventory:
         """The sort of devices that is wished for; it has one user more. Raises Broken if a selector is none."""
         sort = self._sorts.get(wish)
         if sort is None:
-            beyond = _find_beyond((*wish.class_selectors, *wish.selectors))
+            selectors, beyond = _compile(wish)
             self._drop_idle()
-            sort = self._sorts[wish] = Sort(wish, self._name(wish), beyond=beyond)
+            sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
             for name in set().union(*map(self.nodes_of, self._pools)):
                 self._search(name)
         sort.users += 1
         return sort
+
+    def note_union(self, sorts: Group, step: int) -> None:
+        """So many more ask for devices of any of these sorts."""
+        before = len(self._unions)
+        self._unions[sorts] += step
+        if not self._unions[sorts]:
+            del self._unions[sorts]
+        if len(self._unions) != before:
+            self._regroup()
+
+    def overlap(self, one: Sort, other: Sort) -> bool:
+        """Whether there is a device of both sorts now."""
+        return any(one in match.sorts and other in match.sorts for match in self._kinds)
 
     def release(self, sort: Sort) -> None:
         """One user less."""
@@ -253,14 +269,15 @@ class Inventory:
     def _search(self, node: str) -> None:
         """Look at the devices of a node."""
         found: dict[DeviceId, Match] = {}
-        before = [(sort.beyond, sort.errors.pop(node, "")) for sort in self._sorts.values()]
+        sorts = list(self._sorts.values())
+        before = [(sort.beyond, sort.errors.pop(node, "")) for sort in sorts]
         for key in self._list_pools(node):
             for device_id, (device, place) in self._pools[key].devices.items():
                 if self._reaches(node, place):
-                    sorts = frozenset([sort for sort in self._sorts.values() if _takes(sort, device_id, device, node)])
-                    if sorts:
-                        found[device_id] = Match(sorts, _find_note(device, place))
-        if before != [(sort.beyond, sort.errors.get(node, "")) for sort in self._sorts.values()]:
+                    of = tuple([sort for sort in sorts if _takes(sort, key.driver, device, node)])
+                    if of:
+                        found[device_id] = _share_match(of, _find_note(device, place))
+        if before != [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]:
             self.epoch += 1
         self._count(node, found)
         self.changed.add(node)
@@ -286,10 +303,11 @@ class Inventory:
     def _regroup(self) -> None:
         """Find anew which sorts overlap, and what is known of their devices."""
         groups: dict[Group, None] = {}
-        for component in _join([match.sorts for match in self._kinds]):
+        for component in _join([*(match.sorts for match in self._kinds), *self._unions]):
             every = sorted(component, key=lambda sort: sort.name)
             sizes = range(1, len(every) + 1) if len(every) <= _MAX_SUBSETS else (1, 2, len(every))
             groups.update((frozenset(some), None) for size in sizes for some in combinations(every, size))
+        groups.update(dict.fromkeys(self._unions))
         notes = {
             sort: frozenset(each.note for each in self._kinds if sort in each.sorts) for sort in self._sorts.values()
         }
@@ -325,34 +343,38 @@ def _find_note(device: Device, place: Place) -> Note:
     return ORDINARY if place.node else WIDE
 
 
-def _find_beyond(selectors: Selectors) -> str:
-    for text in selectors:
-        try:
-            compile_selector(text)
-        except Unsupported as error:
-            return f"Serried does not know what {_cut(text)} means ({error})"
-        except Broken as error:
-            raise Broken(f"{_cut(text)} is no selector: {error}") from error
-    return ""
-
-
-def _takes(sort: Sort, key: DeviceId, device: Device, node: str) -> bool:
-    """Whether a device is of a sort. One for which a selector fails is not, and is noted."""
-    wish = sort.wish
-    if sort.beyond or (device.taints and not tolerates(wish.tolerations, device.taints)):
-        return False
-    driver = key.pool.driver
+def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
+    """The selectors of a sort, and why they are beyond us if they are. Raises Broken if one is none."""
+    selectors = []
     for text in (*wish.class_selectors, *wish.selectors):
         try:
-            if not compile_selector(text).matches(
-                driver, device.attributes, device.capacity, shareable=device.shareable
-            ):
+            selectors.append(compile_selector(text))
+        except Unsupported as error:
+            return (), f"Serried does not know what {_cut(text)} means ({error})"
+        except Broken as error:
+            raise Broken(f"{_cut(text)} is no selector: {error}") from error
+    return tuple(selectors), ""
+
+
+@lru_cache(maxsize=1024)
+def _share_match(sorts: tuple[Sort, ...], note: Note) -> Match:
+    """One object for all devices that are alike."""
+    return Match(frozenset(sorts), note)
+
+
+def _takes(sort: Sort, driver: str, device: Device, node: str) -> bool:
+    """Whether a device is of a sort. One for which a selector fails is not, and is noted."""
+    if sort.beyond or (device.taints and not tolerates(sort.wish.tolerations, device.taints)):
+        return False
+    for selector in sort.selectors:
+        try:
+            if not selector.matches(driver, device.attributes, device.capacity, shareable=device.shareable):
                 return False
         except Broken as error:
-            sort.errors[node] = f"{_cut(text)} fails for device {device.name} of {driver}: {error}"
+            sort.errors[node] = f"{_cut(selector.expression)} fails for device {device.name} of {driver}: {error}"
             return False
         except Unsupported as error:
-            sort.beyond = f"Serried does not know what {_cut(text)} means ({error})"
+            sort.beyond = f"Serried does not know what {_cut(selector.expression)} means ({error})"
             return False
     return True
 

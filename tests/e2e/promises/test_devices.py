@@ -1,10 +1,11 @@
-"""Members that ask for devices, which no node shows and only kube-scheduler counts: 12 nodes of 32 CPU in 4 racks."""
+"""Members that ask for devices, which no node shows: 12 nodes of 32 CPU in 4 racks."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.e2e.promises.test_preemption import create_high_class
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names, pod_spec
 
 pytestmark = pytest.mark.e2e
@@ -29,12 +30,12 @@ class Devices:
         spec = {"selectors": [selector], "extendedResourceName": self.resource}
         self.api.post(CLASSES, {"metadata": {"name": self.name}, "spec": spec})
 
-    def publish(self, node: str, count: int) -> None:
-        """A node has so many devices, as a driver says it."""
+    def publish(self, node: str, count: int, **fields: Any) -> None:
+        """A node has so many devices, each with these fields, as a driver says it."""
         spec = {
             "driver": f"{self.name}.example.com", "nodeName": node,
             "pool": {"name": f"{self.name}-{node}", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"gpu-{index}"} for index in range(count)],
+            "devices": [{"name": f"gpu-{index}", **fields} for index in range(count)],
         }  # fmt: skip
         self.api.post(SLICES, {"metadata": {"name": f"{self.name}-{node}"}, "spec": spec})
 
@@ -42,12 +43,12 @@ class Devices:
         """A template of claims for one device each."""
         self.api.post(self.templates, {"metadata": {"name": "one"}, "spec": {"spec": self._ask()}})
 
-    def create_claim(self, name: str) -> None:
-        """A claim for one device."""
-        self.api.post(self.claims, {"metadata": {"name": name}, "spec": self._ask()})
+    def create_claim(self, name: str, **fields: Any) -> None:
+        """A claim for one device, if the fields of the request do not say otherwise."""
+        self.api.post(self.claims, {"metadata": {"name": name}, "spec": self._ask(**fields)})
 
-    def _ask(self) -> Raw:
-        return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": self.name}}]}}
+    def _ask(self, **fields: Any) -> Raw:
+        return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": self.name, **fields}}]}}
 
     def allocated(self) -> list[Raw]:
         """The claims of the namespace that have their devices."""
@@ -67,6 +68,11 @@ def devices(stage: ClusterStage) -> Iterator[Devices]:
     yield devices
     stage.delete_all_pods()
     devices.clear()
+
+
+@pytest.fixture
+def high(stage: ClusterStage) -> str:
+    return create_high_class(stage)
 
 
 def asking(resource: str, amount: int = 1) -> dict[str, Any]:
@@ -125,14 +131,10 @@ def test_devices_for_half_a_gang_hold_nobody_and_the_missing_one_starts_it(
     devices.publish(first, 2)
     stage.create_group("ring", 3)
     stage.create_pods(names("ring", 3), "ring", **asking(devices.resource))
-    stage.await_reason(
-        "ring",
-        "NoCapacity",
-        f"only the scheduler can count {devices.resource}; the scheduler refuses ring-",
-        "on every node while others of its gang have theirs: 12 cannot allocate all claims",
-    )
+    stage.await_reason("ring", "NoCapacity", f"devices of {devices.name}")
     assert not stage.bound()
-    eventually("nothing reserved", lambda: not stage.reservations() and not devices.allocated())
+    assert not stage.reservations()
+    assert not devices.allocated()
 
     devices.publish(second, 1)
     stage.await_bound("ring", 3, seconds=60)
@@ -171,7 +173,7 @@ def test_a_gang_with_claims_is_bound_whole_where_their_devices_are(stage: Cluste
     for name in names("ring", 4):
         devices.create_claim(name)
         stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
-    stage.await_reason("ring", "NoCapacity", "only the scheduler can count the devices that are claimed")
+    stage.await_reason("ring", "NoCapacity", f"devices of {devices.name}")
     for node in nodes_of_rack(stage, rack)[:2]:
         devices.publish(node, 2)
     stage.await_bound("ring", 4)
@@ -194,3 +196,60 @@ def test_claims_from_a_template_are_waited_for(stage: ClusterStage, devices: Dev
         "ring", "QuorumMissing", "2 of 2 members exist; ring-0 has no ResourceClaim from template one yet"
     )
     assert not stage.reservations()
+
+
+def refused(stage: ClusterStage) -> list[str]:
+    """What the gangs of the story have gone through that they would not have if the scheduler had taken every plan."""
+    decided = [line for group in stage.groups() for line in stage.decisions(group)]
+    return [line for line in decided if line not in {"Planned", "Bound"}]
+
+
+@pytest.mark.both_levels
+def test_two_devices_a_member_are_found_among_those_that_others_have_left(
+    stage: ClusterStage, devices: Devices
+) -> None:
+    """8 members, 4 devices a node, half of them taken: a member for each of 8 nodes."""
+    devices.create_class()
+    nodes = [name for rack in racks_of(stage) for name in nodes_of_rack(stage, rack)][:8]
+    for node in nodes:
+        devices.publish(node, 4)
+    stage.create_group("taken", 8)
+    for name, node in zip(names("taken", 8), nodes, strict=True):
+        devices.create_claim(name, count=2)
+        on_it = claiming(resourceClaimName=name) | {"nodeSelector": {"kubernetes.io/hostname": node}}
+        stage.create_pods([name], "taken", **on_it)
+    stage.await_bound("taken", 8)
+    stage.create_group("ring", 8)
+    for name in names("ring", 8):
+        devices.create_claim(name, count=2)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    stage.await_bound("ring", 8, seconds=2 + 8)
+    assert sorted(stage.bound("ring").values()) == sorted(nodes)
+    assert not refused(stage)
+    assert len(devices.allocated()) == 16
+
+
+def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, devices: Devices, high: str) -> None:
+    stage.create_pods(names("low", 12), cpu="32")
+    stage.await_bound("low", 12)
+    devices.create_class()
+    devices.create_claim("lonely")
+    devices.create_claim("classless", deviceClassName="absent")
+    selector = {"cel": {"expression": f'device.attributes["{devices.name}.example.com"].model == "x"'}}
+    devices.create_claim("failing", selectors=[selector])
+    told = {
+        "absent": "ResourceClaim absent does not exist",
+        "classless": "ResourceClaim classless names DeviceClass absent, which does not exist",
+        "lonely": f"devices of {devices.name}",
+        "failing": "fails for device gpu-0",
+    }
+    for claim, words in told.items():
+        if claim == "failing":
+            devices.publish(nodes_of_rack(stage, racks_of(stage)[0])[0], 2)
+        stage.create_group(claim, 1)
+        stage.create_pods([f"{claim}-0"], claim, **claiming(resourceClaimName=claim), priorityClassName=high)
+        stage.await_reason(claim, "NoCapacity", words)
+        if claim == "lonely":
+            stage.delete_pods("lonely-0")
+    assert not stage.reservations()
+    assert len(stage.bound("low")) == 12

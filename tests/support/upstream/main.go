@@ -5,15 +5,18 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/klog/v2"
 )
 
@@ -28,6 +31,17 @@ type question struct {
 	Expression    *string
 	Device        *resourceapi.Device
 	Driver        string
+	Allocation    *allocation
+}
+
+// A node, and the claims of one pod, for as many such pods as there are devices for.
+type allocation struct {
+	Node    *v1.Node
+	Slices  []*resourceapi.ResourceSlice
+	Classes []*resourceapi.DeviceClass
+	Claims  []*resourceapi.ResourceClaim
+	Taken   []resourceapi.DeviceRequestAllocationResult
+	Most    int
 }
 
 type answer struct {
@@ -53,8 +67,61 @@ func matchDevice(asked question) answer {
 	return answer{Valid: true, Matches: found, Fails: err != nil}
 }
 
+type classes []*resourceapi.DeviceClass
+
+func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
+
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	for _, class := range c {
+		if class.Name == name {
+			return class, nil
+		}
+	}
+	return nil, fmt.Errorf("no class %s", name)
+}
+
+// As kube-scheduler 1.37 has them by default.
+var features = structured.Features{
+	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
+	DeviceBindingAndStatus: true, ConsumableCapacity: true, FractionalCapacityRange: true,
+}
+
+func allocate(asked *allocation) answer {
+	taken := sets.New[structured.DeviceID]()
+	for _, device := range asked.Taken {
+		taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+	}
+	cache := cel.NewCache(100, cel.Features{EnableConsumableCapacity: true})
+	for pods := 0; pods < asked.Most; pods++ {
+		state := structured.AllocatedState{
+			AllocatedDevices:         taken,
+			AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+			AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+		}
+		ctx := context.Background()
+		allocator, err := structured.NewAllocator(ctx, features, state, classes(asked.Classes), asked.Slices, cache)
+		if err != nil {
+			panic(err)
+		}
+		results, err := allocator.Allocate(ctx, asked.Node, asked.Claims)
+		if err != nil || len(results) == 0 {
+			return answer{Valid: true, Value: int64(pods), Fails: err != nil}
+		}
+		for _, result := range results {
+			for _, device := range result.Devices.Results {
+				if device.AdminAccess == nil || !*device.AdminAccess {
+					taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+				}
+			}
+		}
+	}
+	return answer{Valid: true, Value: int64(asked.Most)}
+}
+
 func find(asked question) answer {
 	switch {
+	case asked.Allocation != nil:
+		return allocate(asked.Allocation)
 	case asked.Expression != nil:
 		return matchDevice(asked)
 	case asked.Quantity != nil:

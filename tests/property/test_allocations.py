@@ -1,0 +1,155 @@
+"""A node has devices for as many pods as upstream's allocator finds some for, pod after pod."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serried.cluster.cache import Store
+from serried.plan.fit import slots
+from tests.support import upstream
+from tests.support.builders import node, pod
+from tests.support.devices import (
+    DRIVER,
+    DeviceClassBuilder,
+    ResourceClaimBuilder,
+    ResourceSliceBuilder,
+    claim,
+    claiming,
+    device_class,
+    devices,
+)
+
+pytestmark = pytest.mark.full
+
+MOST = 9
+NODE = node("n1").cpu(64).pods(100).label("zone", "a")
+NUMA = f"{DRIVER}/numa"
+BIG = {"cel": {"expression": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'}}
+EVEN = {"cel": {"expression": f'device.attributes["{DRIVER}"].numa == 0'}}
+TAINT = {"key": "sick", "effect": "NoSchedule"}
+CLASSES = [
+    device_class("gpu").selecting(f'device.driver == "{DRIVER}"'),
+    device_class("big").selecting(f'device.driver == "{DRIVER}"', BIG["cel"]["expression"]),
+    device_class("none").selecting("false"),
+]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return upstream.build(tmp_path_factory.mktemp("upstream"))
+
+
+class Draw:
+    """Draws devices of a node, and the claims of a pod."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def slices(self) -> list[ResourceSliceBuilder]:
+        count = self.random.randint(1, 6)
+        halves = self.random.randint(1, count - 1) if count > 1 and self.chance(0.4) else 0
+        parts = [(halves, 0), (count - halves, halves)] if halves else [(count, 0)]
+        told = len(parts) if self.chance(0.9) else len(parts) + 1
+        return [self.slice(size, first, told) for size, first in parts]
+
+    def slice(self, count: int, first: int, slices: int) -> ResourceSliceBuilder:
+        made = devices("n1", count, first).pool(1, slices)
+        numa = [{"int": self.random.randint(0, 1)} for _ in range(count)]
+        made = made.attribute("numa", *numa).each(
+            capacity={"memory": {"value": self.random.choice(["16Gi", "40Gi", "80Gi"])}}
+        )
+        if self.chance(0.15):
+            made = made.each(taints=[TAINT])
+        return made if self.chance(0.9) else made.having("elsewhere", "spec", "nodeName")
+
+    def ask(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"deviceClassName": self.random.choice(["gpu", "gpu", "gpu", "big", "big", "none"])}
+        if self.chance(0.3):
+            fields["selectors"] = self.random.choice([[BIG], [EVEN], [BIG, EVEN]])
+        if self.chance(0.3):
+            fields["tolerations"] = [{"key": "sick", "operator": "Exists"}]
+        if self.chance(0.15):
+            return fields | {"allocationMode": "All"}
+        return fields | {"allocationMode": "ExactCount", "count": self.random.choice([1, 1, 1, 2, 2, 3])}
+
+    def claim(self, name: str) -> ResourceClaimBuilder:
+        made = claim(name)
+        for index in range(self.random.choice([1, 1, 2])):
+            if self.chance(0.2):
+                made = made.first_of(f"r{index}", self.ask(), self.ask())
+            else:
+                admin = {"adminAccess": True} if self.chance(0.1) else {}
+                made = made.request(f"r{index}", **self.ask(), **admin)
+        if self.chance(0.35):
+            kind = self.random.choice(["matchAttribute", "matchAttribute", "distinctAttribute"])
+            made = made.constrained(**{kind: NUMA}, **({"requests": ["r0"]} if self.chance(0.5) else {}))
+        return made
+
+
+def count(
+    slices: list[ResourceSliceBuilder], claims: list[ResourceClaimBuilder], taken: list[str]
+) -> tuple[int, str, str]:
+    """How many pods fit by what Serried counts, why that is not exact, and what makes them hopeless."""
+    store = Store({"serried"})
+    store.note_devices(known=True)
+    store.put_node(NODE.value())
+    for known in CLASSES:
+        store.put_device_class(known.value())
+    for part in slices:
+        store.put_resource_slice(part.value())
+    for asked in claims:
+        store.put_resource_claim(asked.value())
+    if taken:
+        store.put_resource_claim(claim("others").holding("n1", *taken).value())
+    names = [each.raw()["metadata"]["name"] for each in claims]
+    store.put_pod(pod("p").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
+    found = store.pods["pod-p"]
+    return min(MOST, slots(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle
+
+
+def ask(
+    slices: list[ResourceSliceBuilder],
+    claims: list[ResourceClaimBuilder],
+    taken: list[str],
+    classes: list[DeviceClassBuilder],
+) -> dict[str, Any]:
+    held = [{"driver": DRIVER, "pool": "n1", "device": name} for name in taken]
+    return {
+        "Allocation": {
+            "Node": NODE.raw(),
+            "Slices": [each.raw() for each in slices],
+            "Classes": [each.raw() for each in classes],
+            "Claims": [each.raw() for each in claims],
+            "Taken": held,
+            "Most": MOST,
+        }
+    }
+
+
+def test_as_many_pods_fit_as_upstreams_allocator_finds_devices_for(program: Path) -> None:
+    cases = []
+    for seed in range(6000):
+        draw = Draw(seed)
+        slices = draw.slices()
+        claims = [draw.claim(f"c{index}") for index in range(draw.random.choice([1, 1, 1, 2]))]
+        taken = [f"gpu-{index}" for index in range(6) if draw.chance(0.2)]
+        cases.append((slices, claims, taken))
+    answers = upstream.ask(program, [ask(*case, CLASSES) for case in cases])
+    exact = more = 0
+    for seed, (case, answer) in enumerate(zip(cases, answers, strict=True)):
+        ours, uncountable, obstacle = count(*case)
+        assert not obstacle
+        if uncountable:
+            continue
+        assert (ours > 0) == (answer["Value"] > 0), (seed, ours, answer)
+        assert ours >= answer["Value"], (seed, ours, answer)
+        # Pod after pod the allocator takes the first devices that do, which others may need: it may find fewer.
+        exact += ours == answer["Value"]
+        more += ours > answer["Value"]
+    assert exact > 3000
+    assert more < exact / 500
