@@ -15,7 +15,7 @@ from typing import Any
 from extender.options import NominationPolicy
 from extender.scheduling.binding_cycle import BindingCycle, MemberStage
 from extender.scheduling.effects import Context
-from serried.api.pod import HELD_GATE, Pod
+from serried.api.pod import HELD_GATE, Pod, lacks_neighbours
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -204,6 +204,8 @@ class Nominator:
         if member.filtered_at is None and (aside or not cycle.any_node):
             never = self._policy is NominationPolicy.NEVER
             await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
+            if not never and lacks_neighbours(pod.objection):
+                await self._annotate(pod)  # it was refused for want of a mate: a nomination does not wake it
         if pod.held_by_gate and not cycle.over:
             # After the answer: the scheduler's watch is in order, so it sees the nomination before the gate goes.
             await self._lift_gate(pod)
@@ -273,7 +275,10 @@ class Nominator:
         # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
         # only has to be new.
         note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
-        body = {"metadata": {"uid": pod.uid, "annotations": note}}
+        body: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": note}}
+        if lacks_neighbours(pod.objection):
+            # Of its updates that of a label alone wakes a pod that InterPodAffinity has rejected (EventsToRegister).
+            body["metadata"]["labels"] = note
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     def _spawn(self, pod: Pod, write: Write) -> asyncio.Task[None]:

@@ -39,8 +39,14 @@ MAY_PATCH = [
     },
 ]
 MAY_NOT_PATCH: list[tuple[object, str]] = [
-    ({"metadata": {"labels": {"app": "b"}}}, "may not change labels, finalizers or owners"),
-    ({"metadata": {"finalizers": ["example.com/x"]}}, "may not change labels, finalizers or owners"),
+    (
+        {"metadata": {"labels": {"app": "b"}}},
+        "may not change labels of pods but scheduling.serried.dev/kick, nor finalizers or owners",
+    ),
+    (
+        {"metadata": {"finalizers": ["example.com/x"]}},
+        "may not change labels of pods but scheduling.serried.dev/kick, nor finalizers or owners",
+    ),
     ({"metadata": {"annotations": {"note": "yours"}}}, "may change no annotations of pods but its own"),
     ({"metadata": {"annotations": {"note": None}}}, "may change no annotations of pods but its own"),
     ({"spec": {"schedulingGates": None}}, "may remove no scheduling gate but"),
