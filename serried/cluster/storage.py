@@ -166,7 +166,7 @@ class Supply:
         if wish not in known:
             names = self._volumes_of.get(wish.storage_class, ())
             fitting = [volume for name in names if (volume := self.volumes[name]).may_serve(wish)]
-            known[wish] = tuple(sorted(fitting, key=lambda each: (each.capacity, _measure(each.terms), each.name)))
+            known[wish] = tuple(sorted(fitting, key=lambda each: (each.capacity, measure(each.terms), each.name)))
         return known[wish]
 
     def _find_provisioned(self, wish: Wish) -> Terms | None:
@@ -300,7 +300,7 @@ def both(one: Terms | None, other: Terms | None) -> Terms | None:
     return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
 
 
-def _measure(terms: Terms | None) -> float:
+def measure(terms: Terms | None) -> float:
     """How many values of labels will do: the fewer, the fewer nodes."""
     return inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
 
