@@ -320,10 +320,10 @@ def list_waves(trial: Trial, nodes: Mapping[str, str]) -> Work[tuple[frozenset[s
     for place, (uid, name) in enumerate(nodes.items()):
         if place % _MOVES_PER_STEP == 0:
             yield
-        if not waves or not rules.admits_in_any_order(kind_of[uid], name):
+        if not waves or not rules.join_wave(kind_of[uid], name):
             rules.begin_wave()
+            rules.join_wave(kind_of[uid], name)
             waves.append(set())
-        rules.place(kind_of[uid], name)
         waves[-1].add(uid)
     for uid, name in nodes.items():
         rules.place(kind_of[uid], name, -1)

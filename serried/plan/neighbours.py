@@ -56,6 +56,7 @@ class SpreadCount:
         self.by_domain: dict[str, int] = {}
         self._shape = kind.shape
         self._keys = tuple([each.key for each in (kind.shape.neighbours or _NO_RULES).spread])
+        self._counts_itself = self.amount in kind.request
         self._is_choosy = rule.by_affinity and bool(kind.shape.node_selector or kind.shape.node_terms is not None)
         self._domains: Counter[int] = Counter()
         """How many domains have each number."""
@@ -81,6 +82,10 @@ class SpreadCount:
         while not self._domains[self._least]:
             self._least += 1
         return self._least
+
+    def is_extra(self, node: Node) -> int:
+        """1 if a member on a node is meant itself, and is not among those that are counted there; else 0."""
+        return int(self.rule.itself and not (self._counts_itself and self._has(node)))
 
     def _has(self, node: Node) -> bool:
         labels = node.labels
@@ -109,6 +114,20 @@ class _Rules:
     spread: list[SpreadCount] = field(default_factory=list)
 
 
+_Place = tuple[SpreadCount, str, int]
+"""A domain of a constraint with members in it, and 1 if these are not among those that are counted there, else 0."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wave:
+    """The members of a class that are placed in this wave."""
+
+    node: Node
+    """Where one of them is."""
+
+    places: set[_Place] = field(default_factory=set)
+
+
 class Neighbours:
     """The rules of a gang's classes in one cluster, and what the members that are placed make of them."""
 
@@ -123,8 +142,9 @@ class Neighbours:
         self.couples = False
         """Whether members decide about each other."""
 
-        self._near_then: dict[Count, dict[str, int]] = {}
+        self._near_then: dict[Count, tuple[int, dict[str, int]]] = {}
         self._least_then: dict[SpreadCount, int] = {}
+        self._wave: dict[MemberClass, _Wave] = {}
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
@@ -257,17 +277,54 @@ class Neighbours:
     def begin_wave(self) -> None:
         """From now on members are placed of whom nobody knows who comes first."""
         rules = self._rules.values()
-        self._near_then = {count: dict(count.by_domain) for each in rules for count in each.near}
+        self._near_then = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.near}
         self._least_then = {count: count.find_least() for each in rules for count in each.spread}
+        self._wave = {}
 
-    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
-        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before."""
+    def join_wave(self, kind: MemberClass, name: str) -> bool:
+        """Place one more member if those of its wave may come to their nodes in any order; else it is not placed.
+
+        Members that keep each other apart do so whoever comes first.
+        """
+        self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
-        first = rules.itself and not any(any(self._near_then[count].values()) for count in rules.near)
-        near = all(self._near_then[count].get(node.labels.get(count.key, ""), 0) > 0 for count in rules.near)
-        if not (first or near):
+        places = {(count, node.labels[count.key], count.is_extra(node)) for count in rules.spread}
+        fits = self._has_mates_whenever(rules, node) and all(map(self._keeps_skew_whenever, places))
+        if self._wave and not (fits and self._leaves_open(kind, node)):
+            self.place(kind, name, -1)
             return False
-        return all(_keeps_skew(each, node, self._least_then[each]) for each in rules.spread)
+        self._wave.setdefault(kind, _Wave(node)).places.update(places)
+        return True
+
+    def _has_mates_whenever(self, rules: _Rules, node: Node) -> bool:
+        """Whether a member that is placed has its neighbours before and after any others of its wave."""
+        domains = [(count, node.labels[count.key]) for count in rules.near]
+        if all(self._near_then[count][1].get(domain, 0) > 0 for count, domain in domains):
+            return True
+        if not rules.itself or any(self._near_then[count][0] for count in rules.near):
+            return False
+        # Each may be the first of its kind if all that would do as neighbours are in the same domains.
+        here = {count.by_domain.get(domain, 0) for count, domain in domains}
+        return len(here | {count.total for count in rules.near}) == 1
+
+    def _keeps_skew_whenever(self, place: _Place) -> bool:
+        """Whether a member that is placed would be let in as the last one of its domain, and the first elsewhere."""
+        count, domain, extra = place
+        return count.by_domain.get(domain, 0) + extra - self._least_then[count] <= count.rule.max_skew
+
+    def _leaves_open(self, kind: MemberClass, node: Node) -> bool:
+        """Whether the others of the wave could still come to theirs if a member of a class was on this node first."""
+        for other, wave in self._wave.items():
+            rules = self._rules[other]
+            if rules.near and rules.near[0].amount in kind.request and not self._has_mates_whenever(rules, wave.node):
+                return False
+            for count in rules.spread:
+                if count.amount in kind.request:
+                    place = count, node.labels.get(count.key, "")
+                    concerned = [(*place, extra) for extra in (0, 1) if (*place, extra) in wave.places]
+                    if not all(map(self._keeps_skew_whenever, concerned)):
+                        return False
+        return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
         """Some members of a class are on a node by now; a negative number takes them off again."""
@@ -360,9 +417,8 @@ def _is_near(rules: _Rules, node: Node) -> bool:
     return there or (rules.itself and not any(count.total for count in rules.near))
 
 
-def _keeps_skew(count: SpreadCount, node: Node, least: int | None = None) -> bool:
+def _keeps_skew(count: SpreadCount, node: Node) -> bool:
     domain = node.labels.get(count.key)
     if domain is None:
         return False
-    fewest = count.find_least() if least is None else least
-    return count.by_domain.get(domain, 0) + count.rule.itself - fewest <= count.rule.max_skew
+    return count.by_domain.get(domain, 0) + count.rule.itself - count.find_least() <= count.rule.max_skew

@@ -243,10 +243,15 @@ class MemberRules:
             if each is not None:
                 each.begin_wave()
 
-    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
-        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before."""
-        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
-        return all(each.admits_in_any_order(kind, name) for each in parts)
+    def join_wave(self, kind: MemberClass, name: str) -> bool:
+        """Place one more member if those of its wave may come to their nodes in any order; else it is not placed."""
+        if self._volumes is not None and not self._volumes.admits_in_any_order(kind, name):
+            return False
+        if self._neighbours is not None and not self._neighbours.join_wave(kind, name):
+            return False
+        if self._volumes is not None:
+            self._volumes.place(kind, name)
+        return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
         """Some members of a class are on a node by now; a negative number takes them off again."""

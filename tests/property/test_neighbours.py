@@ -3,8 +3,9 @@
 The rules are written down in `tests.support.truth.rules`, and all orders and nodes are tried on up to six nodes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, combinations
 from random import Random
 from typing import Any
 
@@ -78,6 +79,34 @@ def test_every_plan_is_one_whose_members_can_come_in_some_order(random: Random, 
     if isinstance(plan, Plan):
         assert is_sound(cluster, [members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
         assert set(plan.nodes.values()) <= set(domains_of(cluster, key)[plan.domain])
+
+
+@given(random=sources)
+def test_members_of_a_wave_may_come_in_any_order_once_those_before_it_have_come(random: Random) -> None:
+    draws = Draws(random, COUNTED)
+    cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
+    plan = Ours(cluster).plan(members, random.randint(1, len(members)))
+    if not isinstance(plan, Plan):
+        return
+    waves = plan.waves or (frozenset(plan.nodes),)
+    assert sorted(uid for wave in waves for uid in wave) == sorted(plan.nodes)
+    for wave in waves:
+        for uid in wave:
+            for before in list_subsets(wave - {uid}):
+                ground = place_all(cluster, members, plan.nodes, before)
+                assert plan.nodes[uid] in list_feasible(ground, members[int(uid)])
+        cluster = place_all(cluster, members, plan.nodes, wave)
+
+
+def list_subsets(uids: Collection[str]) -> Iterator[Collection[str]]:
+    return chain.from_iterable(combinations(sorted(uids), size) for size in range(len(uids) + 1))
+
+
+def place_all(cluster: Cluster, members: list[Raw], nodes: Mapping[str, str], uids: Collection[str]) -> Cluster:
+    """The cluster with these members on their nodes."""
+    for uid in uids:
+        cluster = cluster.joined_by(members[int(uid)], nodes[uid])
+    return cluster
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------
