@@ -261,8 +261,9 @@ class Attachments:
 
     def _count(self, less: Iterable[str], more: Iterable[str]) -> bool:
         before = set(self.limited)
-        self.limited.update(more)
-        self.limited.subtract(Counter(less))
+        # Their names alone: a limit of none is one, too.
+        self.limited.update(iter(more))
+        self.limited.subtract(iter(less))
         self.limited = +self.limited
         return before != set(self.limited)
 

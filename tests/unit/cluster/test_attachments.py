@@ -86,6 +86,15 @@ def test_a_node_without_a_limit_takes_any_number() -> None:
     assert room(store) == "n1:2 n2:many"
 
 
+def test_a_node_that_takes_none_has_no_room_though_no_other_has_a_limit() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, csi_node("n1", fast=0), pod("p").mounting("a"))
+    assert room(store) == "n1:0 n2:many"
+    show(store, csi_node("n2", fast=0))
+    assert room(store) == "n1:0 n2:0"
+    store.drop_storage(CSINode, "n1")
+    assert room(store) == "n1:many n2:0"
+
+
 def test_a_driver_without_a_limit_costs_no_amount() -> None:
     store = seeing(*NODES, FAST, *CLAIMS, csi_node("n1", other=2), pod("p").mounting("a"))
     assert store.pods["pod-p"].shape == pod("p").value().shape
