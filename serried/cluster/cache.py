@@ -382,10 +382,11 @@ class Store:
         """What a pod that has come, gone, or got its node changes for those that share a claim, and for nodes."""
         if turned := self.volumes.take_turned():
             self.put_anew(turned)
-        for uid in self.volumes.take_touched():
-            group = self.members.group_of(uid)
-            if group is not None:
-                self.dirty.add(group, uid)
+        if touched := self.volumes.take_touched():
+            self.occupancy.note_room_anywhere()
+            for uid in touched:
+                if (group := self.members.group_of(uid)) is not None:
+                    self.dirty.add(group, uid)
         for name in self.volumes.take_nodes():
             if name in self.nodes:
                 self._put_node(self.nodes[name])
