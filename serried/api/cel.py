@@ -1,9 +1,9 @@
 """Selectors of devices: CEL expressions, as kube-scheduler evaluates them (dynamic-resource-allocation 0.37, cel).
 
 The evaluator is Google's own (cel-cpp). What Kubernetes adds to the language and selectors use is declared here:
-``device``, quantities and semantic versions. The rest of what it adds (lists, sets, IP addresses, URLs, optional
-values, comprehensions of two variables) is not known here: such a selector is beyond us, and only kube-scheduler can
-say which devices it takes.
+``device``, quantities and semantic versions. The rest of what it adds (lists, sets, IP addresses, URLs,
+comprehensions of two variables) is not known here: such a selector is beyond us, and only kube-scheduler can say which
+devices it takes.
 """
 
 import re
@@ -207,6 +207,7 @@ def _open_environment() -> tuple[Any, Any, Any]:
         cel = import_module("cel_expr_python.cel")
         strings = import_module("cel_expr_python.ext.ext_strings")
         bindings = import_module("cel_expr_python.ext.ext_bindings")
+        optional = import_module("cel_expr_python.ext.ext_optional")
     except ImportError as error:
         raise Unsupported("there is no CEL library here") from error
     kind = cel.Type
@@ -236,5 +237,5 @@ def _open_environment() -> tuple[Any, Any, Any]:
         "device.capacity": kind.Map(text, kind.Map(text, data)),
         "device.allowMultipleAllocations": boolean,
     }
-    extensions = [strings.ExtStrings(), bindings.ExtBindings()]
+    extensions = [strings.ExtStrings(), bindings.ExtBindings(), optional.ExtOptional()]
     return cel.NewEnv(variables=values, extensions=extensions, functions=functions), boolean, kind.DYN

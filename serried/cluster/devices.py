@@ -371,7 +371,8 @@ def _takes(sort: Sort, driver: str, device: Device, node: str) -> bool:
             if not selector.matches(driver, device.attributes, device.capacity, shareable=device.shareable):
                 return False
         except Broken as error:
-            sort.errors[node] = f"{_cut(selector.expression)} fails for device {device.name} of {driver}: {error}"
+            why = f"{_cut(selector.expression)} fails for device {device.name} of {driver}: {error}"
+            sort.errors.setdefault(node, why)
             return False
         except Unsupported as error:
             sort.beyond = f"Serried does not know what {_cut(selector.expression)} means ({error})"

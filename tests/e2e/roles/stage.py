@@ -266,6 +266,11 @@ class RoleStage(PriorityStage):
         found = self.view(group).get("diagnosis") or {}
         return {str(hurdle["kind"]) for hurdle in found.get("hurdles", ())}
 
+    def lacks(self, group: str, what: str) -> bool:
+        """Whether nodes have too little of something with a name that begins so."""
+        found = self.view(group).get("diagnosis") or {}
+        return any(str(hurdle["name"]).startswith(what) for hurdle in found.get("hurdles", ()))
+
     def count_event(self, about: str, reason: str) -> int:
         """How often an event with this reason says that it has happened."""
         items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]

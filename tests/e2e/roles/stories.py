@@ -106,7 +106,7 @@ def gang_knows_that_a_class_has_no_devices(stage: RoleStage) -> Check:
     container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", containers=[container])
-    return lambda: "devices of gpu-" in stage.message("ring")
+    return lambda: stage.lacks("ring", "devices of gpu-")
 
 
 # --- Jobs and other owners -------------------------------------------------------------------------------------------
