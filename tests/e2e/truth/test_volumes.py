@@ -10,6 +10,12 @@ import yaml
 
 from bench.cluster.api import ApiError
 from serried.api.volume import (
+    CSIDriver,
+    CSINode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
     decode_csi_driver,
     decode_csi_node,
     decode_storage_capacity,
@@ -27,7 +33,7 @@ from tests.support.truth.worlds import HOSTNAME, RACK, ZONE, Draws
 NAMESPACE = "truth-one"
 PODS_OF_A_CLUSTER = 15
 SHORT = range(3)
-LONG = range(100, 160)
+LONG = range(100, 130)
 MOST_SHOWN = 3
 
 PATHS = {
@@ -233,8 +239,8 @@ class OursWithStorage(Ours):
         super().__init__(cluster)
         for kind, obj in storage:
             self.store.put_storage(usable(DECODERS[kind](obj)))
-        for decoded in {type(usable(DECODERS[kind](obj))) for kind, obj in storage}:
-            self.store.note_storage(decoded, seen=True)
+        for each in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
+            self.store.note_storage(each, seen=True)
 
     def list_feasible(self, pod: Raw) -> frozenset[str]:
         """As before, and none for a pod that can run nowhere."""
