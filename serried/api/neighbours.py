@@ -39,6 +39,9 @@ COUNTS = "counts:"
 UNSEEN = f"{COUNTS}?"
 """What a pod has whose rules choose namespaces by label, while namespaces cannot be seen: those are the scheduler's."""
 
+SHARING = f"{COUNTS}claim "
+"""How the name of the amount begins that pods have which share a claim of devices, and so a node (`share_claim`)."""
+
 _AT = "|"
 """Between the topology key of a term and who it is about; no label has it."""
 
@@ -188,6 +191,13 @@ class Neighbours:
             yield self.beside.matching
         yield from (rule.matching for rule in self.apart)
         yield from (rule.matching for rule in self.spread)
+
+
+@lru_cache(maxsize=1024)
+def share_claim(namespace: str, claim: str) -> Beside:
+    """The rule of pods that share a claim for devices of one node: it is as if each had affinity to all of them."""
+    who = Selection((f"{SHARING.removeprefix(COUNTS)}{namespace}",), (Requirement("ResourceClaim", "In", (claim,)),))
+    return Beside(Matching((who,)), (HOSTNAME,))
 
 
 @lru_cache(maxsize=4096)

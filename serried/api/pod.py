@@ -398,6 +398,8 @@ _APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy ex
 _IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*")
 
 _MANY_VOLUMES = re.compile(r"\d+ node\(s\) exceed max volume count")
+_IN_FLIGHT = re.compile(r"resource claim \S+ is in the process of being allocated")
+
 _NO_DEVICES = re.compile(r"\d+ cannot allocate all claims")
 
 _NO_VOLUME = re.compile(r"\d+ node\(s\) didn't find available persistent volumes to bind")
@@ -467,6 +469,8 @@ def _find_objection(message: str) -> str:
     if found is None or HELD in message:
         return ""
     reasons = found["reasons"].split(", ")
+    if any(_IN_FLIGHT.fullmatch(reason) for reason in reasons):
+        return ""  # it is tried again as soon as the mate with which it shares the claim is further
     if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
         return ""
     # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.

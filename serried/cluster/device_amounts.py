@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from serried.api.device import Constraint, DeviceId
+from serried.api.names import Key
 from serried.api.resources import DEVICES, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
 from serried.cluster.devices import Group, Inventory, Match, Sort
@@ -66,6 +67,9 @@ class Demand:
 
     counted: Counter[str] = field(default_factory=Counter)
     """The amounts of its shape that are counted here (`Pod.device_claims`)."""
+
+    mates: Key | None = None
+    """The claim that it shares with others, and that has no devices yet."""
 
     obstacle: str = ""
     uncountable: str = ""

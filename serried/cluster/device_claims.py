@@ -16,6 +16,7 @@ from functools import lru_cache
 from serried.api.cel import Broken
 from serried.api.device import Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
 from serried.api.names import Key
+from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import DEVICES, PROVIDED
@@ -254,10 +255,30 @@ class DeviceClaims:
             demand.counted[origin] += 1
             if claim.terms is not None:
                 demand.terms.append(claim.terms)
-        elif not claim.allocated and len(self._users.get(key, ())) > 1:
-            demand.note("pods share a claim that has no devices yet")
+        elif not claim.allocated and (sharing := self._list_sharing(key)):
+            self._share(demand, pod, claim, pod.uid == sharing[0].uid)
+            demand.counted[origin] += not demand.uncountable
         elif self._add_spec(demand, claim):
             demand.counted[origin] += 1
+
+    def _list_sharing(self, key: Key) -> list[Pod]:
+        """The pods of a claim if there are several; the first one asks for its devices."""
+        uids = self._users.get(key, {})
+        return sorted((self._pods[uid] for uid in uids), key=lambda pod: (pod.name, pod.uid)) if len(uids) > 1 else []
+
+    def _share(self, demand: Demand, pod: Pod, claim: ResourceClaim, first: bool) -> None:  # noqa: FBT001 - of several
+        """Add what a claim without devices asks for that pods share: where the first one is, all are."""
+        rest = Demand()
+        self._add_spec(demand if first else rest, claim)
+        demand.sorts += rest.sorts
+        demand.obstacle = demand.obstacle or rest.obstacle
+        demand.note(rest.uncountable)
+        if pod.shape.neighbours is not None and pod.shape.neighbours.beside is not None:
+            demand.note("pods that share a claim have affinity to others, too")
+        elif demand.mates not in {None, claim.key}:
+            demand.note("pods share several claims")
+        else:
+            demand.mates = claim.key
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
         """Add what a claim asks for; whether all of that is counted."""
@@ -341,6 +362,8 @@ class DeviceClaims:
         amounts = self._amounts.count_demand(demand, self._list_held(pod) if pod.bound else None)
         terms = tuple(dict.fromkeys(demand.terms))
         shape = _count_shape(pod.shape, tuple(sorted(demand.counted.items())), tuple(sorted(amounts.items())), terms)
+        if demand.mates is not None and not demand.uncountable:
+            shape = _put_beside(shape, share_claim(*demand.mates))
         return replace(
             pod,
             shape=shape,
@@ -364,6 +387,13 @@ def _is_concerned(pod: Pod) -> bool:
 
 
 TOLERATES_ALL = (Toleration("", "Exists", "", ""),)
+
+
+@lru_cache(maxsize=1024)
+def _put_beside(shape: Shape, mates: Beside) -> Shape:
+    requests = tuple(sorted((*shape.requests, (mates.matching.amount, 1))))
+    return replace(shape, requests=requests, neighbours=replace(shape.neighbours or Neighbours(), beside=mates))
+
 
 Amount = tuple[str, int]
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.neighbours import APART, COUNTS, UNSEEN, Matching, Namespace
+from serried.api.neighbours import APART, COUNTS, SHARING, UNSEEN, Matching, Namespace
 from serried.api.pod import Phase, Pod, Shape
 from serried.cluster.index import discard
 
@@ -250,6 +250,6 @@ def _find_label(matching: Matching) -> tuple[str, str] | None:
 @lru_cache(maxsize=8192)
 def _count(shape: Shape, names: tuple[str, ...]) -> Shape:
     """The shape with an amount of one for each of these names, and for no other matching."""
-    kept = [each for each in shape.requests if not each[0].startswith(COUNTS)]
+    kept = [each for each in shape.requests if not each[0].startswith(COUNTS) or each[0].startswith(SHARING)]
     requests = tuple(sorted([*kept, *((name, 1) for name in names)]))
     return shape if requests == shape.requests else replace(shape, requests=requests)

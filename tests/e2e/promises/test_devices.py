@@ -241,6 +241,19 @@ def test_two_devices_a_member_are_found_among_those_that_others_have_left(
     assert len(devices.allocated()) == 16
 
 
+@pytest.mark.both_levels
+def test_members_that_share_a_claim_are_bound_where_its_device_is(stage: ClusterStage, devices: Devices) -> None:
+    node = nodes_of_rack(stage, racks_of(stage)[2])[1]
+    devices.create_class()
+    devices.publish(node, 1)
+    devices.create_claim("shared")
+    stage.create_group("ring", 4)
+    stage.create_pods(names("ring", 4), "ring", **claiming(resourceClaimName="shared"))
+    stage.await_bound("ring", 4)
+    assert set(stage.bound("ring").values()) == {node}
+    assert not retraced(stage, "ring")
+
+
 def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, devices: Devices, high: str) -> None:
     stage.create_pods(names("low", 12), cpu="32")
     stage.await_bound("low", 12)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from serried.api.neighbours import share_claim
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
-from serried.plan.fit import slots
+from serried.plan.fit import admits, slots
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.devices import (
     DRIVER,
@@ -209,7 +210,9 @@ UNCOUNTABLE: list[tuple[str, list[Builder], str]] = [
      "several nodes reach a device"),
     ("other numbers", [claim("mine").first_of("r", {"count": 2}, {"count": 1})],
      "a request has alternatives of different numbers of devices"),
-    ("a claim that is shared", [claim("mine", 1), other("q", "mine")], "pods share a claim that has no devices yet"),
+    ("a claim that is shared, of devices of many nodes", [claim("mine", 1), other("q", "mine"),
+                                                          devices("x", 1).of_many(allNodes=True)],
+     "several nodes reach a device"),
 ]  # fmt: skip
 
 
@@ -219,6 +222,22 @@ def test_what_cannot_be_counted_is_left_to_the_scheduler(builders: list[Builder]
         assert find(store).uncountable.startswith(expected)
         assert find(store).counted_elsewhere
         assert not find(store).obstacle
+
+
+def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
+    for store in in_every_order(P, CLASS, claim("mine", 2), other("q", "mine"), devices("n1", 2)):
+        first, second = find(store).shape, store.pods["pod-q"].shape
+        mates = share_claim("default", "mine")
+        assert first.neighbours is not None
+        assert first.neighbours.beside == mates
+        assert second.neighbours == first.neighbours
+        assert dict(second.requests)[mates.matching.amount] == 1
+        assert (slots(first, store.nodes["n1"], None), slots(second, store.nodes["n2"], None)) == (1, 64)
+        store.put_resource_claim(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
+        assert count(store) == (1, 0)
+        assert find(store).shape.neighbours is None
+        assert admits(store.pods["pod-q"].shape, store.nodes["n1"])
+        assert not admits(store.pods["pod-q"].shape, store.nodes["n2"])
 
 
 def test_devices_that_are_counted_are_room() -> None:
