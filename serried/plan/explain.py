@@ -253,7 +253,7 @@ def _find_hurdle(trial: Trial, kind: MemberClass, node: Node) -> Hurdle | None:
     rejection = find_rejection(kind.shape, node)
     if rejection is not None:
         return rejection
-    if trial.neighbours is not None and (hurdle := trial.neighbours.find_hurdle(kind, node.name)) is not None:
+    if trial.rules is not None and (hurdle := trial.rules.find_hurdle(kind, node.name)) is not None:
         return hurdle
     lacking = list(_list_lacking(kind.request, node, trial.census.used(node.name)))
     return Hurdle(HurdleKind.RESOURCE, max(lacking)[1]) if lacking else None

@@ -328,13 +328,17 @@ class Neighbours:
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
         """Some members of a class are on a node by now; a negative number takes them off again."""
+        self.note(kind.request, name, pods)
+
+    def note(self, amounts: Resources, name: str, pods: int) -> None:
+        """So many more pods with these amounts are on a node, members or not; a negative number takes them off."""
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
-            if count.amount in kind.request:
+            if count.amount in amounts:
                 count.add(node, pods)
         for rules in self._rules.values():
             for each in rules.spread:
-                if each.amount in kind.request:
+                if each.amount in amounts:
                     each.add(node, pods)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
@@ -383,6 +387,14 @@ class Neighbours:
 def concerns(classes: Iterable[MemberClass]) -> bool:
     """Whether any rule about other pods may decide about these."""
     return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
+
+
+def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
+    """Whether a pod that has this amount matters to a rule of these, or keeps some of them away."""
+    if amount.startswith(APART):
+        counted = COUNTS + read_apart(amount)[1]
+        return any(counted in kind.request for kind in classes)
+    return any(rule.amount == amount for kind in classes for rule in (kind.shape.neighbours or _NO_RULES).matchings)
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:

@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
-from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import Work
-from serried.plan.volumes import MemberRules, VolumeChoices, chooses
+from serried.plan.volumes import MemberRules, read_rules
 
 
 class Budget:
@@ -127,9 +126,6 @@ class Trial:
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
-        self.neighbours: Neighbours | None = None
-        """What members and others are to each other, if any rule is about that."""
-
         self.rules: MemberRules | None = None
         """What members decide for each other, if any rule is about that."""
 
@@ -146,21 +142,12 @@ class Trial:
 
     def count(self) -> Work[None]:
         """Count the slots of every class ahead, in steps."""
-        yield from self._read_rules()
+        self.rules = rules = yield from read_rules(self._snapshot, self.classes)
+        if rules is not None:
+            for kind in self.classes:
+                self.census.close(kind, rules.list_closed(kind))
         for kind in self.classes:
             yield from self.census.count(kind)
-
-    def _read_rules(self) -> Work[None]:
-        volumes = VolumeChoices(self._snapshot, self.classes) if chooses(self.classes) else None
-        if concerns(self.classes):
-            self.neighbours = Neighbours(self._snapshot, self.classes)
-        for each in (self.neighbours, volumes):
-            if each is not None:
-                yield from each.count()
-                self.rules = MemberRules(self.neighbours, volumes)
-        for kind in self.classes if self.rules is not None else ():
-            closed = (each.closed[kind] for each in (self.neighbours, volumes) if each is not None)
-            self.census.close(kind, frozenset[str]().union(*closed))
 
     @property
     def couples(self) -> bool:

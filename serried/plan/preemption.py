@@ -172,6 +172,7 @@ class Survey:
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
         self._tables: list[tuple[MemberClass, Table]] = []
         self._plots: dict[Domain, _Plot] = {}
+        self._gone: list[Unit] = []
         self._excluded = frozenset(name for _, name in ask.excluded)
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
@@ -243,6 +244,7 @@ class Survey:
         """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
         harmless, harmful = yield from self._sort_harm(units)
         changed: dict[Domain, int] = {}
+        self._gone += units
         freed = yield from self._free(units)
         yield from self._take(harmless, changed)
         middle = {domain: self._plots[domain].room for domain in changed}
@@ -412,10 +414,20 @@ class Survey:
         if not (yield from self._is_promising(plot.placement.domain)):
             return False
         plot.tried = plot.room
-        capacity = self._capacity if plot.placement.names is None or self._has_rules else None
-        shown = Snapshot(self.find_nodes(plot.placement), self._removal.used)
+        capacity = self._capacity if plot.placement.names is None else None
+        removal = (yield from self._clear_alone(plot)) if capacity is None and self._has_rules else self._removal
+        shown = Snapshot(self.find_nodes(plot.placement), removal.used)
         plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
         return plot.planned
+
+    def _clear_alone(self, plot: _Plot) -> Work[Removal]:
+        """The cluster when only those have gone that have a pod in one domain: who is elsewhere decides, and stays."""
+        removal = Removal(self._removal.nodes, self._base)
+        rest = iter(self._gone)
+        while batch := list(islice(rest, _UNITS_PER_STEP)):
+            removal.take(unit for unit in batch if plot.placement.domain in self.find_domains(unit))
+            yield
+        return removal
 
     def _is_promising(self, domain: Domain) -> Work[bool]:
         """Whether each class as if it were alone would do."""
@@ -532,6 +544,10 @@ def solve_victims(
         return search, (yield from search.look_around())
 
     search, candidates = yield from look(ask)
+    if not candidates and len(others := _leave_mates(running, ask)) < len(running):
+        running, first = others, search
+        search, candidates = yield from look(ask)
+        search = search if candidates else first
     if not candidates:
         return (yield from search.explain())
     count = 1 if ask.need else len(ask.members)
@@ -541,6 +557,16 @@ def solve_victims(
             return (yield from larger.choose(found))
         count = 1 if ask.parts else larger.find_fewer(count)
     return (yield from search.choose(candidates))
+
+
+def _leave_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
+    """Those of the units beside which no member has to be: where all go at first, nobody is left to be beside."""
+    rules = {member.shape.neighbours for member in ask.members}
+    mates = {each.beside.matching.amount for each in rules if each is not None and each.beside is not None}
+    if not mates:
+        return tuple(units)
+    asked = ((unit, (name for pod in unit.pods for name, _ in pod.shape.requests)) for unit in units)
+    return tuple([unit for unit, names in asked if mates.isdisjoint(names)])
 
 
 def _demand(ask: PlanRequest, count: int) -> PlanRequest:

@@ -16,13 +16,14 @@ from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources, add, capacity, count_slots
 from serried.api.verdict import Verdict
-from serried.plan.capacity import Capacity, group_classes
+from serried.plan.capacity import Capacity, MemberClass, group_classes
 from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
+from serried.plan.neighbours import decides
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Deadline, Work, sort_in_steps
 from serried.plan.tree import solve_group
-from serried.plan.volumes import has_rules
+from serried.plan.volumes import MemberRules, read_rules
 
 _MAX_PLANS = 64
 """How often a gang may be planned in one removal to find out who can come back."""
@@ -116,6 +117,9 @@ class Seated:
     seats: Mapping[str, Resources] = field(default_factory=dict)
     """What they take of each node."""
 
+    moves: Sequence[tuple[MemberClass, str]] = ()
+    """Where they go, in an order in which they can come."""
+
 
 class SlotRemoval:
     """A removal for members of one shape, of which any so many are the quorum: exact."""
@@ -138,6 +142,11 @@ class SlotRemoval:
         """
 
         self._seated = Seated()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether who else is where decides about members."""
+        return False
 
     def count(self) -> Work[None]:
         """Count the slots of every node."""
@@ -267,12 +276,44 @@ class PlanRemoval(SlotRemoval):
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._whole = ask
-        self._has_rules = has_rules(group_classes(ask.members))
+        self._kinds = group_classes(ask.members)
+        self._rules: MemberRules | None = None
+        self._deciding: dict[int, bool] = {}
+        """By the shape's identity: whether pods of this shape matter to the rules of members."""
+
         self._ask = cut_to_quorum(ask)
         self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS
         self._steps_left = steps
         self._deadline = deadline
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether who else is where decides about members, or which volumes are left."""
+        return self._rules is not None
+
+    def count(self) -> Work[None]:
+        """As for members of one shape; and who is where, before anybody has gone."""
+        yield from super().count()
+        self._rules = yield from read_rules(self.snapshot(), self._kinds)
+
+    def take(self, units: Sequence[Unit]) -> Work[None]:
+        """These units go."""
+        yield from super().take(units)
+        self._note(units, -1)
+
+    def give_back(self, units: Sequence[Unit]) -> Work[None]:
+        """These units are there again, whether or not the quorum fits."""
+        yield from super().give_back(units)
+        self._note(units, 1)
+
+    def _note(self, units: Iterable[Unit], pods: int) -> None:
+        rules = self._rules
+        if rules is None:
+            return
+        for pod in (pod for unit in units for pod in unit.pods):
+            if pod.node in self.removal.nodes and self._decides(pod.shape):
+                rules.note(dict(pod.shape.requests), pod.node, pods)
 
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """As for members of one shape, in growing bunches."""
@@ -316,19 +357,31 @@ class PlanRemoval(SlotRemoval):
 
     def _try(self, units: Sequence[Unit]) -> Work[bool]:
         yield from self.give_back(units)
-        if self.total >= self._need and (self._is_seated(units) or (yield from self._plan())):
+        if self.total >= self._need and ((yield from self._is_seated(units)) or (yield from self._plan())):
             return True
         yield from self.take(units)
         return False
 
-    def _is_seated(self, units: Iterable[Unit]) -> bool:
+    def _is_seated(self, units: Sequence[Unit]) -> Work[bool]:
         """Whether the members of the last plan keep their places beside units that have come back."""
-        if self._seated.plan is None or self._has_rules:
+        if self._seated.plan is None:
             return False
         nodes = self.removal.nodes
         seats = self._seated.seats
         names = {pod.node for unit in units for pod in unit.pods if pod.node in seats}
-        return all(count_slots(nodes[name].allocatable, self.removal.left(name), seats[name]) for name in names)
+        if not all(count_slots(nodes[name].allocatable, self.removal.left(name), seats[name]) for name in names):
+            return False
+        if self._rules is None or not any(self._decides(pod.shape) for unit in units for pod in unit.pods):
+            return True
+        return (yield from self._rules.holds(self._seated.moves))
+
+    def _decides(self, shape: Shape) -> bool:
+        """Whether a pod of this shape matters to the rules of members."""
+        found = self._deciding.get(id(shape))
+        if found is None:
+            amounts = (name for name, _ in shape.requests)
+            found = self._deciding[id(shape)] = any(decides(name, self._kinds) for name in amounts)
+        return found
 
     def _plan(self) -> Work[bool]:
         if not self._plans_left or self._steps_left <= 0:
@@ -337,15 +390,17 @@ class PlanRemoval(SlotRemoval):
         answer = yield from self._solve(self._ask)
         if not isinstance(answer, Plan):
             return False
-        # Members beyond the quorum keep nobody away.
-        placed = [member for member in self._ask.members if member.uid in answer.nodes]
+        # Members beyond the quorum keep nobody away. The first ones of a plan can come without those after them.
+        kind_of = {member.uid: kind for kind in self._kinds for member in kind.members}
+        order = answer.nodes if self._rules is not None else [each.uid for each in self._ask.members]
+        placed = [uid for uid in order if uid in answer.nodes]
         quorum = placed if self._ask.parts else placed[: self._need]
-        places = {member.uid: answer.nodes[member.uid] for member in quorum}
+        places = {uid: answer.nodes[uid] for uid in quorum}
         seats: dict[str, Resources] = {}
-        for member in quorum:
-            name = places[member.uid]
-            seats[name] = add(seats.get(name, _NOTHING), dict(member.shape.requests))
-        self._seated = Seated(replace(answer, nodes=places), seats)
+        for uid, name in places.items():
+            seats[name] = add(seats.get(name, _NOTHING), kind_of[uid].request)
+        moves = tuple([(kind_of[uid], name) for uid, name in places.items()])
+        self._seated = Seated(replace(answer, nodes=places), seats, moves)
         return True
 
     def _solve(self, ask: PlanRequest) -> Work[Plan | Verdict | None]:
@@ -432,6 +487,13 @@ def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances,
         yield from level.keep_rest()
         victims += level.gone
         yield
+    # By rules about others, who could not come back may do so beside those that have come back since.
+    before = 0
+    while removal.has_rules and len(victims) not in (1, before):
+        before = len(victims)
+        stay = yield from removal.put_back([[unit] for unit in victims if unit not in removal.banned])
+        left = {bulk[0] for bulk in stay}
+        victims = [unit for unit in victims if unit in left or unit in removal.banned]
     return victims
 
 

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from serried.api.node import Node
-from serried.api.resources import CHOSEN
+from serried.api.resources import CHOSEN, Resources
 from serried.api.volume import SHARED, Choice, Pool, Volume
 from serried.plan.capacity import MemberClass
-from serried.plan.fit import matches_terms
+from serried.plan.fit import Hurdle, matches_terms
 from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import Snapshot
 from serried.plan.steps import Work
 
 _NODES_PER_STEP = 500
+_MEMBERS_PER_STEP = 64
 
 _Taken = list[tuple[Choice, Volume | None]]
 """What a member takes: the volume that is chosen for each claim, None for one that is made."""
@@ -214,12 +215,27 @@ def has_rules(classes: Sequence[MemberClass]) -> bool:
     return concerns(classes) or chooses(classes)
 
 
+def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> Work["MemberRules | None"]:
+    """What members of these classes decide for each other in a cluster; None where no rule is about that. In steps."""
+    neighbours = Neighbours(snapshot, classes) if concerns(classes) else None
+    volumes = VolumeChoices(snapshot, classes) if chooses(classes) else None
+    for each in (neighbours, volumes):
+        if each is not None:
+            yield from each.count()
+    return MemberRules(neighbours, volumes) if neighbours is not None or volumes is not None else None
+
+
 class MemberRules:
     """All that members decide for each other: who is beside whom, and which volumes are left; either may be nothing."""
 
     def __init__(self, neighbours: Neighbours | None, volumes: VolumeChoices | None) -> None:
         self._neighbours = neighbours
         self._volumes = volumes
+
+    def list_closed(self, kind: MemberClass) -> frozenset[str]:
+        """The nodes that a class may not use, whoever else of the gang is placed."""
+        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
+        return frozenset[str]().union(*(each.closed[kind] for each in parts))
 
     @property
     def couples(self) -> bool:
@@ -259,6 +275,28 @@ class MemberRules:
             if each is not None:
                 each.place(kind, name, pods)
 
+    def note(self, amounts: Resources, name: str, pods: int) -> None:
+        """So many more pods that are no members, with these amounts, are on a node; a negative number: so many fewer.
+
+        A volume that one of them will take stays taken.
+        """
+        if self._neighbours is not None:
+            self._neighbours.note(amounts, name, pods)
+
+    def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> Work[bool]:
+        """Whether members could come to these nodes one after the other; nobody is placed afterwards."""
+        placed = 0
+        for kind, name in moves:
+            if not self.admits(kind, name):
+                break
+            self.place(kind, name)
+            placed += 1
+            if placed % _MEMBERS_PER_STEP == 0:
+                yield
+        for kind, name in reversed(moves[:placed]):
+            self.place(kind, name, -1)
+        return placed == len(moves)
+
     def crowd(self, kind: MemberClass, name: str) -> int:
         """How many there are in a node's domains by the constraints of a class: the emptiest are to be taken first."""
         return self._neighbours.crowd(kind, name) if self._neighbours is not None else 0
@@ -266,6 +304,10 @@ class MemberRules:
     def find_first_key(self, kind: MemberClass) -> str | None:
         """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
         return self._neighbours.find_first_key(kind) if self._neighbours is not None else None
+
+    def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
+        """Which rule about other pods keeps the next member of a class off a node; None if none does."""
+        return self._neighbours.find_hurdle(kind, name) if self._neighbours is not None else None
 
     def describe(self) -> Work[str]:
         """Which of it keeps members off, a phrase; "" if nothing does."""

@@ -10,14 +10,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from serried.plan.eviction import NoVictims
 from serried.plan.request import Plan
+from tests.support.preemption import HIGH
 from tests.support.truth.ours import Ours
 from tests.support.truth.rules import Cluster, Raw, list_feasible
 from tests.support.truth.search import find_most, find_placement, is_sound
-from tests.support.truth.worlds import ALL, COUNTED, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, as_stored
+from tests.support.truth.worlds import ALL, COUNTED, HOSTNAME, NAMESPACES, RACK, ZONE, Draws, Feature, as_stored
 
 sources = st.integers(0, 1 << 32).map(Random)
 
@@ -237,3 +239,34 @@ def test_of_two_kinds_that_want_to_be_beside_the_first_the_first_comes_first() -
     cluster = Cluster(TWO_ZONES, [], NAMESPACES)
     assert find_most(cluster, members, ["b1"]) == 2
     assert find_most(cluster, members, ["x1"]) == 1
+
+
+# --- victims ----------------------------------------------------------------------------------------------------------
+
+
+@given(random=sources, key=st.sampled_from([None, RACK, ZONE]))
+def test_where_all_that_may_go_would_help_some_go_and_none_of_them_in_vain(random: Random, key: str | None) -> None:
+    draws = Draws(random, COUNTED - {Feature.TERMINATING})
+    cluster = draws.cluster(most_nodes=5, most_pods=7)
+    cluster = replace(cluster, pods=[as_stored(pod) for pod in cluster.pods])
+    members = [as_stored(member) for member in draws.gang(most_members=4, most_classes=2)]
+    need = random.randint(1, len(members))
+    priorities = [random.choice([0, 0, 1, HIGH]) for _ in cluster.pods]
+    domains = domains_of(cluster, key)
+
+    def fits(gone: Collection[int], inside: Collection[str]) -> bool:
+        left = replace(cluster, pods=[pod for at, pod in enumerate(cluster.pods) if at not in gone])
+        return find_most(left, members, inside, need) >= need
+
+    low = {at for at, priority in enumerate(priorities) if priority < HIGH}
+    here = {name: {at for at in low if cluster.pods[at]["spec"]["nodeName"] in domains[name]} for name in domains}
+    found = Ours(cluster).plan_victims(members, need, key, priorities)
+    event(type(found).__name__)
+    if isinstance(found, NoVictims):
+        assert not any(fits(here[name], inside) for name, inside in domains.items())
+        return
+    gone = {int(pod.uid.removeprefix("bound-")) for unit in found.victims for pod in unit.pods}
+    left = replace(cluster, pods=[pod for at, pod in enumerate(cluster.pods) if at not in gone])
+    assert is_sound(left, [members[int(uid)] for uid in found.plan.nodes], list(found.plan.nodes.values()))
+    assert gone <= here[found.plan.domain]
+    assert not any(fits(gone - {spared}, domains[found.plan.domain]) for spared in gone)

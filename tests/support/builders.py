@@ -180,6 +180,17 @@ class PodBuilder(Builder):
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         return self.joining(term, "spec", "affinity", "podAntiAffinity", required)
 
+    def beside(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
+        """With required affinity to pods with these labels, those of its own namespace unless ``fields`` tell."""
+        term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        return self.joining(term, "spec", "affinity", "podAffinity", required)
+
+    def spread(self, labels: Raw, key: str, **fields: Any) -> Self:
+        """With a constraint that spreads the pods with these labels, maxSkew 1 unless ``fields`` tell."""
+        rule = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, "whenUnsatisfiable": "DoNotSchedule"}
+        return self.joining({"maxSkew": 1, **rule, **fields}, "spec", "topologySpreadConstraints")
+
     def priority(self, priority: int) -> Self:
         """With a priority."""
         return self.having(priority, "spec", "priority")

@@ -1,15 +1,20 @@
 """What the planner says of the same objects, read as the feed reads them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
 from serried.api.pod import Pod, decode_pod
 from serried.api.verdict import Verdict
 from serried.cluster.cache import Store
+from serried.plan.eviction import Allowances, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
+from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import usable
+from tests.support.preemption import HIGH
 from tests.support.truth.rules import Cluster, Raw
 
 
@@ -40,19 +45,37 @@ class Ours:
         closed: frozenset[str] = frozenset(),
     ) -> Plan | Verdict:
         """Where the planner would have the members, each of which has its number as its UID."""
+        with self._waiting(members) as waiting:
+            ask = self._ask(waiting, need, topology_key)
+            snapshot = self.store.snapshots.take(ask.priority, waiting)
+            return plan_gang(snapshot, replace(ask, closed=closed), self.store.capacity)
+
+    def plan_victims(
+        self, members: Sequence[Raw], need: int | None, topology_key: str | None, priorities: Sequence[int]
+    ) -> Preemption | NoVictims:
+        """Who would go for members of priority ``HIGH``; ``priorities`` are those of the pods that run."""
+        with self._waiting(members) as waiting:
+            running = (self.store.pods[f"bound-{index}"] for index in range(len(priorities)))
+            units = [Unit((pod,), priority) for pod, priority in zip(running, priorities, strict=True)]
+            snapshot = self.store.snapshots.take(HIGH, waiting)
+            return plan_victims(snapshot, self._ask(waiting, need, topology_key), HIGH, units, Allowances())
+
+    @contextmanager
+    def _waiting(self, members: Sequence[Raw]) -> Iterator[list[Pod]]:
+        """These wait for as long as the body runs."""
         pods = [read_pod(member, str(index)) for index, member in enumerate(members)]
         for pod in pods:
             self.store.put_pod(pod)
         try:
-            waiting = [self.store.pods[pod.uid] for pod in pods]
-            # As the scheduler's request does: nobody fits anywhere with what nothing brings (`Pod.missing`).
-            nowhere = [(pod.uid, node) for pod in waiting if pod.missing for node in self.store.nodes]
-            count = len(pods) if need is None else need
-            ask = PlanRequest(waiting, count, topology_key, excluded=frozenset(nowhere), closed=closed)
-            return plan_gang(self.store.snapshots.take(ask.priority, waiting), ask, self.store.capacity)
+            yield [self.store.pods[pod.uid] for pod in pods]
         finally:
             for pod in pods:
                 self.store.drop_pod(pod.uid)
+
+    def _ask(self, waiting: Sequence[Pod], need: int | None, topology_key: str | None) -> PlanRequest:
+        # As the scheduler's request does: nobody fits anywhere with what nothing brings (`Pod.missing`).
+        nowhere = [(pod.uid, node) for pod in waiting if pod.missing for node in self.store.nodes]
+        return PlanRequest(waiting, len(waiting) if need is None else need, topology_key, excluded=frozenset(nowhere))
 
 
 def read_pod(pod: Raw, uid: str) -> Pod:
