@@ -254,6 +254,25 @@ def test_members_that_share_a_claim_are_bound_where_its_device_is(stage: Cluster
     assert not retraced(stage, "ring")
 
 
+def test_a_gang_of_higher_priority_gets_the_devices_of_others(stage: ClusterStage, devices: Devices, high: str) -> None:
+    devices.create_class()
+    nodes = nodes_of_rack(stage, racks_of(stage)[0])[:2]
+    for node in nodes:
+        devices.publish(node, 4)
+    for name in names("low", 8):
+        devices.create_claim(name)
+        stage.create_pods([name], **claiming(resourceClaimName=name))
+    stage.await_bound("low", 8)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": high}
+    stage.create_scheduling("PodGroup", "ring", spec)
+    for name in names("ring", 2):
+        devices.create_claim(name, count=3)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name), priorityClassName=high)
+    stage.await_bound("ring", 2, seconds=20)
+    assert set(stage.bound("ring").values()) == set(nodes)
+    assert len(stage.bound("low")) == 2, "those keep theirs whose devices are not needed"
+
+
 def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, devices: Devices, high: str) -> None:
     stage.create_pods(names("low", 12), cpu="32")
     stage.await_bound("low", 12)
@@ -271,7 +290,8 @@ def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, dev
     for claim, words in told.items():
         if claim == "failing":
             devices.publish(nodes_of_rack(stage, racks_of(stage)[0])[0], 2)
-        stage.create_group(claim, 1)
+        spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "priorityClassName": high}
+        stage.create_scheduling("PodGroup", claim, spec)
         stage.create_pods([f"{claim}-0"], claim, **claiming(resourceClaimName=claim), priorityClassName=high)
         stage.await_reason(claim, "NoCapacity", words)
         if claim == "lonely":
