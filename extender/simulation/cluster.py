@@ -8,7 +8,7 @@ Builds the extender's core anew from a capture: the same state, the same code, a
 What is decided then is put into the ledger and the outbox of this core alone; nothing is carried out.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar, cast
@@ -42,6 +42,7 @@ from serried.api.reservation import Reservation
 from serried.api.resources import Resources
 from serried.api.selectors import Labels
 from serried.api.verdict import Verdict
+from serried.api.volume import Pool
 from serried.cluster.cache import EndedMembers, Store, is_rival
 from serried.cluster.usage import ClaimKind, Vacancy
 from serried.kube.client import ApiClient
@@ -75,7 +76,7 @@ def restore(capture: Capture) -> Core:
         _reserve(core, reserved)
     _claim_rest(store, capture)
     for memory in capture.memories:
-        _recall(core, memory)
+        _recall(core, memory, capture.pools)
     if capture.kept is not None:
         core.queue.backfill.head = _restore_head(capture.kept)
     store.dirty.clear_groups()
@@ -128,7 +129,23 @@ def _fill(store: Store, capture: Capture) -> None:
         store.put_group(group)
     shapes: dict[Shape, Shape] = {}
     for pod in capture.pods:
-        store.put_pod(replace(pod, shape=shapes.setdefault(pod.shape, pod.shape)))
+        shape = _link(pod.shape, capture.pools)
+        store.put_pod(replace(pod, shape=shapes.setdefault(shape, shape)))
+
+
+def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
+    """The shape with these pools in the place of those that it names."""
+    if not shape.volumes:
+        return shape
+    known = {pool.amount: pool for pool in pools}
+    chosen = [replace(each, pool=each.pool and known.get(each.pool.amount, each.pool)) for each in shape.volumes]
+    return replace(shape, volumes=tuple(chosen))
+
+
+def _name_pools(shape: Shape) -> Shape:
+    """The shape with the names of its pools, and nothing that is in them."""
+    chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
+    return replace(shape, volumes=tuple(chosen)) if chosen else shape
 
 
 def _reopen(store: Store, vacant: VacantSlot) -> None:
@@ -179,7 +196,7 @@ def _subtract(used: Resources, known: Resources) -> tuple[tuple[str, int], ...]:
     return tuple((name, amount) for name, amount in rest if amount)
 
 
-def _recall(core: Core, memory: GroupMemory) -> None:
+def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
     state = GroupState(
         memory.first_seen,
         verdict=memory.verdict,
@@ -191,8 +208,10 @@ def _recall(core: Core, memory: GroupMemory) -> None:
         rejection=None if memory.rejection is None else Rejection(*memory.rejection),
     )
     nodes = core.store.nodes
-    state.refusals = {(each.shape, each.node): Refusal(each.until, nodes.get(each.node)) for each in memory.refusals}
-    state.offers = {each.shape: (each.until, each.nodes) for each in memory.offers}
+    state.refusals = {
+        (_link(each.shape, pools), each.node): Refusal(each.until, nodes.get(each.node)) for each in memory.refusals
+    }
+    state.offers = {_link(each.shape, pools): (each.until, each.nodes) for each in memory.offers}
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)
     group = core.store.groups.get(memory.group)
@@ -306,6 +325,7 @@ def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
         nodes=tuple(store.nodes.values()),
         pods=(),
         used=dict(store.occupancy.used),
+        pools=store.volumes.supply.copy_pools(),
         parents=tuple(store.parents.values()),
         composites=tuple(store.forest.composites.values()),
         priority_classes=tuple(store.priority_classes.values()),
@@ -356,11 +376,13 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         stood=state.stood,
         home=state.assigned_domain,
         refusals=tuple(
-            NodeRefusal(shape, node, min(found.until, now + VAIN_SECONDS))
+            NodeRefusal(_name_pools(shape), node, min(found.until, now + VAIN_SECONDS))
             for (shape, node), found in state.refusals.items()
             if now < found.until
         ),
-        offers=tuple(NodeOffer(shape, names, until) for shape, (until, names) in state.offers.items() if now < until),
+        offers=tuple(
+            NodeOffer(_name_pools(shape), names, until) for shape, (until, names) in state.offers.items() if now < until
+        ),
         rejection=state.rejection and state.rejection[:3],
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
@@ -416,6 +438,7 @@ def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str] | None) -
     owner = pod.owner if group is not None or pod.owner is None or pod.owner.kind != JOB else None
     return replace(
         pod,
+        shape=_name_pools(pod.shape),
         labels=labels,
         group=group,
         link=None if group is None else Link.FIELD,

@@ -32,6 +32,7 @@ from serried.api.priority import PriorityClass
 from serried.api.reservation import Slot, Victim
 from serried.api.resources import Resources
 from serried.api.verdict import Verdict
+from serried.api.volume import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,9 @@ class Capture:
 
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
+
+    pools: tuple[Pool, ...] = ()
+    """The volumes that claims choose from; the shapes of pods only name their pools."""
 
     profiles: frozenset[str] = frozenset()
     """The schedulerNames of the same kube-scheduler, with those of ours."""

@@ -5,8 +5,10 @@ VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-sched
 say themselves: they are not translated to their CSI drivers.
 """
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from serried.api.names import (
     Key,
@@ -182,13 +184,24 @@ class Pool:
     amount: str
     """The name of the amount of them that a pod takes."""
 
-    read: Callable[[Wish], tuple[Volume, ...]]
-    """Finds the volumes of a wish as they are now."""
+    volumes: tuple[Volume, ...] = ()
+    """As they are now, in the order of `Pool.rank`."""
 
-    @property
-    def volumes(self) -> tuple[Volume, ...]:
-        """The smallest first; of equals those that fewer nodes reach."""
-        return self.read(self.wish)
+    @staticmethod
+    def rank(volume: Volume) -> tuple[int, float, str]:
+        """The smallest goes first; of equals one that fewer nodes reach, as far as its labels tell."""
+        terms = volume.terms
+        values = inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
+        return volume.capacity, values, volume.name
+
+    def put(self, volume: Volume) -> None:
+        """A volume came that could serve the wish."""
+        at = bisect_left(self.volumes, self.rank(volume), key=self.rank)
+        self.volumes = (*self.volumes[:at], volume, *self.volumes[at:])
+
+    def drop(self, name: str) -> None:
+        """It went."""
+        self.volumes = tuple([each for each in self.volumes if each.name != name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ new is learnt, and so are volumes that are attached though no pod there uses the
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from typing import NamedTuple
 
 from serried.api.names import Key
@@ -73,8 +72,7 @@ class Supply:
         self._capacities_of: dict[str, dict[Key, None]] = {}
         self._kept_for: dict[Key, dict[str, None]] = {}
         self._offers: dict[str, dict[Wish, Offer]] = {}
-        self._fitting: dict[str, dict[Wish, tuple[Volume, ...]]] = {}
-        self._pools: dict[Wish, Pool] = {}
+        self._pools: dict[str, dict[Wish, Pool]] = {}
 
     def find_reach(self, claim: VolumeClaim, *, shared: bool) -> Reach:
         """Where a claim leaves its pod. The node for which a ``shared`` one is provisioned is that of one pod only."""
@@ -134,9 +132,9 @@ class Supply:
         if wish not in offers:
             provisioned = self._find_provisioned(wish)
             if self._makes(wish):
-                found = unite(volume.terms for volume in self.list_fitting(wish)) if provisioned is not None else None
+                found = unite(volume.terms for volume in self._list_fitting(wish)) if provisioned is not None else None
             else:
-                fits = any(self.volumes[name].may_serve(wish) for name in self._volumes_of.get(wish.storage_class, ()))
+                fits = any(True for _ in self._list_fitting(wish))
                 found = None if fits else _NOWHERE
             offers[wish] = Offer(found, provisioned)
         return offers[wish]
@@ -154,20 +152,30 @@ class Supply:
             return Choice(None, sharing) if sharing else None
         if claim.selected_node is not None or self.find_kept(claim) is not None:
             return None
-        wish = claim.wish
-        pool = self._pools.get(wish)
+        pools = self._pools.setdefault(claim.wish.storage_class, {})
+        pool = pools.get(claim.wish)
         if pool is None:
-            pool = self._pools[wish] = Pool(wish, _name_amount(wish), self.list_fitting)
+            pool = pools[claim.wish] = Pool(claim.wish, _name_amount(claim.wish))
+            pool.volumes = tuple(sorted(self._list_fitting(claim.wish), key=Pool.rank))
         return Choice(pool, sharing)
 
-    def list_fitting(self, wish: Wish) -> tuple[Volume, ...]:
-        """The volumes that any claim with this wish could get, in the order of `Pool.volumes`."""
-        known = self._fitting.setdefault(wish.storage_class, {})
-        if wish not in known:
-            names = self._volumes_of.get(wish.storage_class, ())
-            fitting = [volume for name in names if (volume := self.volumes[name]).may_serve(wish)]
-            known[wish] = tuple(sorted(fitting, key=lambda each: (each.capacity, measure(each.terms), each.name)))
-        return known[wish]
+    def copy_pools(self) -> tuple[Pool, ...]:
+        """The volumes that claims choose from, as they are now; with what plans go by, and numbers for their names.
+
+        A volume that several pools have has one number in all.
+        """
+        pools = [pool for found in self._pools.values() for pool in found.values()]
+        known = {each.name: each for pool in pools for each in pool.volumes}
+        bare = {
+            name: Volume(str(number), each.terms, capacity=each.capacity)
+            for number, (name, each) in enumerate(known.items())
+        }
+        return tuple(replace(pool, volumes=tuple(bare[each.name] for each in pool.volumes)) for pool in pools)
+
+    def _list_fitting(self, wish: Wish) -> Iterator[Volume]:
+        """The volumes that any claim with this wish could get."""
+        volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
+        return (volume for volume in volumes if volume.may_serve(wish))
 
     def _find_provisioned(self, wish: Wish) -> Terms | None:
         found = self.classes.get(wish.storage_class)
@@ -195,10 +203,12 @@ class Supply:
 
     def turn_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
         """Something of a class has changed: the wishes that are met elsewhere now. Others than these nobody has."""
-        self._fitting.pop(name, None)
         before = self._offers.pop(name, {})
-        for wish in before.keys() - wanted:
-            self._pools.pop(wish, None)
+        pools = self._pools.get(name, {})
+        for wish in [wish for wish in pools if wish not in wanted]:
+            del pools[wish]
+        if not pools:
+            self._pools.pop(name, None)
         return {wish for wish, offer in before.items() if wish in wanted and self.find_offer(wish) != offer}
 
     def put_volume(self, volume: Volume) -> Volume | None:
@@ -208,6 +218,9 @@ class Supply:
         self._volumes_of.setdefault(volume.storage_class, {})[volume.name] = None
         if volume.claim is not None:
             self._kept_for.setdefault(volume.claim, {})[volume.name] = None
+        for wish, pool in self._pools.get(volume.storage_class, {}).items():
+            if volume.may_serve(wish):
+                pool.put(volume)
         return old
 
     def drop_volume(self, name: str) -> Volume | None:
@@ -215,6 +228,9 @@ class Supply:
         old = self.volumes.pop(name, None)
         if old is not None:
             discard(self._volumes_of, old.storage_class, name)
+            for wish, pool in self._pools.get(old.storage_class, {}).items():
+                if old.may_serve(wish):
+                    pool.drop(name)
             if old.claim is not None:
                 discard(self._kept_for, old.claim, name)
         return old
@@ -238,13 +254,15 @@ class Attachments:
     def __init__(self) -> None:
         self.nodes: dict[str, CSINode] = {}
         self.limited: Counter[str] = Counter()
+        self._equipped: set[str] = set()
 
     def equip(self, node: Node, shared: Mapping[str, int]) -> Node:
         """The node with what it takes of each driver; ``shared`` are the volumes there that several pods mount."""
         limits = self.nodes[node.name].limits if node.name in self.nodes else {}
-        amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
-        if not limits and len(amounts) == len(node.allocatable):
+        if not limits and node.name not in self._equipped:
             return node
+        self._equipped.add(node.name)
+        amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
         amounts.update((ATTACHED + driver, limit - shared.get(driver, 0)) for driver, limit in limits.items())
         return node if amounts == node.allocatable else replace(node, allocatable=amounts)
 
@@ -299,11 +317,6 @@ def both(one: Terms | None, other: Terms | None) -> Terms | None:
         return one
     # A term that says nothing matches nothing; together with another one it would say what that one does.
     return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
-
-
-def measure(terms: Terms | None) -> float:
-    """How many values of labels will do: the fewer, the fewer nodes."""
-    return inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
 
 
 def _name_amount(wish: Wish) -> str:

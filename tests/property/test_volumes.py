@@ -10,7 +10,6 @@ from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import CHOSEN
 from serried.api.volume import Choice, Pool, Volume, Wish
-from serried.cluster.storage import measure
 from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -40,7 +39,7 @@ def draw(random: Random) -> Problem:
         where = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}
         made = volume(f"v{at}").free("local", random.choice(["1Gi", "2Gi"]))
         volumes.append((made if random.random() < 0.1 else made.reached_from(where)).value())
-    ordered = sorted(volumes, key=lambda each: (each.capacity, measure(each.terms), each.name))
+    ordered = sorted(volumes, key=Pool.rank)
     pools = [_pool(ordered, size) for size in (GIB, 2 * GIB)]
     shared = Choice(random.choice(pools), "default/shared")
     members = []
@@ -54,7 +53,7 @@ def draw(random: Random) -> Problem:
 
 def _pool(volumes: Sequence[Volume], size: int) -> Pool:
     fitting = tuple(each for each in volumes if each.capacity >= size)
-    return Pool(Wish("local", size), f"{CHOSEN}local/{size}", lambda _: fitting)
+    return Pool(Wish("local", size), f"{CHOSEN}local/{size}", fitting)
 
 
 @dataclass(frozen=True)

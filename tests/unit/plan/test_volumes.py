@@ -25,7 +25,7 @@ def disk(name: str, *zones: str, size: str = "1Gi") -> Volume:
 
 def pool_of(*disks: Volume, request: int = 1 << 30) -> Pool:
     ordered = tuple(sorted(disks, key=lambda each: each.capacity))
-    return Pool(Wish("local", request), f"{CHOSEN}local/{request}", lambda _: ordered)
+    return Pool(Wish("local", request), f"{CHOSEN}local/{request}", ordered)
 
 
 def classes(*choices: tuple[Choice, ...]) -> list[MemberClass]:

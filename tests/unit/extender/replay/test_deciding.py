@@ -5,11 +5,13 @@ from dataclasses import replace
 from extender.scheduling.group import Rejection
 from extender.simulation.cluster import restore, take_capture
 from extender.simulation.decide import Ruling, decide, recall
-from extender.simulation.snapshot import Capture
+from extender.simulation.snapshot import Capture, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
+from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.plan.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.volumes import csi_node, storage_class, volume, volume_claim
 
 
 def take(world: Harness) -> Capture:
@@ -105,3 +107,22 @@ async def test_a_planned_gang_for_which_others_have_ended_keeps_its_slots(world:
     assert decide(capture, GANG).nodes == {}
     forgetful = tuple(replace(each, preempted=False) for each in capture.memories)
     assert decide(replace(capture, memories=forgetful), GANG).nodes == {"m0": "n1"}
+
+
+async def test_members_get_the_volumes_that_there_were(world: Harness) -> None:
+    for kind in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
+        world.store.note_storage(kind, seen=True)
+    nodes = [each.label("kubernetes.io/hostname", f"n{at}") for at, each in enumerate(small_nodes(3), start=1)]
+    disks = [volume(f"jane-{at}").free("local").local_to(f"n{at}").label("owner", "jane") for at in (1, 3)]
+    claims = [volume_claim(f"c{at}").asking("local") for at in range(2)]
+    for each in (storage_class("local"), *disks, *claims, csi_node("n1", other=1)):
+        world.store.put_storage(each.value())  # type: ignore[attr-defined]
+    mounting = [each.mounting(f"c{at}") for at, each in enumerate(members(2))]
+    await world.add(*nodes, gang(3), *mounting).go()
+    world.add(gang(2))
+    capture = read_snapshot(b"".join(write_snapshot(take(world))))
+    assert isinstance(capture, Capture)
+    assert "jane" not in str(capture)
+    assert decide_live(world).nodes == decide(capture, GANG).nodes
+    assert set(decide(capture, GANG).nodes.values()) == {"n1", "n3"}
+    assert decide(replace(capture, pools=()), GANG).nodes == {}
