@@ -96,6 +96,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.readers
 	$(BIN)/python -m bench.advice
 	$(BIN)/python -m bench.cycle
+	$(BIN)/python -m bench.rules
 	$(BIN)/python -m bench.placement --only offline --small-seeds 0 --mixed 0
 	$(BIN)/python -m bench.placement --only offline --seeds 0 --large-seeds 0 --name placement-small
 	$(BIN)/python -m bench.placement --only live --name placement-live

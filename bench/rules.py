@@ -1,0 +1,232 @@
+"""Gangs whose members have rules about other pods: how long their plans take, and how long until they are bound.
+
+Plans are made in this process: 512 members on 5,000 nodes with 20,000 pods, first and again, and the longest step in
+which no filter call is answered. Live gangs of 8 are bound on a real control plane of 1,000 nodes, from the last
+create to the last Binding, each alone; a member that was refused its planned node counts. JSON goes to
+`bench/results/` and to standard output.
+
+    python -m bench.rules                  both
+    python -m bench.rules --nodes 100      a smaller cluster for the live gangs
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.cluster import Cluster, ClusterError, Spec
+from bench.cluster.nodes import RACK, ZONE, node_name
+from bench.cluster.progress import stderr_report
+from bench.load.objects import NAMESPACE, POD_GROUP_LABEL, POD_GROUPS
+from bench.load.run import open_client
+from bench.machine import describe_machine, measure_noise
+from serried.cluster.cache import Store
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+from serried.kube.wire import JSON, PODS
+from serried.plan.gang import solve_gang
+from serried.plan.request import Plan, PlanRequest
+from tests.support.builders import node, pod
+
+RESULTS = Path(__file__).with_name("results")
+HOSTNAME = "kubernetes.io/hostname"
+OWN = {"app": "member"}
+CACHE = {"app": "cache"}
+SIZE = 8
+_MEMBERS, _NODES, _PODS, _NODES_PER_RACK = 512, 5_000, 20_000, 12
+_LONGEST_SECONDS = 60.0
+_POD: JSON = {"apiVersion": "v1", "kind": "Pod"}
+_CLUSTER = f"bench-rules-{os.getpid()}"
+
+
+def _about(labels: Mapping[str, str], key: str) -> JSON:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}}
+
+
+def _affinity(kind: str, labels: Mapping[str, str], key: str) -> JSON:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [_about(labels, key)]}}}
+
+
+def _spread(key: str) -> JSON:
+    return {"topologySpreadConstraints": [_about(OWN, key) | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+
+
+RULES: Mapping[str, JSON] = {
+    "none": {},
+    "spread over 3 zones, maxSkew 1": _spread(ZONE),
+    "spread over nodes, maxSkew 1": _spread(HOSTNAME),
+    "beside a cache in its rack": _affinity("podAffinity", CACHE, RACK),
+    "beside each other in a rack": _affinity("podAffinity", OWN, RACK),
+    "apart from each other by node": _affinity("podAntiAffinity", OWN, HOSTNAME),
+    "apart from a cache by rack": _affinity("podAntiAffinity", CACHE, RACK),
+}
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def build_store() -> Store:
+    """Nodes of 32 CPUs in racks and 3 zones, with pods of 50 apps and one cache."""
+    store = Store(["serried"])
+    for index in range(_NODES):
+        name, rack = f"node-{index:05d}", index // 50
+        made = node(name).cpu(32).label(RACK, f"rack-{rack:03d}").label(ZONE, f"zone-{rack % 3}").label(HOSTNAME, name)
+        store.put_node(made.value())
+    for index in range(_PODS):
+        made_pod = pod(f"p{index}").cpu(1).label("app", f"app-{index % 50}").on(f"node-{index * 7 % _NODES:05d}")
+        store.put_pod(made_pod.value())
+    store.put_pod(pod("cache").having(CACHE, "metadata", "labels").on("node-00000").value())
+    return store
+
+
+def measure_plan(store: Store, rules: JSON) -> dict[str, Any]:
+    """The milliseconds of the first plan, the median of later ones, and the longest step of these."""
+    made = pod("m").cpu("100m")
+    for name, value in {**rules, "schedulerName": "serried"}.items():
+        made = made.having(value, "spec", name)
+    built = [made.having(OWN, "metadata", "labels").uid(f"m{index}").value() for index in range(_MEMBERS)]
+    for member in built:
+        store.put_pod(member)
+    members = [store.pods[member.uid] for member in built]
+    ask = PlanRequest(members, _MEMBERS)
+    times, longest, waves = [], 0.0, 0
+    for _ in range(6):
+        work = solve_gang(store.snapshots.take(0, members), ask, store.capacity)
+        begun = last = time.perf_counter()
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found = end.value
+                break
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        longest = max(longest, time.perf_counter() - last)
+        times.append((time.perf_counter() - begun) * 1000)
+        if not isinstance(found, Plan) or len(found.nodes) < _MEMBERS:
+            raise SystemExit(f"refused: {found}")
+        waves = len(found.waves)
+    for member in built:
+        store.drop_pod(member.uid)
+    return {
+        "first_ms": round(times[0], 1),
+        "later_ms": round(statistics.median(times[1:]), 1),
+        "step_ms": round(longest * 1000, 1),
+        "waves": waves,
+    }
+
+
+# --- live gangs -------------------------------------------------------------------------------------------------------
+
+
+async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, Any]]:
+    """Of each rule some gangs, one after the other."""
+    rows: dict[str, dict[str, Any]] = {}
+    async with open_client(cluster.kubeconfig) as client:
+        spec = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}]}
+        cache = {**_POD, "metadata": {"name": "cache", "labels": CACHE}, "spec": {**spec, "nodeName": node_name(0)}}
+        await client.create(PODS, NAMESPACE, cache)
+        for place, (name, rules) in enumerate(RULES.items()):
+            taken = [await _measure_gang(client, f"g{place}-{turn}", spec | rules) for turn in range(rounds)]
+            refused = sum(_count_refusals(cluster, f"g{place}-{turn}") for turn in range(rounds))
+            rows[name] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
+            rows[name]["refused"] = refused
+            print(f"{name}: {rows[name]}", file=sys.stderr)
+    return rows
+
+
+async def _measure_gang(client: ApiClient, name: str, spec: JSON) -> float:
+    """Seconds from the last create to the last Binding; the gang is gone afterwards."""
+    policy = {"gang": {"minCount": SIZE}}
+    kind = POD_GROUPS["fallback"]
+    about = {"apiVersion": kind.api_version, "kind": "PodGroup", "metadata": {"name": name}}
+    await client.create(kind, NAMESPACE, about | {"spec": {"schedulingPolicy": policy}})
+    names = [f"{name}-{index}" for index in range(SIZE)]
+    for each in names:
+        metadata = {"name": each, "labels": {**OWN, POD_GROUP_LABEL: name}}
+        await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec})
+    begun = time.monotonic()
+    while time.monotonic() < begun + _LONGEST_SECONDS:
+        pods = [item for item in await client.list_all(PODS) if item["metadata"]["name"] in names]
+        if all(item["spec"].get("nodeName") for item in pods):
+            taken = time.monotonic() - begun
+            break
+        await asyncio.sleep(0.02)
+    else:
+        taken = _LONGEST_SECONDS
+    for each in names:
+        await client.delete(PODS, NAMESPACE, each)
+    return taken
+
+
+def _count_refusals(cluster: Cluster, name: str) -> int:
+    found = httpx.get(f"{cluster.ops_url}/debug/decisions", params={"group": f"{NAMESPACE}/{name}"}, timeout=10.0)
+    return sum("refuse" in each["text"] for each in found.json())
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def render_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table."""
+    marks = ("later_ms", "step_ms", "waves", "median_s", "longest_s", "refused")
+    titles = ("plan, ms", "longest step, ms", "waves", "bound, s", "longest, s", "refused")
+    head = [f"| rule | {' | '.join(titles)} |", "|---" * (1 + len(marks)) + "|"]
+    lines = [f"| {name} | {' | '.join(str(row.get(mark, '-')) for mark in marks)} |" for name, row in rows.items()]
+    return "\n".join([*head, *lines])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; the cluster is one of its own, which is gone afterwards."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = _parser().parse_args(arguments)
+    noise = measure_noise()
+    store = build_store()
+    rows = {name: measure_plan(store, rules) for name, rules in RULES.items()}
+    try:
+        racks = max(3, options.nodes // _NODES_PER_RACK)
+        spec = Spec(_CLUSTER, options.nodes, racks=racks, blocks=3, zones=3, api="fallback")
+        cluster = Cluster.up(spec, stderr_report())
+        try:
+            live = asyncio.run(measure_gangs(cluster, options.rounds))
+        finally:
+            cluster.down()
+    except (ClusterError, ApiError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for name, row in live.items():
+        rows[name] |= row
+    about = {"date": options.date, "machine": describe_machine(), "note": options.note, "nodes": options.nodes}
+    path: Path = options.results / f"{options.name}-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about | {"noise_before": round(noise, 2), "rows": rows}, indent=2) + "\n")
+    print(render_table(rows))
+    print(f"written to {path}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.rules", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--nodes", type=int, default=1000, help="nodes of the cluster for the live gangs")
+    add("--rounds", type=int, default=5, help="gangs of each rule")
+    add("--note", default="", help="what a reader of the result has to know of the machine")
+    add("--name", default="rules", help="first part of the result's file name")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
