@@ -322,6 +322,7 @@ class Store:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
         shown = self.matching_pods.show(self.device_claims.show(self.volumes.show(self.uncounted.show(pod))))
         self._refit()
+        self._count_anew()
         return shown
 
     def drop_pod(self, uid: str) -> None:
@@ -371,10 +372,10 @@ class Store:
     def _count_anew(self) -> None:
         """Some pods count for the rules of others by now, or count no more."""
         for old in self.matching_pods.take_turned():
-            pod = self.matching_pods.show(old)
+            pod = self.matching_pods.recount(old)
             if pod is not old:
                 self.pods[pod.uid] = pod
-                self._claim(pod)
+                self.occupancy.recount(pod.uid, pod.shape.requests)
                 self._count_running(old, pod)
                 self._join(pod)
 

@@ -63,10 +63,21 @@ class MatchingPods:
             for key, places in self._labelled.items():
                 if key in pod.labels:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
-        return self.show(pod)
+        return self._show(pod)
+
+    def recount(self, pod: Pod) -> Pod:
+        """A pod that is there, with the amounts of what it counts for by now."""
+        return self._show(pod)
 
     def show(self, pod: Pod) -> Pod:
-        """The same for a pod that does not exist: nothing is remembered."""
+        """The same for a pod that does not exist; nothing is remembered but who counts for its rules."""
+        for matching in _list_counted(pod):
+            if matching not in self._users and matching not in self._idle:
+                self._idle[matching] = None
+                self._begin(matching)
+        return self._show(pod)
+
+    def _show(self, pod: Pod) -> Pod:
         if not self._by_place:
             return pod
         names = {each.amount for each in self._find(pod)}
@@ -137,7 +148,7 @@ class MatchingPods:
         if rules is not None and pod.phase is Phase.ACTIVE:
             # Of a pod that has its node only those count by which it keeps others away.
             found = rules.matchings if pod.pending else (each.matching for each in rules.apart)
-            needed = tuple([each for each in found if all(one.labels is not None for one in each.selections)])
+            needed = tuple(filter(_means_somebody, found))
         before = self._matchings_of.get(pod.uid, ())
         if needed == before:
             return
@@ -223,6 +234,14 @@ class MatchingPods:
         else:
             for namespace in scopes:
                 yield from self._labelled[label[0]].get((namespace, label[1]), ())
+
+
+def _means_somebody(matching: Matching) -> bool:
+    return all(each.labels is not None for each in matching.selections)
+
+
+def _list_counted(pod: Pod) -> Iterable[Matching]:
+    return filter(_means_somebody, _list_rules(pod))
 
 
 def _list_rules(pod: Pod) -> Iterable[Matching]:

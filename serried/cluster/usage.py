@@ -112,6 +112,17 @@ class Occupancy:
             claims[kind] = (claims[kind][0], requests)
         self._settle(before, _strongest(claims))
 
+    def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
+        """A pod counts for other rules than before, and asks for the same resources: no room is freed by that."""
+        claims = self._claims.get(uid, {})
+        before = _strongest(claims)
+        for kind in claims.keys() - {ClaimKind.VACANT}:
+            claims[kind] = (claims[kind][0], requests)
+        after = _strongest(claims)
+        if before is not None and after is not None and before != after:
+            self._count(before, -1)
+            self._count(after, +1)
+
     def release(self, uid: str, kind: ClaimKind) -> None:
         """Drop a pod's claim of one kind; nothing happens if it has none."""
         claims = self._claims.get(uid)
