@@ -10,6 +10,7 @@ from tests.support.composites import composite
 from tests.support.extender_harness import SCHEDULER
 
 ZONE = "example.com/zone"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def draw_ground(source: Random) -> list[Builder]:
@@ -17,7 +18,7 @@ def draw_ground(source: Random) -> list[Builder]:
     nodes: list[Builder] = []
     names = [f"n{place}" for place in range(source.randint(1, 6))]
     for name in names:
-        each = node(name).cpu(source.randint(2, 8)).label(ZONE, source.choice("xy"))
+        each = node(name).cpu(source.randint(2, 8)).label(ZONE, source.choice("xy")).label(HOSTNAME, name)
         each = each.rack(source.choice("ab")) if source.random() < 0.9 else each
         each = each.cordoned() if source.random() < 0.1 else each
         nodes.append(each.taint("dedicated") if source.random() < 0.1 else each)
@@ -62,7 +63,20 @@ def _draw_group(source: Random, name: str) -> PodGroupBuilder:
 def _draw_members(source: Random, name: str, count: int) -> list[PodBuilder]:
     sizes = [source.randint(1, 3)] if source.random() < 0.7 else [1, 2]
     members = [_member(name, place).cpu(source.choice(sizes)) for place in range(count)]
+    if source.random() < 0.3:
+        members = [_draw_rule(source, each.label("app", "ring")) for each in members]
     return [each.tolerating("dedicated") for each in members] if source.random() < 0.3 else members
+
+
+def _draw_rule(source: Random, member: PodBuilder) -> PodBuilder:
+    """A member with a rule about its mates, or about pods that run."""
+    labels = {"app": source.choice(["ring", "web", "db"])}
+    term = {"topologyKey": source.choice([RACK, ZONE, HOSTNAME]), "labelSelector": {"matchLabels": labels}}
+    if source.random() < 0.4:
+        rule = {**term, "maxSkew": source.randint(1, 2), "whenUnsatisfiable": "DoNotSchedule"}
+        return member.having([rule], "spec", "topologySpreadConstraints")
+    kind = source.choice(["podAffinity", "podAntiAffinity"])
+    return member.having([term], "spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def _draw_tree(source: Random, name: str) -> list[Builder]:
