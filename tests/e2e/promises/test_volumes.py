@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.promises.test_preemption import create_high_class
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 
 pytestmark = pytest.mark.e2e
 
 NODES = "/api/v1/nodes"
 VOLUMES, CLASSES = "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 SIZE = {"storage": "1Gi"}
 HOSTNAME = "kubernetes.io/hostname"
+MADE = "made.example.com"
+"""A CSI driver; what its provisioner does, the story does."""
+
 NOBODY = "example.com/nobody"
 """A provisioner that makes no volume: kube-scheduler has nodes for such a pod, and waits for the volume in PreBind."""
 
@@ -32,7 +37,7 @@ class Disks:
     ) -> None:
         """A volume that the nodes with these values of a label reach; ``more`` is of its spec."""
         here = {"key": key, "operator": "In", "values": values}
-        source = {"driver": "csi.example.com", "volumeHandle": name}
+        source = {"driver": MADE, "volumeHandle": name}
         spec = {
             "capacity": SIZE, "accessModes": [mode], "storageClassName": self.storage_class,
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
@@ -126,7 +131,7 @@ def test_claims_without_a_volume_are_said_with_the_plan(stage: ClusterStage) -> 
 @pytest.fixture
 def made(stage: ClusterStage) -> Iterator[Disks]:
     """Volumes that the story makes where kube-scheduler wants them."""
-    yield from lend_disks(stage, provisioner=NOBODY)
+    yield from lend_disks(stage, provisioner=MADE)
 
 
 @pytest.fixture
@@ -221,3 +226,42 @@ def test_a_claim_that_does_not_exist_yet_is_the_reason(stage: ClusterStage, disk
     stage.await_reason("ring", "NoCapacity", "can run nowhere: volume claim data does not exist")
     disks.create_claim("data", volume="data")
     stage.await_bound("ring", 2)
+
+
+def test_a_pod_of_lower_priority_leaves_the_claim_that_only_one_may_use(stage: ClusterStage, disks: Disks) -> None:
+    high = create_high_class(stage)
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    disks.create_volume("mine", hosts, mode="ReadWriteOncePod")
+    disks.create_claim("mine", mode="ReadWriteOncePod", volume="mine")
+    stage.create_pods(["low-0"], volumes=mounting("mine"))
+    stage.await_bound("low", 1)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": high}
+    stage.create_scheduling("PodGroup", "ring", spec)
+    stage.create_pods(["ring-0"], "ring", volumes=mounting("mine"), priorityClassName=high)
+    stage.create_pods(["ring-1"], "ring", priorityClassName=high)
+    stage.await_bound("ring", 2)
+    assert not stage.bound("low")
+
+
+def test_members_go_to_nodes_that_take_one_more_volume(stage: ClusterStage, made: Disks) -> None:
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    for host in hosts:
+        limit = {"name": MADE, "nodeID": host, "topologyKeys": None, "allocatable": {"count": 1}}
+        stage.cluster.api.post(CSI_NODES, {"metadata": {"name": host}, "spec": {"drivers": [limit]}})
+    try:
+        stage.create_group("ring", 13)
+        for at, name in enumerate(names("ring", 13)):
+            made.create_claim(f"data-{at}")
+            stage.create_pods([name], "ring", volumes=mounting(f"data-{at}"))
+        stage.await_reason("ring", "NoCapacity", "the cluster has room for 12 of 13 members")
+        stage.delete_pods(*names("ring", 13))
+
+        stage.create_group("pair", 2)
+        for at, name in enumerate(names("pair", 2)):
+            stage.create_pods([name], "pair", volumes=mounting(f"data-{at}"))
+        chosen = {made.provision(f"data-{at}", hosts) for at in range(2)}
+        stage.await_bound("pair", 2)
+        assert set(stage.bound("pair").values()) == chosen
+        assert len(chosen) == 2
+    finally:
+        stage.delete_all(CSI_NODES)
