@@ -70,8 +70,9 @@ _AFTER_CODES = """
 ## How do I get the kubectl plugin and completion?
 
 The package `serried-cli` has the commands alone, without `replay` and the processes; `serried` has all. Both install
-`kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried`
-works and completes. To complete `serried` itself, run `serried --install-completion`.
+`kubectl-serried` and `kubectl_complete-serried`. With both in the `PATH`, `kubectl serried` works and completes. Its
+options stand behind the command: `kubectl serried queue -n team`. To complete `serried` itself, run `serried
+--install-completion`.
 
 ## Which commands are there?
 

@@ -36,6 +36,7 @@ from serried.cli.check.observed import (
     Severity,
     decode_scheduler_config,
 )
+from serried.cli.check.webhooks import collect_webhooks
 from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.cli.transport import open_client
@@ -112,8 +113,8 @@ def check(
     """Find mistakes in an installation, and show how to fix them.
 
     It checks the scheduler's configuration, the extender and its clock, the rights of both ServiceAccounts, labels of
-    nodes, admission policies, versions, autoscalers and other gang schedulers. What you may not read is listed as
-    unknown.
+    nodes, admission policies, versions, autoscalers, other gang schedulers and admission webhooks. What you may not
+    read is listed as unknown.
     """
     areas = tuple(only or Area)
     found = examine(asyncio.run(collect(target, scheduler_config, areas)), areas)
@@ -263,6 +264,7 @@ class _Collector:
             ((Area.RIGHTS,), "rights", self._read_rights),
             ((Area.POLICIES, Area.CLUSTER), "admission policies", self._read_policies),
             ((Area.CLUSTER,), "autoscalers and other schedulers", self._read_neighbours),
+            ((Area.CLUSTER,), "admission webhooks", self._read_webhooks),
         ]
         for concerned, what, read in parts:
             if not set(concerned).isdisjoint(areas):
@@ -371,6 +373,10 @@ class _Collector:
         found = sorted(name for name in names if any(word in name for word in _AUTOSCALERS))
         others = ((name, NEIGHBOURS[word]) for name in sorted(names) for word in NEIGHBOURS if word in name)
         self._seen = replace(self._seen, autoscalers=tuple(found), neighbours=tuple(others))
+
+    async def _read_webhooks(self) -> None:
+        found = await collect_webhooks(self._client)
+        self._seen = replace(self._seen, neighbours=(*self._seen.neighbours, *found))
 
     async def _list(self, resource: Resource) -> list[JSON]:
         return await self._client.list_all(resource)

@@ -375,7 +375,7 @@ class Observed:
     autoscalers: tuple[str, ...] | None = None
 
     neighbours: tuple[tuple[str, Neighbour], ...] = ()
-    """What else decides about pods: the Deployment of each."""
+    """What else decides about pods: the Deployment or the webhook of each."""
 
     server_version: str = ""
     """Of the API server, for example v1.37.1."""

@@ -168,6 +168,7 @@ def test_what_go_says_is_told_in_plain_words(proxy: PodProxy, run: Run, status: 
     [
         pytest.param("a: [b\n", "cannot be read: it is not YAML (line 2)", id="no YAML"),
         pytest.param("- a\n", "cannot be read: it is not an object", id="no object"),
+        pytest.param("broken\n", "cannot be read: it is not an object", id="a word"),
         pytest.param("contexts: foo\n", "cannot be read: contexts is not a list", id="no list"),
         pytest.param("contexts: [a]\n", "an entry of contexts has no name, or no context", id="no entry"),
         pytest.param("kind: Config\n", "has no current context, and --context names none: it has none", id="nothing"),

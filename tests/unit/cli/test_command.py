@@ -12,6 +12,7 @@ from serried.cli import main
 from serried.cli.app import COMMANDS, Command
 from serried.cli.output import ExitCode
 from tests.support.pod_proxy import PodProxy
+from tests.unit.cli.test_queue import waiting
 
 IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich', 'httpx'}} & sys.modules.keys()))"
 
@@ -92,14 +93,32 @@ def test_a_wrong_command_line_is_said_first_and_in_short(
     assert not shown.out
 
 
-@pytest.mark.parametrize("process", ["extender", "controller"])
-def test_a_wrong_flag_of_a_process_is_said_in_short(process: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("process", "flag"),
+    [("extender", "--hold=foo"), ("extender", "--log-level=foo"), ("controller", "--log-level=foo")],
+)
+def test_a_wrong_flag_of_a_process_is_said_in_short(
+    process: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([process, "--log-level=foo"])
+        main([process, flag])
     assert ended.value.code == 2
     shown = capsys.readouterr().err
     assert shown.startswith(f"serried {process}: error: ")
     assert len(shown.splitlines()) == 2
+
+
+def test_who_reads_no_further_ends_it_in_silence(proxy: PodProxy) -> None:
+    """As ``head -1`` does."""
+    rows = [waiting(place, f"gang-{place}") for place in range(1, 2_000)]
+    proxy.answer("/debug/queue", {"head": None, "waiting": rows, "leftOff": 0})
+    code = f"import sys; from serried.cli import main; sys.exit(main(['queue', '-A', '--server', '{proxy.url}']))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+        assert asked.stdout is not None
+        assert asked.stderr is not None
+        assert asked.stdout.readline().startswith(b"TURN")
+        asked.stdout.close()
+        assert asked.stderr.read() == b""
 
 
 def test_no_command_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:

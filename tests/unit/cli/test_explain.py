@@ -256,6 +256,15 @@ def test_free_room_is_no_advice_where_it_would_not_help(proxy: PodProxy, run: Ru
     assert "free room" not in out
 
 
+def test_without_a_domain_there_is_no_table_of_domains(proxy: PodProxy, run: Run) -> None:
+    advice = [{"change": "label", "text": "label the nodes"}]
+    none = DIAGNOSIS | {"domains": [], "domainsLeftOff": 0, "advice": advice}
+    lead(proxy, "team/podgroup/train", TRAIN | {"diagnosis": none})
+    out = run("explain", "podgroup/train").out
+    assert "label the nodes" in out
+    assert "DOMAIN" not in out
+
+
 @pytest.mark.parametrize("reason", list(Reason))
 def test_each_reason_has_advice_and_a_row_in_the_docs(reason: Reason) -> None:
     assert reason in ADVICE

@@ -138,12 +138,17 @@ def test_a_scheduler_that_is_newer_than_the_api_server_is_refused(cluster: PodPr
 
 def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -> None:
     names = ("volcano-scheduler", "kueue-controller-manager")
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+    vet = {"metadata": {"name": "vet"}, "webhooks": [{"name": "vet.example.com", "rules": [rule]}]}
+    for kind, found in (("validating", []), ("mutating", [vet])):
+        cluster.answer(f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations", LIST | {"items": found})
     items = [{"metadata": {"name": name, "namespace": "other"}} for name in names]
     cluster.answer("/apis/apps/v1/deployments", LIST | {"items": items})
     allow(cluster, allowed=False)
     said = " ".join(run("install").out.split())
     assert "WARNING other/volcano-scheduler what it starts gangs, too" in said
     assert "WARNING other/kueue-controller-manager" in said
+    assert "WARNING mutatingwebhookconfiguration/vet: vet.example.com" in said
 
 
 @pytest.mark.parametrize(

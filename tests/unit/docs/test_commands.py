@@ -1,5 +1,6 @@
 """The page on the command line is what the commands say of themselves."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from bench import commands
 from serried.cli.app import COMMANDS
 from serried.cli.output import ExitCode
-from tests.support.written import find_blocks
+from tests.support.written import find_blocks, read_block
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = sorted(
@@ -37,6 +38,15 @@ def test_a_command_that_a_page_shows_is_there(page: str) -> None:
         words = shlex.split(line, comments=True)
         if words[:1] == ["serried"]:
             assert words[1] in names, line
+        assert not re.match(r"kubectl -.* serried ", line), "kubectl takes no flags before the name of a plugin"
+
+
+def test_the_tour_shows_one_object_in_full() -> None:
+    """Of a whole kind ``describe`` writes pages, in which nobody finds the reason."""
+    block = read_block("README.md", "### What can I try in five minutes?", "sh")
+    words = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert [each[2:] for each in words if each[1] == "describe"] == [["job", "one-rack"]]
+    assert not any("podgroup" in word for each in words for word in each), "not every cluster serves the same ones"
 
 
 def test_the_readme_leads_to_the_page() -> None:

@@ -50,6 +50,8 @@ def sound(proxy: PodProxy) -> PodProxy:
     proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicies", items(*(named(each.name) for each in policies)))
     bindings = [named(each.name, spec={"policyName": each.name}) for each in policies]
     proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicybindings", items(*bindings))
+    for kind in ("validating", "mutating"):
+        proxy.answer(f"{ADMISSION}/v1/{kind}webhookconfigurations", items())
     return proxy
 
 
@@ -124,6 +126,82 @@ def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, aut
     found = json.loads(run("check", "--only", "cluster", "-o", "json").out)
     (finding,) = [each for each in found if each["where"] == f"kube-system/{autoscaler}"]
     assert "a gang that is held by gate gets no nodes" in finding["what"]
+
+
+BINDINGS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+SERVICE = {"service": {"namespace": "vet", "name": "vet"}}
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/vet/endpointslices"
+SERVED = items({"metadata": {"name": "vet-x"}, "endpoints": [{"conditions": {"ready": True}}]})
+
+
+def add_webhook(proxy: PodProxy, rule: dict[str, Any], **fields: Any) -> None:
+    """A webhook of somebody else, whose Service has a pod that is ready."""
+    webhook = {"name": "vet.example.com", "rules": [rule], "clientConfig": SERVICE, **fields}
+    proxy.answer(f"{ADMISSION}/v1/validatingwebhookconfigurations", items(named("vet", webhooks=[webhook])))
+    proxy.answer(SLICES, SERVED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param(
+            {}, "CREATE pods/binding first (failurePolicy Fail): while it does not answer, no member is bound"
+        ),
+        pytest.param({"resources": ["*/*"], "apiGroups": ["*"], "apiVersions": ["*"]}, "CREATE pods/binding, CREATE "),
+        pytest.param({"operations": ["*"], "resources": ["pods"]}, "UPDATE pods, DELETE pods first"),
+        pytest.param({"operations": ["UPDATE"], "resources": ["*/status"]}, "pods/status first", id="all statuses"),
+        pytest.param({"operations": ["UPDATE"], "resources": ["pods/*"]}, "UPDATE pods/status, UPDATE pods first"),
+        pytest.param({"scope": "Namespaced"}, "no member is bound", id="what is in namespaces"),
+    ],
+)
+def test_a_webhook_that_may_stop_what_serried_writes_of_pods_is_named(
+    sound: PodProxy, run: Run, changes: dict[str, Any], said: str
+) -> None:
+    add_webhook(sound, BINDINGS | changes)
+    (finding,) = json.loads(run("check", "-o", "json").out)
+    assert (finding["severity"], finding["area"]) == ("warning", "cluster")
+    assert finding["where"] == "validatingwebhookconfiguration/vet: vet.example.com"
+    assert said in finding["what"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        pytest.param({}, {"failurePolicy": "Ignore"}, id="that is done without where it does not answer"),
+        pytest.param({"resources": ["pods"]}, {}, id="of pods that are created, as Serried creates none"),
+        pytest.param({"operations": ["UPDATE"], "resources": ["*"]}, {"failurePolicy": "Ignore"}, id="of everything"),
+        pytest.param({"resources": ["*"]}, {}, id="of no subresource"),
+        pytest.param({"resources": ["deployments/*"]}, {}, id="of another kind"),
+        pytest.param({"apiGroups": ["apps"]}, {}, id="of another group"),
+        pytest.param({"scope": "Cluster"}, {}, id="of what is in no namespace"),
+    ],
+)
+def test_other_webhooks_are_none_of_its_business(
+    sound: PodProxy, run: Run, changes: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    add_webhook(sound, BINDINGS | changes, **fields)
+    assert run("check").out == "No mistakes found.\n"
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        pytest.param([], id="no pods at all"),
+        pytest.param(
+            [{"metadata": {"name": "x"}, "endpoints": [{"conditions": {"ready": False}}]}], id="none is ready"
+        ),
+    ],
+)
+def test_a_webhook_behind_which_nothing_runs_is_told_apart(
+    sound: PodProxy, run: Run, slices: list[dict[str, Any]]
+) -> None:
+    add_webhook(sound, BINDINGS)
+    sound.answer(SLICES, items(*slices))
+    (finding,) = json.loads(run("check", "-o", "json").out)
+    assert "no pod is ready behind its Service vet/vet, so CREATE pods/binding fails" in finding["what"]
+    assert finding["fix"].endswith("kubectl delete validatingwebhookconfiguration/vet")
+    add_webhook(sound, BINDINGS, clientConfig={"url": "https://vet.example.com"})
+    assert "while it does not answer" in run("check").out
 
 
 def test_what_may_not_be_read_is_unknown_and_the_rest_is_checked(sound: PodProxy, run: Run) -> None:
