@@ -6,7 +6,7 @@ Each story begins something, and returns how to see that it has come to its end.
 from collections.abc import Callable
 
 from tests.e2e.roles.stage import HIGH, WHOLE_NODE, RoleStage
-from tests.support.cluster_stage import eventually, names
+from tests.support.cluster_stage import RACK, eventually, names
 
 Check = Callable[[], object]
 """Whether the story has come to its end."""
@@ -107,6 +107,25 @@ def gang_knows_that_a_class_has_no_devices(stage: RoleStage) -> Check:
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", containers=[container])
     return lambda: stage.lacks("ring", "devices of gpu-")
+
+
+def prepare_member_that_means_a_namespace(stage: RoleStage) -> None:
+    """Namespaces are looked at from the first one on."""
+    stage.create_group("early", 2)
+    stage.create_pods(["early-0"], "early", affinity=_means_a_namespace(stage))
+
+
+def gang_knows_whom_its_members_mean_by_the_labels_of_namespaces(stage: RoleStage) -> Check:
+    """Without it kube-scheduler alone knows beside whom they have to be: they are tried, and refused."""
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", affinity=_means_a_namespace(stage))
+    return lambda: "podAffinity app=cache keeps members off" in stage.message("ring")
+
+
+def _means_a_namespace(stage: RoleStage) -> dict[str, object]:
+    here = {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "cache"}}, "namespaceSelector": here}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 # --- Jobs and other owners -------------------------------------------------------------------------------------------

@@ -255,6 +255,14 @@ FALLBACK_ROWS = (
         prepare=stories.prepare_limits,
         anew=True,
     ),
+    Row(
+        EXTENDER,
+        FOLLOW,
+        "namespaces",
+        stories.gang_knows_whom_its_members_mean_by_the_labels_of_namespaces,
+        prepare=stories.prepare_member_that_means_a_namespace,
+        anew=True,
+    ),
     Row(EXTENDER, "patch", "configmaps", stories.members_are_held_by_gates, name="serried-hold", restarts=True),
     Row(EXTENDER, FOLLOW, "podgroups.scheduling.x-k8s.io", stories.their_gang_waits_for_its_quorum, anew=True),
     Row(

@@ -1,0 +1,135 @@
+"""Gangs for which others go because a rule about other pods keeps members off, not for want of room.
+
+Upstream's cases (podgrouppreemption_test.go of kube-scheduler 1.37) with upstream's outcome: 12 nodes of 32 CPU in 4
+racks of 3. Beside whoever goes there would be room.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.priorities.stage import PriorityStage
+from tests.e2e.promises.test_apart import listening
+from tests.e2e.promises.test_neighbours import apart, beside, spread
+from tests.support.cluster_stage import RACK, names, pod_spec
+
+pytestmark = [pytest.mark.e2e, pytest.mark.both_levels]
+
+OLD, RING = {"app": "old"}, {"app": "ring"}
+HOSTNAME = "kubernetes.io/hostname"
+BIG = "24"
+"""CPUs of which a node has room for one member, and for small pods beside it."""
+
+
+@pytest.fixture
+def high(stage: PriorityStage) -> Iterator[str]:
+    with stage.priority_class("high", 1000) as name:
+        yield name
+
+
+def listening_on_8080(cpu: str) -> dict[str, Any]:
+    (container,), (port,) = pod_spec(cpu)["containers"], listening()
+    return {"containers": [container | {"ports": port["ports"]}]}
+
+
+def nodes_of(stage: PriorityStage, rack: str) -> list[str]:
+    nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
+    return sorted(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][RACK] == rack)
+
+
+def on(node: str) -> dict[str, str]:
+    return {"kubernetes.io/hostname": node}
+
+
+def run(stage: PriorityStage, name: str, node: str, **fields: Any) -> None:
+    """A pod of one CPU runs on a node."""
+    stage.create_pods([name], nodeSelector=on(node), **fields)
+    stage.await_bound(name, 1)
+
+
+def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
+    """Who of these has not been told to end."""
+    return sorted(pod["metadata"]["name"] for pod in stage.pods(prefix) if "deletionTimestamp" not in pod["metadata"])
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["gang", "tree"])
+@pytest.mark.parametrize(
+    ("old", "members"),
+    [
+        pytest.param({"labels": OLD}, apart(OLD, HOSTNAME), id="anti-affinity"),
+        pytest.param(apart(RING, HOSTNAME), {"labels": RING}, id="anti-affinity of whoever goes"),
+        pytest.param(listening_on_8080("1"), listening_on_8080(BIG), id="host port"),
+    ],
+)
+def test_whoever_keeps_members_off_a_node_goes_and_nobody_else(
+    stage: PriorityStage, high: str, old: dict[str, Any], members: dict[str, Any], *, tree: bool
+) -> None:
+    first, second, _ = nodes_of(stage, "rack-0")
+    run(stage, "old-0", first, **old)
+    run(stage, "old-1", second)
+    if tree:
+        stage.create_root("root", priorityClassName=high)
+        stage.create_branch("ring", 12)
+    else:
+        stage.create_gang("ring", 12, priorityClassName=high)
+    stage.create_pods(names("ring", 12), "ring", cpu=BIG, priorityClassName=high, **members)
+    stage.await_bound("ring", 12)
+    assert staying(stage) == ["old-1"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "and another one that is not in the way"])
+def test_whoever_counts_for_the_skew_of_members_goes(stage: PriorityStage, high: str, *, elsewhere: bool) -> None:
+    first, second, _ = nodes_of(stage, "rack-0")
+    with stage.priority_class("middle", 10) as middle:
+        run(stage, "old-0", first, labels=RING, priorityClassName=middle)
+        if elsewhere:
+            run(stage, "old-1", second, labels=RING)
+        stage.create_gang("ring", 2, priorityClassName=high)
+        rule = spread(RING, HOSTNAME, maxSkew=2, minDomains=20)
+        stage.create_pods(names("ring", 2), "ring", labels=RING, priorityClassName=high, nodeSelector=on(first), **rule)
+        stage.await_bound("ring", 2)
+        assert staying(stage) == (["old-1"] if elsewhere else [])
+
+
+def test_of_racks_where_somebody_is_in_the_way_that_is_taken_whose_pods_may_go(stage: PriorityStage, high: str) -> None:
+    for index in range(4):
+        priority = {} if index == 2 else {"priorityClassName": high}
+        run(stage, f"old-{index}", nodes_of(stage, f"rack-{index}")[0], labels=OLD, **priority)
+    annotations = {"scheduling.serried.dev/required-topology": RACK}
+    stage.create_scheduling(
+        "PodGroup", "ring", {"schedulingPolicy": {"gang": {"minCount": 3}}, "priorityClassName": high}, annotations
+    )
+    stage.create_pods(names("ring", 3), "ring", priorityClassName=high, **apart(OLD))
+    stage.await_bound("ring", 3)
+    assert stage.racks("ring") == {"rack-2"}
+    assert staying(stage) == ["old-0", "old-1", "old-3"]
+
+
+def test_nobody_goes_where_the_one_in_the_way_has_the_gang_s_priority(stage: PriorityStage, high: str) -> None:
+    first, second, _ = nodes_of(stage, "rack-0")
+    run(stage, "old-0", first, labels=OLD, priorityClassName=high)
+    run(stage, "old-1", second, labels=OLD)
+    stage.create_gang("ring", 12, priorityClassName=high)
+    stage.create_pods(names("ring", 12), "ring", cpu=BIG, priorityClassName=high, **apart(OLD, HOSTNAME))
+    stage.await_reason("ring", "NoCapacity", "the cluster has room for", "podAntiAffinity app=old")
+    asked = stage.view("ring?dryRun")["dryRun"]
+    assert asked["message"] == "preemption would help, but pods of priority 1000 are not lower"
+    assert staying(stage) == ["old-0", "old-1"]
+
+    stage.delete_pods("old-0")
+    stage.await_bound("ring", 12)
+    assert not staying(stage)
+
+
+def test_the_pod_that_members_have_to_be_beside_stays_and_those_beside_it_go(stage: PriorityStage, high: str) -> None:
+    first, *_ = nodes_of(stage, "rack-1")
+    run(stage, "cache-0", first, labels={"app": "cache"})
+    stage.create_pods(names("old", 12), cpu=BIG)
+    stage.await_bound("old", 12)
+    stage.create_gang("ring", 2, priorityClassName=high)
+    stage.create_pods(names("ring", 2), "ring", cpu=BIG, priorityClassName=high, **beside({"app": "cache"}))
+    stage.await_bound("ring", 2)
+    assert stage.racks("ring") == {"rack-1"}
+    assert stage.bound("cache") == {"cache-0": first}
+    assert len(staying(stage)) == 10
