@@ -10,6 +10,8 @@ from bench.cluster.api import ApiError
 from tests.e2e.truth.recording import SCHEDULER, Recorder
 from tests.support.cluster_stage import eventually
 from tests.support.truth.rules import Cluster, Raw
+from tests.support.truth.storage import make_mounting
+from tests.support.truth.storage import make_probe as make_storage_probe
 from tests.support.truth.worlds import NAMESPACES
 
 PROBE = "probe"
@@ -32,7 +34,7 @@ class TruthStage:
     def open(self) -> None:
         """Take away what the control plane has brought; return when kube-scheduler knows the namespaces."""
         for node in self.api.get("/api/v1/nodes")["items"]:
-            self.api.delete(_path(node))
+            self.api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
         for name, labels in NAMESPACES.items():
             self.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         self.api.post("/api/v1/nodes", make_probe())
@@ -46,12 +48,26 @@ class TruthStage:
     def put(self, drawn: Cluster) -> Cluster:
         """The cluster as the API server has stored it, once kube-scheduler has seen all of it."""
         nodes = [*self._threads.map(lambda node: self.api.post("/api/v1/nodes", node), drawn.nodes)]
+        storage = [*self._threads.map(self._create_storage, drawn.storage)]
         pods = [pod for pod in self._threads.map(self._create_bound, drawn.pods) if pod is not None]
         serial = str(next(self._serial))
         probe = self.api.patch(f"/api/v1/nodes/{PROBE}", {"metadata": {"labels": {_EPOCH: serial}}})
         # Watches keep the order of changes: who has seen these last ones has seen all.
         eventually("kube-scheduler sees the cluster", lambda: self._probe({"nodeSelector": {_EPOCH: serial}}))
-        return Cluster([*nodes, probe], pods, drawn.namespaces)
+        if storage:
+            self._await_storage(serial)
+        return Cluster([*nodes, probe], pods, drawn.namespaces, storage)
+
+    def _await_storage(self, serial: str) -> None:
+        """Return when kube-scheduler has seen all storage that there is."""
+        last = [self._create_storage(found) for found in make_storage_probe(serial, PROBE)]
+        ready, full = (
+            {"volumes": make_mounting(PROBE, claims)["spec"]["volumes"]}
+            for claims in ([f"probe-{serial}", f"probe-{serial}-waits"], [f"full-{serial}"])
+        )
+        eventually("kube-scheduler sees volumes and capacities", lambda: self._probe(ready))
+        eventually("kube-scheduler sees what nodes take", lambda: not self._probe(full))
+        self._delete(last)
 
     def ask(self, pods: Sequence[Raw]) -> list[tuple[Raw, frozenset[str]]]:
         """The pods that the API server takes, each with the nodes that kube-scheduler finds for it alone."""
@@ -65,6 +81,7 @@ class TruthStage:
         ends = [pod for pod in cluster.pods if "deletionTimestamp" in pod["metadata"]]
         [*self._threads.map(lambda pod: self.api.patch(_path(pod), {"metadata": {"finalizers": None}}), ends)]
         self._delete(pod for pod in cluster.pods if "deletionTimestamp" not in pod["metadata"])
+        self._delete(cluster.storage)
         self._delete(node for node in cluster.nodes if node["metadata"]["name"] != PROBE)
         self._recorder.found.clear()
 
@@ -75,6 +92,12 @@ class TruthStage:
             return created
         found: Raw = self.api.request("DELETE", _path(created), {"gracePeriodSeconds": 0})
         return found
+
+    def _create_storage(self, found: Raw) -> Raw:
+        created: Raw = self.api.post(_path(found).rpartition("/")[0], found)
+        if "status" in found:
+            created = self.api.patch(f"{_path(found)}/status", {"status": found["status"]})
+        return created
 
     def _create_asked(self, pod: Raw) -> Raw | None:
         labels = {**pod["metadata"].get("labels", {}), _ASKED: "yes"}
@@ -90,7 +113,7 @@ class TruthStage:
             if error.status == _INVALID:
                 return None
             raise
-        return {"kind": "Pod", **created}
+        return created
 
     def _delete(self, objects: Iterable[Raw]) -> None:
         [*self._threads.map(lambda obj: self.api.delete(_path(obj)), list(objects))]
@@ -133,11 +156,23 @@ def _make_pod(name: str, namespace: str, more: Raw) -> Raw:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+_PLURALS = {
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "StorageClass": "storageclasses",
+    "CSIStorageCapacity": "csistoragecapacities",
+    "CSIDriver": "csidrivers",
+    "CSINode": "csinodes",
+    "Node": "nodes",
+    "Pod": "pods",
+}
+
+
 def _path(obj: Raw) -> str:
-    metadata = obj["metadata"]
-    if "namespace" not in metadata:
-        return f"/api/v1/nodes/{metadata['name']}"
-    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+    metadata, group = obj["metadata"], obj["apiVersion"]
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{inside}/{_PLURALS[obj['kind']]}/{metadata['name']}"
 
 
 def _is_unschedulable(pod: Raw) -> bool:

@@ -14,11 +14,12 @@ import yaml
 from tests.e2e.truth.stage import TruthStage
 from tests.support.truth.ours import Ours
 from tests.support.truth.rules import Cluster, Raw, list_feasible
+from tests.support.truth.storage import StorageDraws, shares_limited
 from tests.support.truth.worlds import ALL, COUNTED, Draws
 
 PODS_OF_A_CLUSTER = 20
 
-SHORT = range(10)
+SHORT = range(6)
 """The seeds of `make test`: some ten seconds."""
 
 LONG = range(100, 212)
@@ -43,13 +44,21 @@ class Difference:
 
     def __str__(self) -> str:
         said = f"seed {self.seed}: {self.whose} {sorted(self.nodes)}, kube-scheduler {sorted(self.expected)}"
-        objects = [*self.cluster.nodes, *self.cluster.pods, self.pod]
+        objects = [*self.cluster.nodes, *self.cluster.storage, *self.cluster.pods, self.pod]
         return f"# {said}\n{yaml.safe_dump_all([_strip(each) for each in objects])}"
 
 
 @pytest.mark.parametrize("seeds", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
 def test_the_planner_takes_the_nodes_that_kube_scheduler_finds(truth: TruthStage, seeds: Sequence[int]) -> None:
-    differences = [difference for seed in seeds for difference in compare(truth, seed)]
+    check([difference for seed in seeds for difference in compare(truth, seed)])
+
+
+@pytest.mark.parametrize("seeds", [SHORT, pytest.param(LONG, marks=pytest.mark.full)], ids=["short", "long"])
+def test_the_planner_takes_the_nodes_that_volumes_leave_a_pod(truth: TruthStage, seeds: Sequence[int]) -> None:
+    check([difference for seed in seeds for difference in compare_volumes(truth, seed)])
+
+
+def check(differences: Sequence[Difference]) -> None:
     shown = "\n".join(map(str, differences[:MOST_SHOWN]))
     assert not differences, f"{len(differences)} differences, of which the first ones:\n{shown}"
 
@@ -70,10 +79,25 @@ def compare(truth: TruthStage, seed: int) -> Iterator[Difference]:
     truth.clear(cluster)
 
 
+def compare_volumes(truth: TruthStage, seed: int) -> Iterator[Difference]:
+    """The differences in one cluster with volumes.
+
+    A volume that pods share is counted where it is in use; that it needs room where it comes new is learnt.
+    """
+    draws = StorageDraws(Random(seed))  # noqa: S311 - not for secrets
+    cluster = truth.put(draws.cluster())
+    ours = Ours(cluster)
+    for pod, found in truth.ask([draws.pod(f"p{index}") for index in range(PODS_OF_A_CLUSTER)]):
+        nodes = ours.list_feasible(pod)
+        if nodes != found and not (found < nodes and shares_limited(cluster, pod)):
+            yield Difference(seed, cluster, pod, "the planner", nodes, found)
+    truth.clear(cluster)
+
+
 def _strip(obj: Raw) -> Raw:
     """What is needed to create an object again."""
-    metadata = {
-        key: obj["metadata"][key] for key in ("name", "namespace", "labels", "finalizers") if key in obj["metadata"]
-    }
-    status = {"allocatable": obj["status"]["allocatable"]} if "allocatable" in obj["status"] else {}
-    return {"kind": obj.get("kind", "Node"), "metadata": metadata, "spec": obj["spec"], "status": status}
+    kept = ("name", "namespace", "labels", "annotations", "finalizers")
+    metadata = {key: obj["metadata"][key] for key in kept if key in obj["metadata"]}
+    rest = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+    status = {key: value for key, value in obj.get("status", {}).items() if key in {"allocatable", "phase"}}
+    return {**rest, "metadata": metadata, "status": status}

@@ -1,14 +1,30 @@
 """What the planner says of the same objects, read as the feed reads them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
 from serried.api.pod import Pod, decode_pod
 from serried.api.verdict import Verdict
+from serried.api.volume import (
+    CSIDriver,
+    CSINode,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    decode_csi_driver,
+    decode_csi_node,
+    decode_storage_capacity,
+    decode_storage_class,
+    decode_volume,
+    decode_volume_claim,
+)
 from serried.cluster.cache import Store
+from serried.cluster.volumes import Storage
 from serried.plan.eviction import Allowances, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
 from serried.plan.preemption import plan_victims
@@ -16,6 +32,15 @@ from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import usable
 from tests.support.preemption import HIGH
 from tests.support.truth.rules import Cluster, Raw
+
+_STORAGE: dict[str, tuple[type[Storage], Callable[[object], Any]]] = {
+    "PersistentVolume": (Volume, decode_volume),
+    "PersistentVolumeClaim": (VolumeClaim, decode_volume_claim),
+    "StorageClass": (StorageClass, decode_storage_class),
+    "CSIStorageCapacity": (StorageCapacity, decode_storage_capacity),
+    "CSIDriver": (CSIDriver, decode_csi_driver),
+    "CSINode": (CSINode, decode_csi_node),
+}
 
 
 class Ours:
@@ -26,6 +51,10 @@ class Ours:
         self.store.note_namespaces(seen=True)
         for name, labels in cluster.namespaces.items():
             self.store.put_namespace(Namespace(name, labels))
+        for kind, _ in _STORAGE.values() if cluster.storage else ():
+            self.store.note_storage(kind, seen=True)
+        for found in cluster.storage:
+            self.store.put_storage(usable(_STORAGE[found["kind"]][1](found)))
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):
@@ -73,8 +102,9 @@ class Ours:
                 self.store.drop_pod(pod.uid)
 
     def _ask(self, waiting: Sequence[Pod], need: int | None, topology_key: str | None) -> PlanRequest:
-        # As the scheduler's request does: nobody fits anywhere with what nothing brings (`Pod.missing`).
-        nowhere = [(pod.uid, node) for pod in waiting if pod.missing for node in self.store.nodes]
+        # As the scheduler's request does: what nothing brings, and what no volume can serve, is nowhere.
+        lost = [pod.uid for pod in waiting if pod.missing or pod.obstacle]
+        nowhere = [(uid, node) for uid in lost for node in self.store.nodes]
         return PlanRequest(waiting, len(waiting) if need is None else need, topology_key, excluded=frozenset(nowhere))
 
 

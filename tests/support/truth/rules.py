@@ -6,7 +6,7 @@ become requirements of the selector beside them (pkg/registry/core/pod/strategy.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -37,10 +37,13 @@ class Cluster:
     namespaces: Mapping[str, Labels]
     """The labels of each namespace."""
 
+    storage: Sequence[Raw] = ()
+    """What says where volumes are, or can be. These rules leave it out."""
+
     def joined_by(self, pod: Raw, node: str) -> "Cluster":
         """The same with one more pod, on a node."""
         placed = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-        return Cluster(self.nodes, [*self.pods, placed], self.namespaces)
+        return replace(self, pods=[*self.pods, placed])
 
 
 def list_feasible(cluster: Cluster, pod: Raw) -> frozenset[str]:
