@@ -138,6 +138,27 @@ def test_a_right_that_is_taken_away_is_missed(stage: ClusterStage, serried: Run)
     assert any("no Job becomes a gang" in finding["what"] for finding in found)
 
 
+def test_a_webhook_that_nobody_answers_for_is_named(stage: ClusterStage, serried: Run) -> None:
+    """It is asked about the namespaces of nobody, so it stops no other story."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    webhook = {
+        "name": "vet.example.com",
+        "rules": [rule],
+        "clientConfig": {"service": {"namespace": "vet", "name": "vet"}},
+        "namespaceSelector": {"matchLabels": {"of": "nobody"}},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    stage.cluster.api.post(path, {"metadata": {"name": "vet"}, "webhooks": [webhook]})
+    try:
+        ended = serried("check", "--only", "cluster", "--server", stage.cluster.ops_url, "-o", "json")
+    finally:
+        stage.cluster.kubectl("delete", "validatingwebhookconfiguration", "vet")
+    (finding,) = [each for each in json.loads(ended.out) if each["where"].endswith("vet.example.com")]
+    assert "no pod is ready behind its Service vet/vet" in finding["what"]
+
+
 def _anew(text: str) -> dict[str, object]:
     """An object as it can be created again."""
     found = json.loads(text)
