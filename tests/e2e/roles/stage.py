@@ -156,13 +156,16 @@ class RoleStage(PriorityStage):
     def _claims(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
 
-    def create_device_class(self) -> str:
-        """A DeviceClass that provides a resource, of which no node has any; the resource's name."""
-        resource = f"{self.namespace}.example.com/gpu"
+    @property
+    def device_resource(self) -> str:
+        """The resource of this story's DeviceClass."""
+        return f"{self.namespace}.example.com/gpu"
+
+    def create_device_class(self) -> None:
+        """A DeviceClass that provides a resource, of which no node has any."""
         selector = {"cel": {"expression": f"device.driver == '{self.namespace}.example.com'"}}
-        spec = {"selectors": [selector], "extendedResourceName": resource}
+        spec = {"selectors": [selector], "extendedResourceName": self.device_resource}
         self._post_for_all(_DEVICE_CLASSES, f"gpu-{self.namespace}", {"spec": spec})
-        return resource
 
     def nodes_of_a_rack(self) -> list[str]:
         """The names of the nodes of one rack."""

@@ -4,6 +4,7 @@ Each story begins something, and returns how to see that it has come to its end.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.e2e.roles.stage import HIGH, WHOLE_NODE, RoleStage
 from tests.support.cluster_stage import RACK, eventually, names
@@ -79,8 +80,15 @@ def gang_knows_the_nodes_of_its_volume(stage: RoleStage) -> Check:
     return lambda: "selector" in stage.hurdles("three")
 
 
+def _wait_early(stage: RoleStage, **fields: Any) -> None:
+    """A member without a mate: what it asks for is followed from now on, also by a process that starts later."""
+    stage.create_group("early", 2)
+    stage.create_pods(["early-0"], "early", **fields)
+
+
 def prepare_no_storage(stage: RoleStage) -> None:
     stage.create_claim_without_storage("data")
+    _wait_early(stage, volumes=_CLAIM)
 
 
 def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
@@ -91,6 +99,7 @@ def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
 
 def prepare_limits(stage: RoleStage) -> None:
     stage.create_claim_that_no_node_takes("data")
+    _wait_early(stage, volumes=_CLAIM)
 
 
 def gang_knows_that_nodes_take_no_volume(stage: RoleStage) -> Check:
@@ -100,12 +109,19 @@ def gang_knows_that_nodes_take_no_volume(stage: RoleStage) -> Check:
     return lambda: "attach:" in stage.hurdles("ring")
 
 
+def prepare_no_devices(stage: RoleStage) -> None:
+    stage.create_device_class()
+    _wait_early(stage, containers=[_asking(stage)])
+
+
+def _asking(stage: RoleStage) -> dict[str, Any]:
+    amounts = {"cpu": "1", stage.device_resource: "1"}
+    return {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+
+
 def gang_knows_that_a_class_has_no_devices(stage: RoleStage) -> Check:
-    resource = stage.create_device_class()
-    amounts = {"cpu": "1", resource: "1"}
-    container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
     stage.create_group("ring", 2)
-    stage.create_pods(names("ring", 2), "ring", containers=[container])
+    stage.create_pods(names("ring", 2), "ring", containers=[_asking(stage)])
     return lambda: stage.lacks("ring", "devices of gpu-")
 
 

@@ -123,7 +123,14 @@ NATIVE_ROWS = (
     Row(EXTENDER, FOLLOW, "pods", stories.gang_is_bound),
     Row(EXTENDER, "get", "pods", stories.binding_of_an_unknown_pod_is_an_error),
     *(
-        Row(EXTENDER, FOLLOW, f"{what}.resource.k8s.io", stories.gang_knows_that_a_class_has_no_devices, anew=True)
+        Row(
+            EXTENDER,
+            FOLLOW,
+            f"{what}.resource.k8s.io",
+            stories.gang_knows_that_a_class_has_no_devices,
+            prepare=stories.prepare_no_devices,
+            anew=True,
+        )
         for what in ("deviceclasses", "resourceslices", "resourceclaims")
     ),
     Row(EXTENDER, FOLLOW, "jobs.batch", stories.job_is_bound),
