@@ -28,7 +28,7 @@ from serried.cli.target import Target, find_namespace, reaching
 _FREE_ROOM = "free room, or add nodes"
 
 ADVICE = {
-    Reason.JOB_UNKNOWN: "it passes by itself; else look whether the pods' owner exists, and at what the sentence adds",
+    Reason.JOB_UNKNOWN: "wait; if it lasts, look whether the pods' owner exists, and at what the sentence adds",
     Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
     Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
     Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",
@@ -38,13 +38,13 @@ ADVICE = {
     Reason.NO_DOMAIN_FITS: f"{_FREE_ROOM}, in one domain: serried top shows how full each is",
     Reason.NO_CAPACITY: f"{_FREE_ROOM}: serried top shows how full the cluster is",
     Reason.GROUPS_UNPLACED: f"{_FREE_ROOM}, so that all groups of the tree fit together",
-    Reason.PLANNING: "nothing: it passes by itself",
+    Reason.PLANNING: "wait: it is being planned",
     Reason.PLAN_UNFINISHED: "give the members fewer different shapes: requests, selectors, tolerations, volumes",
     Reason.DOMAIN_FULL: "free room in the domain in which the gang runs",
     Reason.DOMAIN_CONFLICT: "delete the members on one side: nobody is moved",
     Reason.BEHIND_HEAD: "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
     "serried queue -A shows both",
-    Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; it goes again when room is freed",
+    Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; the gang is tried again when room is freed",
     Reason.PLAN_OUTDATED: "nothing: it goes again at once",
     Reason.RECORD_FAILED: "look at what the API server answers",
     Reason.RECORDS_UNREADABLE: "install the CRDs and apply the roles: serried check says which",

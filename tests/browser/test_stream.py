@@ -86,7 +86,7 @@ async def test_a_page_that_was_refused_while_it_was_hidden_does_not_rest_before_
         await turn(page, "hidden")
         hidden.set()
         link = page.locator("#link")
-        await expect(link).to_have_text("not let in, trying again")
+        await expect(link).to_have_text("refused, trying again")
         await page.unroute(STREAM)
         await turn(page, "visible")
         await expect(link).to_have_text("live")

@@ -17,7 +17,7 @@ const SECONDS_BETWEEN_CLOCKS = 10;
 const LINKS = {
   connecting: "connecting",
   live: "live",
-  refused: "not let in, trying again",
+  refused: "refused, trying again",
   resting: "resting",
 };
 
