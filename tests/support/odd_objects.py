@@ -94,6 +94,7 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").having("1Gi", "maximumVolumeSize").raw(),),
     Kind.CSI_DRIVERS: (csi_driver("d").raw(),),
     Kind.CSI_NODES: (csi_node("n", d=2).raw(),),
+    Kind.NAMESPACES: ({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"team": "red"}}},),
     Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").selecting("true").raw(),),
     Kind.RESOURCE_SLICES: (
         devices("n", 2)
