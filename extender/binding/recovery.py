@@ -41,6 +41,8 @@ from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
+from serried.plan.coupled import restore_waves
+from serried.plan.steps import finish
 
 FindPod = Callable[[str], Pod | None]
 """The pod with a UID; None if it is gone, or was never there."""
@@ -238,6 +240,7 @@ class Recovery:
             return False
         bound = [pod for pod in known if pod.bound]
         cycle = self._make_cycle(group, reservation, bound)
+        cycle.waves = self._find_waves(reservation, pods)
         if not self._hold(cycle, pods):
             return False
         if reservation.committed:
@@ -281,6 +284,15 @@ class Recovery:
         if reservation.victims and not preempts:
             cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))
         return cycle
+
+    def _find_waves(self, reservation: Reservation, pods: Mapping[str, Pod]) -> tuple[frozenset[str], ...]:
+        """When the members may be tried, as in the plan: a record does not say that."""
+        if reservation.committed:
+            return ()
+        members = tuple(pods.values())
+        nodes = {uid: slot.node for uid, slot in reservation.slots.items() if uid in pods}
+        priority = min(member.priority for member in members)
+        return finish(restore_waves(self._store.snapshots.take(priority, members), members, nodes))
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.

@@ -7,16 +7,18 @@ for a large gang, a plan cannot.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from serried.api.pod import Pod
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, capacity, count_slots, subtract
-from serried.plan.capacity import MemberClass
+from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.placement import Budget, Placement, Trial
+from serried.plan.request import Snapshot
 from serried.plan.steps import Work
-from serried.plan.volumes import MemberRules
+from serried.plan.volumes import MemberRules, read_rules
 
 Move = tuple[MemberClass, str]
 """A member of a class goes to a node."""
@@ -308,14 +310,14 @@ def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozen
     }
 
 
-def list_waves(trial: Trial, nodes: Mapping[str, str]) -> Work[tuple[frozenset[str], ...]]:
+def list_waves(
+    rules: MemberRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
+) -> Work[tuple[frozenset[str], ...]]:
     """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
 
     kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
     """
-    rules = trial.rules
-    assert rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
-    kind_of = {member.uid: kind for kind in trial.classes for member in kind.members}
+    kind_of = {member.uid: kind for kind in classes for member in kind.members}
     waves: list[set[str]] = []
     for place, (uid, name) in enumerate(nodes.items()):
         if place % _MOVES_PER_STEP == 0:
@@ -328,3 +330,29 @@ def list_waves(trial: Trial, nodes: Mapping[str, str]) -> Work[tuple[frozenset[s
     for uid, name in nodes.items():
         rules.place(kind_of[uid], name, -1)
     return tuple(map(frozenset, waves))
+
+
+def restore_waves(
+    snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]
+) -> Work[tuple[frozenset[str], ...]]:
+    """The waves of a plan that was made before, whose members (UIDs) have no nodes yet; () if there is no need of any.
+
+    Nor are there any if no order is found in which they could come by now.
+    """
+    classes = group_classes(members)
+    rules = yield from read_rules(snapshot, classes)
+    if rules is None or not rules.couples or not all(name in snapshot.nodes for name in nodes.values()):
+        return ()
+    kind_of = {member.uid: kind for kind in classes for member in kind.members}
+    order: dict[str, str] = {}
+    left, before = dict(nodes), -1
+    while left and len(order) > before:
+        before = len(order)
+        for uid, name in list(left.items()):
+            if rules.admits(kind_of[uid], name):
+                rules.place(kind_of[uid], name)
+                order[uid] = left.pop(uid)
+        yield
+    for uid, name in reversed(order.items()):
+        rules.place(kind_of[uid], name, -1)
+    return () if left else (yield from list_waves(rules, classes, order))
