@@ -23,7 +23,7 @@ from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
 from serried.cluster.device_claims import DeviceClaims
-from serried.cluster.domain_use import DomainUse
+from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
 from serried.cluster.index import key_of_group
@@ -253,6 +253,7 @@ class Store:
             self.device_claims.note_node(node.name)
         node = self.equip(node)
         if old is not None and _room(old) == _room(node):
+            self.nodes[node.name] = old
             return
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
@@ -494,6 +495,8 @@ class Store:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.exclusives.note_group(old, group)
         self.domain_use.note_group(old, group)
+        self.device_claims.note_keys(list_keys(old), list_keys(group))
+        self._refit()
         self.dirty.add(group.key)
         self.priorities.note(group.key)
         if old is not None and old.api == group.api and old.uid != group.uid:
@@ -512,6 +515,8 @@ class Store:
         if old is not None:
             self.exclusives.note_group(old, None)
             self.domain_use.note_group(old, None)
+            self.device_claims.note_keys(list_keys(old), ())
+            self._refit()
             self.dirty.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)

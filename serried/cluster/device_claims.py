@@ -9,13 +9,13 @@ the scheduler, and the pod says what that is (`Pod.uncountable`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from serried.api.cel import Broken
 from serried.api.device import Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
-from serried.api.names import Key
+from serried.api.names import Key, is_label_value
 from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
@@ -55,6 +55,12 @@ class DeviceClaims:
         self._reserved: dict[str, dict[Key, None]] = {}
         self._turned: dict[str, None] = {}
         self._amounts = Amounts(self.inventory)
+        self._keys: Counter[str] = Counter()
+        """The topology keys of groups that may be attributes of devices."""
+
+        self._lent: dict[str, dict[str, str]] = {}
+        """The labels that nodes have for these."""
+
         self._epoch = 0
 
     # --- pods --------------------------------------------------------------------------------------------------
@@ -142,14 +148,28 @@ class DeviceClaims:
         return changed
 
     def equip(self, node: Node) -> Node:
-        """The node with the amounts of its devices."""
+        """The node with the amounts of its devices, and with labels for their attributes that are topology keys."""
         if not self.known:
             return node
+        if self._keys or self._lent:
+            node = self._lend_labels(node)
         shown = {name: amount for name, amount in node.allocatable.items() if not name.startswith(DEVICES)}
         if self.inventory.find(node.name) or self._amounts.any_resources:
             amounts = self._amounts.count_node(node.name, shown, self._list_holders(node.name))
             return replace(node, allocatable={**shown, **amounts})
         return node if len(shown) == len(node.allocatable) else replace(node, allocatable=shown)
+
+    def _lend_labels(self, node: Node) -> Node:
+        lent = self._lent.pop(node.name, {})
+        own = {key: value for key, value in node.labels.items() if lent.get(key) != value}
+        more: dict[str, str] = {}
+        for key in self._keys:
+            value = self.inventory.find_attribute(node.name, *key.rsplit("/", 1)) if key not in own else None
+            if isinstance(value, str | int) and not isinstance(value, bool) and is_label_value(str(value)):
+                more[key] = str(value)
+        if more:
+            self._lent[node.name] = more
+        return replace(node, labels={**own, **more}) if more or len(own) < len(node.labels) else node
 
     def _list_holders(self, node: str) -> Holders:
         holders: dict[DeviceId, list[Bundle] | None] = {}
@@ -177,6 +197,16 @@ class DeviceClaims:
     def note_node(self, name: str) -> None:
         """A node came, has other labels, or went."""
         self.inventory.note_node(name)
+
+    def note_keys(self, before: Collection[str], after: Collection[str]) -> None:
+        """The topology keys of a PodGroup are others."""
+        if before != after:
+            known = set(self._keys)
+            self._keys.update(key for key in after if "/" in key)
+            self._keys.subtract(key for key in before if "/" in key)
+            self._keys = +self._keys
+            if known != set(self._keys) and self.known:
+                self.inventory.touch_all()
 
     def note_classes(self) -> None:
         """A DeviceClass came, changed or went."""

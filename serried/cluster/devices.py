@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from serried.api.cel import Broken, Selector, Unsupported, compile_selector
+from serried.api.cel import Broken, Selector, Unsupported, Value, compile_selector
 from serried.api.device import Device, DeviceId, Place, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
@@ -196,6 +196,19 @@ class Inventory:
         """A device that some node reaches."""
         return self._pools[key.pool].devices[key][0]
 
+    def find_attribute(self, node: str, domain: str, name: str) -> Value | None:
+        """The value that all devices of a node have in common that have the attribute at all; None without."""
+        found: Value | None = None
+        for key in self._pools_at.get(node, ()):
+            for device, place in self._pools[key].devices.values():
+                value = device.attributes.get(domain, {}).get(name)
+                if value is None or place.node != node:
+                    continue
+                if found is not None and (type(found), found) != (type(value), value):
+                    return None
+                found = value
+        return found
+
     def lacks_slices(self, node: str) -> bool:
         """Whether a node reaches a pool that is not complete: then nobody gets all devices there."""
         return any(not self._pools[key].usable for key in self._list_pools(node))
@@ -219,6 +232,7 @@ class Inventory:
         touched |= self.nodes_of(key)
         if not pool.slices:
             del self._pools[key]
+        self.changed |= touched
         for name in touched if self._sorts else ():
             self._search(name)
 

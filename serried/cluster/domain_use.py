@@ -40,7 +40,7 @@ class DomainUse:
 
     def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
         """A PodGroup has changed from ``old`` to ``new``. O(nodes) if it brings a key that is not followed yet."""
-        before, after = _list_keys(old), _list_keys(new)
+        before, after = list_keys(old), list_keys(new)
         if before == after:
             return
         self._asked.update(after)
@@ -87,7 +87,8 @@ class DomainUse:
         return [scores[total] for total in totals]
 
 
-def _list_keys(group: PodGroup | None) -> set[str]:
+def list_keys(group: PodGroup | None) -> set[str]:
+    """The topology keys that a PodGroup asks for, required or preferred."""
     if group is None:
         return set()
     keys = {level.key for level in group.preference.levels}

@@ -254,6 +254,24 @@ def test_members_that_share_a_claim_are_bound_where_its_device_is(stage: Cluster
     assert not retraced(stage, "ring")
 
 
+@pytest.mark.both_levels
+def test_all_members_get_devices_with_one_value_of_an_attribute(stage: ClusterStage, devices: Devices) -> None:
+    devices.create_class()
+    nodes = [name for rack in racks_of(stage)[:2] for name in nodes_of_rack(stage, rack)]
+    domains = dict(zip(nodes, ["a", "b", "a", "b", "a", "b"], strict=True))
+    for name, domain in domains.items():
+        devices.publish(name, 1 if domain == "a" else 2, attributes={"nvlink": {"string": domain}})
+    policy = {"schedulingPolicy": {"gang": {"minCount": 5}}}
+    key = f"{devices.name}.example.com/nvlink"
+    stage.create_scheduling("PodGroup", "ring", policy, {"scheduling.serried.dev/required-topology": key})
+    for name in names("ring", 5):
+        devices.create_claim(name)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    stage.await_bound("ring", 5)
+    assert {domains[node] for node in stage.bound("ring").values()} == {"b"}
+    assert not retraced(stage, "ring")
+
+
 def test_a_gang_of_higher_priority_gets_the_devices_of_others(stage: ClusterStage, devices: Devices, high: str) -> None:
     devices.create_class()
     nodes = nodes_of_rack(stage, racks_of(stage)[0])[:2]

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from serried.api.names import GroupKey
 from serried.api.neighbours import share_claim
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.plan.fit import admits, slots
-from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
+from tests.support.builders import Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.devices import (
     DRIVER,
     DeviceClassBuilder,
@@ -50,6 +51,8 @@ def show(store: Store, builder: Builder) -> None:
             store.put_pod(builder.value())
         case NodeBuilder():
             store.put_node(builder.value())
+        case PodGroupBuilder():
+            store.put_group(builder.value())
         case DeviceClassBuilder():
             store.put_device_class(builder.value())
         case ResourceSliceBuilder():
@@ -257,6 +260,22 @@ def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it(
         shape = find(store).shape
         assert [slots(shape, store.nodes[name], None) for name in ("n1", "n2")] == [4, 1]
         assert not find(store).counted_elsewhere
+
+
+def test_an_attribute_of_devices_is_a_domain_where_a_group_asks_for_it() -> None:
+    key = f"{DRIVER}/nvlink"
+    linked = [devices(f"n{index}", 2).attribute("nvlink", {"string": domain}) for index, domain in ((1, "a"), (2, "b"))]
+    mixed = devices("n3", 2).attribute("nvlink", {"string": "a"}, {"string": "b"})
+    n3 = node("n3").cpu(64).pods(100)
+    for order in permutations([N1, n3, pod_group("g").gang(2).topology(key), *linked, mixed]):
+        store = stored(N2, *order)
+        assert {name: each.labels.get(key) for name, each in store.nodes.items()} == {"n1": "a", "n2": "b", "n3": None}
+        store.put_node(N1.label("more", "x").value())
+        assert store.nodes["n1"].labels == {"zone": "n1", "more": "x", key: "a"}
+        store.put_node(N1.label(key, "own").value())
+        assert store.nodes["n1"].labels[key] == "own"
+        store.drop_group(GroupKey("default", "g"))
+        assert key not in store.nodes["n2"].labels
 
 
 def test_nothing_is_counted_before_everything_is_known() -> None:
