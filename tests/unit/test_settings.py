@@ -139,7 +139,7 @@ def test_an_unknown_flag_is_refused() -> None:
         controller_settings(["--barrier-idle=5"], {})
 
 
-_NO_PROFILES = "--profiling, SERRIED_PROFILING: /debug/profile is gone; take profiles with py-spy"
+_NO_PROFILES = "--profiling, SERRIED_PROFILING: /debug/profile is gone; use py-spy"
 
 
 @pytest.mark.parametrize(
