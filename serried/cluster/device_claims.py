@@ -75,13 +75,15 @@ class DeviceClaims:
         self.wanted = self.wanted or (raw.pending and raw.linked)
         before = self._pods.get(raw.uid)
         self._pods[raw.uid] = raw
-        for ref in raw.claim_refs if before is None or before.claim_refs != raw.claim_refs else ():
-            users = self._users.setdefault(Key(raw.namespace, ref.claim), {})
-            self._turned.update(users)
-            users[raw.uid] = None
-        if before is None or before.bound is not raw.bound or before.phase is not raw.phase:
+        if before is None or before.claim_refs != raw.claim_refs:
+            self._leave_claims(before)
+            for key in _list_claims(raw):
+                users = self._users.setdefault(key, {})
+                self._turned.update(users)
+                users[raw.uid] = None
+        demand, old = self._resolve(pod), self._demands.get(raw.uid)
+        if before is None or before.phase is not raw.phase or old is None or old.bundles != demand.bundles:
             self._touch_reserved(raw.uid)
-        demand = self._resolve(pod)
         self._amounts.register(demand, 1)
         self._release(raw.uid)
         self._demands[raw.uid] = demand
@@ -106,13 +108,15 @@ class DeviceClaims:
         raw = self._pods.pop(uid, None)
         if raw is None:
             return
-        for ref in raw.claim_refs:
-            key = Key(raw.namespace, ref.claim)
-            discard(self._users, key, uid)
-            self._turned.update(self._users.get(key, {}))
+        self._leave_claims(raw)
         self._turned.pop(uid, None)
         self._release(uid)
         self._touch_reserved(uid)
+
+    def _leave_claims(self, raw: Pod | None) -> None:
+        for key in _list_claims(raw) if raw is not None else ():
+            discard(self._users, key, raw.uid)  # type: ignore[union-attr]
+            self._turned.update(self._users.get(key, {}))
 
     def restore(self, pod: Pod) -> Pod:
         """A pod as it came."""
@@ -409,6 +413,11 @@ class DeviceClaims:
         for claim in [self.claims[key] for key in self._reserved.get(pod.uid, ())]:
             if claim.consumers == (pod.uid,):
                 yield from (matches[device] for device in claim.devices if device in matches)
+
+
+def _list_claims(pod: Pod) -> list[Key]:
+    """The claims of a pod that have been made."""
+    return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
 
 
 def _is_concerned(pod: Pod) -> bool:
