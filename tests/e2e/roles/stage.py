@@ -141,17 +141,23 @@ class RoleStage(PriorityStage):
         spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-{name}"}
         self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
 
-    def create_claim_that_no_node_takes(self, name: str) -> None:
-        """A claim of a class of whose driver no node takes a volume."""
+    def create_claims_that_no_node_takes(self, *claims: str) -> None:
+        """Claims of a class of whose driver no node takes a volume."""
         driver = f"{self.namespace}.example.com"
         binding = {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"}
-        self._post_for_all(_STORAGE_CLASSES, f"{self.namespace}-{name}", binding)
+        self._post_for_all(_STORAGE_CLASSES, f"{self.namespace}-none", binding)
+        limited = {each["metadata"]["name"] for each in self.cluster.api.get(_CSI_NODES)["items"]}
         for node in self.cluster.api.get("/api/v1/nodes")["items"]:
             host = node["metadata"]["name"]
             limit = {"name": driver, "nodeID": host, "topologyKeys": None, "allocatable": {"count": 0}}
-            self._post_for_all(_CSI_NODES, host, {"spec": {"drivers": [limit]}})
-        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-{name}"}
-        self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
+            drivers = {"spec": {"drivers": [limit]}}
+            if host in limited:  # by a stage that is still there
+                self.cluster.api.patch(f"{_CSI_NODES}/{host}", drivers)
+            else:
+                self._post_for_all(_CSI_NODES, host, drivers)
+        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": f"{self.namespace}-none"}
+        for name in claims:
+            self._post(self._claims(), {"metadata": {"name": name}, "spec": spec | {"resources": {"requests": _SIZE}}})
 
     def _claims(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"

@@ -98,15 +98,15 @@ def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
 
 
 def prepare_limits(stage: RoleStage) -> None:
-    stage.create_claim_that_no_node_takes("data")
+    stage.create_claims_that_no_node_takes("data", "own")
     _wait_early(stage, volumes=_CLAIM)
 
 
 def gang_knows_that_nodes_take_no_volume(stage: RoleStage) -> Check:
     stage.create_group("ring", 2)
-    stage.create_pods(["ring-0"], "ring", volumes=_CLAIM)
+    stage.create_pods(["ring-0"], "ring", volumes=[{"name": "own", "persistentVolumeClaim": {"claimName": "own"}}])
     stage.create_pods(["ring-1"], "ring")
-    return lambda: "attach:" in stage.hurdles("ring")
+    return lambda: stage.lacks("ring", "attach:")
 
 
 def prepare_no_devices(stage: RoleStage) -> None:
