@@ -86,7 +86,8 @@ class _Search:
             found = yield from self._add_surplus(ask, found)
         if found is None or not found.nodes:
             return (yield from self._refuse(ask))
-        return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if found.couples else ())
+        couples = found.couples or _depends(_list_leaves(ask))
+        return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if couples else ())
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
@@ -243,10 +244,48 @@ def _count_groups(ask: PlanRequest) -> int:
 def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
     """The groups below in the order in which they choose: the one that can go to the fewest places first.
 
-    Of equals the largest; if not all are wanted the smallest, so that many find room.
+    Of equals the largest; if not all are wanted the smallest, so that many find room. Those come later whose members
+    have to be beside members of others: as long as these are not there, they fit nowhere.
     """
     most = sum(part.need > 0 for part in ask.parts) > ask.wanted
-    return sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
+    order = sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
+    mates = [_list_mates(part) for part in order]
+    if not any(mates):
+        return order
+    counted = [{name for member in part.members for name, _ in member.shape.requests} for part in order]
+    left, found = dict.fromkeys(range(len(order))), list[PlanRequest]()
+    while left:
+        free = (at for at in left if not any(mates[at] & counted[other] for other in left if other != at))
+        place = next(free, next(iter(left)))  # of some that wait for each other the first begins
+        found.append(order[place])
+        del left[place]
+    return found
+
+
+def _list_mates(ask: PlanRequest) -> set[str]:
+    """What those have beside whom members of a group have to be, of whom it has none itself."""
+    rules = {member.shape.neighbours for member in ask.members}
+    wanted = {rule.beside.matching.amount for rule in rules if rule is not None and rule.beside is not None}
+    return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted
+
+
+def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
+    return [leaf for part in ask.parts for leaf in _list_leaves(part)] if ask.parts else [ask]
+
+
+def _depends(leaves: Sequence[PlanRequest]) -> bool:
+    """Whether where members of one of these may be depends on where others' are by now: who comes first matters."""
+    homes: dict[str, set[int]] = {}
+    wanted: dict[str, set[int]] = {}
+    for place, leaf in enumerate(leaves):
+        for shape in {member.shape for member in leaf.members}:
+            for name, _ in shape.requests:
+                homes.setdefault(name, set()).add(place)
+            rules = shape.neighbours
+            beside = [rules.beside.matching] if rules is not None and rules.beside is not None else []
+            for matching in (*beside, *(each.matching for each in (rules.spread if rules is not None else ()))):
+                wanted.setdefault(matching.amount, set()).add(place)
+    return any(len(homes.get(amount, set()) | places) > 1 for amount, places in wanted.items() if amount in homes)
 
 
 def _freedom(ask: PlanRequest) -> int:

@@ -133,3 +133,25 @@ def test_the_pod_that_members_have_to_be_beside_stays_and_those_beside_it_go(sta
     assert stage.racks("ring") == {"rack-1"}
     assert stage.bound("cache") == {"cache-0": first}
     assert len(staying(stage)) == 10
+
+
+@pytest.mark.parametrize(
+    ("size", "rules", "racks"),
+    [
+        pytest.param(4, spread(RING), 4, id="spread over racks"),
+        pytest.param(3, beside(RING), 1, id="beside each other"),
+        pytest.param(4, apart(RING), 4, id="one a rack"),
+        pytest.param(2, beside(RING, HOSTNAME), 1, id="on one node"),
+    ],
+)
+def test_in_a_full_cluster_so_many_go_as_members_come_and_where_these_have_to_be(
+    stage: PriorityStage, high: str, size: int, rules: dict[str, Any], racks: int
+) -> None:
+    cpu = "15" if HOSTNAME in str(rules) else "30"
+    stage.create_pods(names("old", 12), cpu="30")
+    stage.await_bound("old", 12)
+    stage.create_gang("ring", size, priorityClassName=high)
+    stage.create_pods(names("ring", size), "ring", cpu=cpu, labels=RING, priorityClassName=high, **rules)
+    stage.await_bound("ring", size)
+    assert len(stage.racks("ring")) == racks
+    assert len(staying(stage)) == 12 - len(set(stage.bound("ring").values()))

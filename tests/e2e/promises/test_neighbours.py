@@ -89,3 +89,65 @@ def test_nobody_starts_where_one_of_them_would_be_beside_nobody(stage: ClusterSt
     stage.create_pods(names("ring", 5), "ring", labels=APP, **apart(APP))
     stage.await_reason("ring", "NoCapacity", "the cluster has room for 4 of 5 members")
     assert not stage.bound("ring")
+
+
+def test_a_member_that_a_mate_keeps_off_though_it_does_not_say_so_itself_goes_elsewhere_or_waits_with_it(
+    stage: ClusterStage,
+) -> None:
+    """Upstream's TestPodGroupSchedulingWithPodAntiAffinity (podgroup_affinity_test.go)."""
+    first, second, *_ = sorted(node["metadata"]["name"] for node in stage.cluster.api.get("/api/v1/nodes")["items"])
+
+    def submit(group: str, nodes: list[str]) -> None:
+        stage.create_group(group, 2)
+        wanted = {"key": HOSTNAME, "operator": "In", "values": nodes}
+        affine = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}}}
+        keeps = apart(APP, HOSTNAME)["affinity"]
+        stage.create_pods([f"{group}-0"], group, labels=APP, nodeSelector={HOSTNAME: first}, affinity=keeps)
+        stage.create_pods([f"{group}-1"], group, labels=APP, affinity=affine)
+
+    submit("one", [first])
+    stage.await_reason("one", "NoCapacity", "podAntiAffinity")
+    assert not stage.bound("one")
+    stage.delete_pods("one-0", "one-1")
+
+    submit("two", [first, second])
+    await_placed(stage, "two", 2)
+    assert stage.bound("two") == {"two-0": first, "two-1": second}
+
+
+@pytest.mark.parametrize(
+    ("rules", "rack"),
+    [
+        pytest.param(apart(CACHE), "rack-3", id="no cache in the rack"),
+        pytest.param(apart(CACHE, HOSTNAME), "rack-3", id="no cache on the nodes"),
+        pytest.param(beside(CACHE) | {"nodeSelector": {RACK: "rack-1"}}, "rack-1", id="a cache in the rack"),
+    ],
+)
+def test_a_gang_of_one_rack_finds_the_one_that_its_rules_leave(
+    stage: ClusterStage, rules: dict[str, Any], rack: str
+) -> None:
+    for index in range(3):
+        stage.create_pods([f"cache-{index}"], labels=CACHE, nodeSelector={RACK: f"rack-{index}"})
+    stage.await_bound("cache", 3)
+    stage.create_group("ring", 3, RACK)
+    stage.create_pods(names("ring", 3), "ring", labels=APP, cpu="20", **rules)
+    await_placed(stage, "ring", 3)
+    assert stage.racks("ring") == {rack}
+
+
+def test_gangs_that_keep_each_other_off_share_no_rack_though_they_come_together(stage: ClusterStage) -> None:
+    for name, other in (("red", "blue"), ("blue", "red")):
+        stage.create_group(name, 5)
+        stage.create_pods(names(name, 5), name, labels={"team": name}, **apart({"team": other}))
+    stage.await_bound("red", 5)
+    stage.await_bound("blue", 5)
+    assert not stage.racks("red") & stage.racks("blue")
+
+
+def test_whoever_comes_late_goes_where_the_rules_of_those_that_run_leave_room(stage: ClusterStage) -> None:
+    stage.create_group("ring", 3)
+    stage.create_pods(names("ring", 3), "ring", labels=APP, **spread(APP))
+    await_placed(stage, "ring", 3)
+    stage.create_pods(names("ring", 2, start=3), "ring", labels=APP, **spread(APP))
+    await_placed(stage, "ring", 5)
+    assert count_by_rack(stage, "ring") == [2, 1, 1, 1]

@@ -1,11 +1,16 @@
 """Trees of groups on the real control plane: planned as one, bound together, each group whole or not at all."""
 
+from typing import Any
+
 import pytest
 
+from tests.e2e.promises.test_neighbours import apart, beside
 from tests.e2e.trees.stage import WHOLE_NODE, ZONE, TreeStage
 from tests.support.cluster_stage import RACK, eventually, names
 
 pytestmark = pytest.mark.e2e
+
+LEADER = {"role": "leader"}
 
 
 @pytest.mark.both_levels
@@ -102,3 +107,21 @@ def test_a_restart_amid_a_trees_round_binds_it_whole(stage: TreeStage) -> None:
         stage.cluster.restart("extender")
     stage.await_bound("", 4)
     assert len(stage.domains(ZONE, "a", "b")) == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "together"),
+    [pytest.param(beside(LEADER), True, id="beside"), pytest.param(apart(LEADER), False, id="apart from")],
+)
+def test_the_workers_of_a_tree_are_where_its_leader_has_to_be_to_them(
+    stage: TreeStage, rules: dict[str, Any], *, together: bool
+) -> None:
+    stage.create_composite("root", 2, ZONE)
+    stage.create_branch("workers", 2, RACK)
+    stage.create_branch("leader", 1)
+    stage.create_pods(names("workers", 2), "workers", cpu="15", **rules)
+    stage.create_pods(["leader-0"], "leader", cpu="15", labels=LEADER)
+    stage.await_bound("", 3)
+    assert not [said for said in stage.decisions("composite:root") if "refuse" in said]
+    assert len(stage.domains(ZONE, "workers", "leader")) == 1
+    assert (stage.domains(RACK, "workers") == stage.domains(RACK, "leader")) is together

@@ -3,7 +3,8 @@
 import pytest
 
 from extender.protocol import Hold, Steer
-from tests.support.builders import NodeBuilder, PodBuilder, node
+from tests.support.builders import NodeBuilder, PodBuilder, node, pod_group
+from tests.support.composites import composite
 from tests.support.extender_harness import Harness, gang, members
 from tests.support.left_behind import leave_behind
 
@@ -117,3 +118,18 @@ async def test_so_does_one_between_members_that_are_spread_though_a_record_names
         assert len(sent(later)) == 2
     finally:
         await later.close()
+
+
+async def test_workers_of_a_tree_are_planned_after_the_leader_in_another_group_and_sent_after_it(
+    world: Harness,
+) -> None:
+    leader, *others = workers(3)
+    groups = [pod_group("a").gang(2).under("root"), pod_group("b").gang(1).under("root")]
+    world.add(*hosts(2), composite("root").gang(2), *groups, leader.in_group("b"))
+    world.add(*(each.in_group("a") for each in others))
+    here = await begin(world)
+    assert sent(world) == {"m0"}
+    assert world.filter("m0") == Steer(here)
+    await world.settle()
+    assert sent(world) == {"m0", "m1", "m2"}
+    assert [world.filter(name) for name in ("m1", "m2")] == [Steer(here)] * 2
