@@ -70,12 +70,16 @@ class _Search:
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
+        self._followed: tuple[tuple[str, str], ...] = ()
+        """What those have beside whom members of other groups have to be, with the topology keys."""
+
         self._obstacle: tuple[PlanRequest, Seating] | None = None
 
     def plan(self, ask: PlanRequest) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
+        self._followed = tuple(_list_followed(ask))
         found = None
         for option in self._seat(ask, Seating()):
             if option is not None:
@@ -98,6 +102,7 @@ class _Search:
             return
         if ask.need and not ask.parts and len(ask.members) == ask.need:
             yield from self._seat_exactly(ask, seating)
+            yield from self._seat_elsewhere(ask, seating)
             return
         for domain in (yield from self._rank_domains(ask, seating)):
             here = _settle(ask, domain, seating)
@@ -108,6 +113,8 @@ class _Search:
                 yield here
             elif (placed := (yield from self._try(_confine(_cut(ask), domain), here))) is not None:
                 yield placed
+        if ask.need and not ask.parts:
+            yield from self._seat_elsewhere(_cut(ask), seating)
 
     def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
         # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
@@ -120,6 +127,20 @@ class _Search:
         for domain in domains:
             if domain != best.domain:
                 placed = yield from self._try(_confine(ask, domain), _settle(ask, domain, seating))
+                if placed is not None:
+                    yield placed
+
+    def _seat_elsewhere(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+        """The ways to place a group that is free to go anywhere in each domain where others would be beside it."""
+        names = {name for member in ask.members for name, _ in member.shape.requests}
+        keys = [key for amount, key in self._followed if amount in names] if ask.topology_key is None else []
+        for key in dict.fromkeys(keys):
+            keyed = replace(ask, topology_key=key, pinned=frozenset(), taken=frozenset())
+            for domain in (yield from self._rank_domains(keyed, seating)):
+                self._left -= 1
+                if self._left < 0:
+                    return
+                placed = yield from self._try(_confine(keyed, domain), _settle(ask, "", seating))
                 if placed is not None:
                     yield placed
 
@@ -264,9 +285,15 @@ def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
 
 def _list_mates(ask: PlanRequest) -> set[str]:
     """What those have beside whom members of a group have to be, of whom it has none itself."""
-    rules = {member.shape.neighbours for member in ask.members}
-    wanted = {rule.beside.matching.amount for rule in rules if rule is not None and rule.beside is not None}
+    wanted = {amount for amount, _ in _list_followed(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted
+
+
+def _list_followed(ask: PlanRequest) -> Iterator[tuple[str, str]]:
+    rules = dict.fromkeys(member.shape.neighbours for member in ask.members)
+    for beside in (rule.beside for rule in rules if rule is not None):
+        if beside is not None:
+            yield from ((beside.matching.amount, key) for key in beside.keys)
 
 
 def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
@@ -278,7 +305,7 @@ def _depends(leaves: Sequence[PlanRequest]) -> bool:
     homes: dict[str, set[int]] = {}
     wanted: dict[str, set[int]] = {}
     for place, leaf in enumerate(leaves):
-        for shape in {member.shape for member in leaf.members}:
+        for shape in {id(member.shape): member.shape for member in leaf.members}.values():
             for name, _ in shape.requests:
                 homes.setdefault(name, set()).add(place)
             rules = shape.neighbours

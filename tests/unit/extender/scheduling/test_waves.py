@@ -3,7 +3,7 @@
 import pytest
 
 from extender.protocol import Hold, Steer
-from tests.support.builders import NodeBuilder, PodBuilder, node, pod_group
+from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import Harness, gang, members
 from tests.support.left_behind import leave_behind
@@ -35,7 +35,14 @@ async def begin(world: Harness) -> str:
     world.nominate()
     await world.go()
     await world.settle()
-    return world.ledger.slot_of("pod-m0").node  # type: ignore[union-attr]
+    return slot_of(world, "m0")
+
+
+def slot_of(world: Harness, name: str) -> str:
+    """The node that is planned for a member."""
+    slot = world.ledger.slot_of(f"pod-{name}")
+    assert slot is not None, name
+    return slot.node
 
 
 @pytest.fixture
@@ -133,3 +140,12 @@ async def test_workers_of_a_tree_are_planned_after_the_leader_in_another_group_a
     await world.settle()
     assert sent(world) == {"m0", "m1", "m2"}
     assert [world.filter(name) for name in ("m1", "m2")] == [Steer(here)] * 2
+
+
+async def test_a_leader_is_not_where_its_workers_in_another_group_find_no_room(world: Harness) -> None:
+    leader, *others = workers(3)
+    groups = [pod_group("a").gang(2).under("root"), pod_group("b").gang(1).under("root")]
+    world.add(*hosts(2), composite("root").gang(2), *groups, leader.in_group("b"))
+    world.add(*(each.in_group("a") for each in others), *(pod(f"old{at}").cpu(1).on("n1") for at in range(2)))
+    await world.go()
+    assert {name: slot_of(world, name) for name in ("m0", "m1", "m2")} == dict.fromkeys(("m0", "m1", "m2"), "n2")
