@@ -382,16 +382,16 @@ class Store:
 
     def _put_mates(self) -> None:
         """What a pod that has come, gone, or got its node changes for those that share a claim, and for nodes."""
-        if turned := self.volumes.take_turned():
-            self.put_anew(turned)
-        if touched := self.volumes.take_touched():
-            self.occupancy.note_room_anywhere()
-            for uid in touched:
-                if (group := self.members.group_of(uid)) is not None:
-                    self.dirty.add(group, uid)
-        for name in self.volumes.take_nodes():
-            if name in self.nodes:
-                self._put_node(self.nodes[name])
+        if self.volumes.has_news():
+            self.put_anew(self.volumes.take_turned())
+            if touched := self.volumes.take_touched():
+                self.occupancy.note_room_anywhere()
+                for uid in touched:
+                    if (group := self.members.group_of(uid)) is not None:
+                        self.dirty.add(group, uid)
+            for name in self.volumes.take_nodes():
+                if name in self.nodes:
+                    self._put_node(self.nodes[name])
         self._refit()
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:

@@ -85,6 +85,10 @@ class Volumes:
         if uid in self._pods:
             self._note(uid, None)
 
+    def has_news(self) -> bool:
+        """Whether `take_turned`, `take_touched` or `take_nodes` has any."""
+        return bool(self._turned or self._touched or self._turned_nodes)
+
     def take_turned(self) -> list[Pod]:
         """The pods, as they came, that are others now because of the pods that mount their claims, too."""
         turned = [self._pods[uid] for uid in self._turned if uid in self._pods]
