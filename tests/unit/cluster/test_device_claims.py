@@ -302,3 +302,12 @@ def test_what_pods_without_claims_have_is_untouched() -> None:
         show(store, builder)
     assert find(store) is before
     assert store.nodes["n1"].allocatable == N1.value().allocatable
+
+
+def test_a_replay_has_no_devices_and_counts_what_was_counted() -> None:
+    store, again = stored(N1, N2, P, CLASS, claim("mine", 2), devices("n1", 4)), Store({"serried"})
+    for each in store.nodes.values():
+        again.put_node(each)
+    again.put_pod(find(store))
+    assert count(again) == count(store) == (2, 0)
+    assert find(again) == find(store)
