@@ -244,11 +244,14 @@ class _Search:
         if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
             self._obstacle = ask, seating
 
-    def _refuse(self, ask: PlanRequest) -> Work[Verdict]:
-        """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt."""
+    def _refuse(self, ask: PlanRequest) -> Work[Plan | Verdict]:
+        """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt.
+
+        Or a plan after all, if it is no more than one gang.
+        """
         flat = yield from self._solve(replace(ask, parts=()), Seating())
-        if isinstance(flat, Verdict):
-            return flat
+        if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
+            return flat  # group after group, some ways are not tried
         if self._obstacle is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
         last, seating = self._obstacle
@@ -256,6 +259,17 @@ class _Search:
         why = yield from self._solve(replace(last, parts=()), seating)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
+
+
+def _is_one_gang(ask: PlanRequest) -> bool:
+    """Whether all members of a tree are one quorum, and its groups have no domains of their own."""
+    needed = sum(part.need > 0 for part in ask.parts)
+    return ask.wanted == needed == len(ask.parts) and all(
+        not part.levels
+        and part.topology_key is None
+        and (_is_one_gang(part) if part.parts else part.need == len(part.members))
+        for part in ask.parts
+    )
 
 
 def _count_groups(ask: PlanRequest) -> int:

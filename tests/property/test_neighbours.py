@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from serried.plan.eviction import NoVictims
@@ -109,6 +109,18 @@ def place_all(cluster: Cluster, members: list[Raw], nodes: Mapping[str, str], ui
     for uid in uids:
         cluster = cluster.joined_by(members[int(uid)], nodes[uid])
     return cluster
+
+
+@given(random=sources)
+def test_a_tree_of_two_groups_is_placed_exactly_when_the_members_of_both_could_come_one_by_one(random: Random) -> None:
+    draws = Draws(random, COUNTED)
+    cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=3)
+    assume(len(members) > 1)
+    plan = Ours(cluster).plan_tree(members, random.randint(1, len(members) - 1))
+    most = find_most(cluster, members, names_of(cluster))
+    assert isinstance(plan, Plan) == (most == len(members))
+    if isinstance(plan, Plan):
+        assert is_sound(cluster, [members[int(uid)] for uid in plan.nodes], list(plan.nodes.values()))
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from serried.plan.eviction import Allowances, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
 from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
+from serried.plan.tree import plan_group
 from tests.support.builders import usable
 from tests.support.preemption import HIGH
 from tests.support.truth.rules import Cluster, Raw
@@ -78,6 +79,15 @@ class Ours:
             ask = self._ask(waiting, need, topology_key)
             snapshot = self.store.snapshots.take(ask.priority, waiting)
             return plan_gang(snapshot, replace(ask, closed=closed), self.store.capacity)
+
+    def plan_tree(self, members: Sequence[Raw], first: int) -> Plan | Verdict:
+        """Where the planner would have the members of two groups of a tree: the first so many, and the others."""
+        with self._waiting(members) as waiting:
+            whole = self._ask(waiting, None, None)
+            groups = {"a": waiting[:first], "b": waiting[first:]}
+            parts = tuple(replace(whole, members=each, need=len(each), name=name) for name, each in groups.items())
+            ask = replace(whole, parts=parts, wanted=len(parts), name="root")
+            return plan_group(self.store.snapshots.take(ask.priority, waiting), ask, self.store.capacity)
 
     def plan_victims(
         self, members: Sequence[Raw], need: int | None, topology_key: str | None, priorities: Sequence[int]
