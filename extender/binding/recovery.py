@@ -239,8 +239,7 @@ class Recovery:
         if group is None or not pods:
             return False
         bound = [pod for pod in known if pod.bound]
-        cycle = self._make_cycle(group, reservation, bound)
-        cycle.waves = self._find_waves(reservation, pods)
+        cycle = self._make_cycle(group, reservation, bound, self._find_waves(reservation, pods))
         if not self._hold(cycle, pods):
             return False
         if reservation.committed:
@@ -266,7 +265,9 @@ class Recovery:
         self._ledger.unreserve(reservation.group)
         return False
 
-    def _make_cycle(self, group: PodGroup, reservation: Reservation, bound: Collection[Pod]) -> BindingCycle:
+    def _make_cycle(
+        self, group: PodGroup, reservation: Reservation, bound: Collection[Pod], waves: tuple[frozenset[str], ...]
+    ) -> BindingCycle:
         now, runs = self._context.clock(), {pod.uid for pod in bound}
         preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
@@ -276,6 +277,7 @@ class Recovery:
             started=now,
             progressed=now,
             stage=CycleStage.BINDING if reservation.committed else stage,
+            waves=waves,
             preempted=bool(reservation.victims),
             # Also of those that are gone: nobody is to end for these.
             cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
