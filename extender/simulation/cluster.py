@@ -91,6 +91,7 @@ def _make_core(capture: Capture) -> Core:
     store = Store(
         capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level, other_profiles=capture.profiles
     )
+    store.matching_pods.are_counted = True
     context = Context(
         store,
         Term(lambda: True),

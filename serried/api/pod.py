@@ -307,6 +307,9 @@ class Pod:
     obstacle: str = ""
     """Why no node can take the pod, whatever room there is, a phrase; "" for nothing that is known of here."""
 
+    outranked: bool = False
+    """Whether the obstacle is a mate that comes first: until that one has its node, kube-scheduler offers nodes."""
+
     unclaimed: str = ""
     """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
 
@@ -325,7 +328,7 @@ class Pod:
         brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers a node
         all the same.
         """
-        if self.obstacle and not self.offered:
+        if self.obstacle and (self.outranked or not self.offered):
             return True
         if self.counted_elsewhere:
             return bool(self.unclaimed or self.objection or (self.missing and not self.offered))

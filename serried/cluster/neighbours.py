@@ -39,6 +39,9 @@ class MatchingPods:
         self.needs_namespaces = False
         """Whether any rule was about the labels of namespaces."""
 
+        self.are_counted = False
+        """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
+
         self._sees_namespaces = False
         self._pods = pods
         self._users: Counter[Matching] = Counter()
@@ -78,7 +81,7 @@ class MatchingPods:
         return self._show(pod)
 
     def _show(self, pod: Pod) -> Pod:
-        if not self._by_place:
+        if not self._by_place or self.are_counted:
             return pod
         names = {each.amount for each in self._find(pod)}
         if not self._sees_namespaces and any(each.by_namespace_labels for each in _list_rules(pod)):

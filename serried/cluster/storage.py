@@ -55,6 +55,9 @@ class Reach:
     obstacle: str = ""
     """Why it is nowhere, a phrase."""
 
+    by_mate: bool = False
+    """Whether that is a member of its gang, which comes first."""
+
 
 class Supply:
     """What there is for claims: PersistentVolumes, and what drivers can provision.

@@ -141,7 +141,8 @@ class Volumes:
         wants_room = pod.wants_room or bool(
             (amounts or choices) and pod.objection and is_for_room(pod.objection, shape)
         )
-        return replace(pod, shape=shape, obstacle=obstacle, wants_room=wants_room)
+        outranked = any(each.by_mate for each in users)
+        return replace(pod, shape=shape, obstacle=obstacle, outranked=outranked, wants_room=wants_room)
 
     def _find_missing(self, pod: Pod, keys: list[Key]) -> str:
         if VolumeClaim not in self.supply.seen:
@@ -179,7 +180,7 @@ class Volumes:
         if users:
             return Reach(unite(at_node(user.node) for user in users))
         later = any(_are_mates(mate, pod) and _order(mate) < _order(pod) for mate in others)
-        return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "")
+        return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_mate=later)
 
     def _find_amounts(self, claims: list[VolumeClaim]) -> tuple[tuple[str, int], ...]:
         """What keeps the pod from the one that uses its claim; nothing while there is no other."""

@@ -337,6 +337,15 @@ def test_of_the_members_of_a_gang_the_first_may_have_it() -> None:
     assert obstacles(store, "r") == [""]
 
 
+def test_an_offer_does_not_give_it_to_the_second_one_too() -> None:
+    # Until the first one has its node, kube-scheduler finds nodes for each of them.
+    held = [
+        pod(name).mounting("c").in_group("g").tried(message="1 Serried holds this pod for its gang") for name in "pq"
+    ]
+    store = seeing(*held, *BLOCK)
+    assert [store.pods[f"pod-{name}"].refused for name in "pq"] == [False, True]
+
+
 def test_pods_of_two_gangs_may_both_hope_for_it() -> None:
     store = seeing(P.in_group("g"), pod("q").mounting("c").in_group("h"), *BLOCK)
     assert obstacles(store, "p", "q") == ["", ""]
