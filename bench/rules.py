@@ -208,7 +208,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = {"date": options.date, "machine": describe_machine(), "note": options.note, "nodes": options.nodes}
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(about | {"noise_before": round(noise, 2), "rows": rows}, indent=2) + "\n")
+    path.write_text(
+        json.dumps(
+            about | {"noise_before": round(noise, 2), "rows": [{"rule": rule, **row} for rule, row in rows.items()]},
+            indent=2,
+        )
+        + "\n"
+    )
     print(render_table(rows))
     print(f"written to {path}", file=sys.stderr)
     return 0
