@@ -98,7 +98,10 @@ ELSEWHERE = tuple(
 PURGED = tuple(f"{name}.{FALLBACK_GROUP}" for name in ("compositepodgroups", "podgroups", "reservations", "workloads"))
 """The CRDs."""
 
-TAKEN = (GANG, LABELLED, f"{FALLBACK_GROUP}/kick")
+_KICK = f"{FALLBACK_GROUP}/kick"
+"""An annotation of pods that were woken, and a label of some."""
+
+TAKEN = (GANG, LABELLED, _KICK)
 """The annotations that pods lose. Rank and domain stay, because containers may read them when they start again."""
 
 _HANDOVER = "serried-handover"
@@ -185,9 +188,9 @@ def free_metadata(pod: JSON) -> JSON:
     metadata = pod["metadata"]
     taken = [key for key in TAKEN if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
-    if LABELLED in taken:
-        patch["labels"] = {POD_GROUP_LABEL: None}
-    return patch
+    labels = [POD_GROUP_LABEL] if LABELLED in taken else []
+    labels += [_KICK] if _KICK in (metadata.get("labels") or {}) else []
+    return {**patch, "labels": dict.fromkeys(labels)} if labels else patch
 
 
 class Uninstall:

@@ -143,6 +143,9 @@ def look(server: FakeApiServer, name: str) -> JSON:
     return found
 
 
+_KICK = "scheduling.serried.dev/kick"
+
+
 def test_running_pods_lose_the_label_of_their_binding_and_keep_what_containers_read() -> None:
     told = {GANG: "g", LABELLED: "true", "scheduling.serried.dev/rank": "3", "scheduling.serried.dev/domain": "r1"}
     bound = pod("one", node="n1", annotations=told, labels={POD_GROUP_LABEL: "g", "app": "a"})
@@ -151,6 +154,7 @@ def test_running_pods_lose_the_label_of_their_binding_and_keep_what_containers_r
 
 def test_a_label_by_which_people_name_a_group_stays() -> None:
     assert free_metadata(pod("one", labels={POD_GROUP_LABEL: "g"})) == {}
+    assert free_metadata(pod("one", labels={_KICK: "1.000", "app": "a"})) == {"labels": {_KICK: None}}
     assert free_metadata(pod("one", annotations={"scheduling.serried.dev/required-topology": "zone"})) == {}
 
 
