@@ -28,12 +28,12 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.nodes import RACK, ZONE, node_name
 from bench.cluster.progress import stderr_report
 from bench.load.objects import NAMESPACE, POD_GROUP_LABEL, POD_GROUPS
-from bench.load.run import open_client
+from bench.load.run import open_client, read_domains
 from bench.machine import describe_machine, measure_noise
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
-from serried.kube.wire import JSON, PODS
+from serried.kube.wire import JSON, PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES
 from serried.plan.gang import solve_gang
 from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import node, pod
@@ -45,6 +45,7 @@ CACHE = {"app": "cache"}
 SIZE = 8
 _MEMBERS, _NODES, _PODS, _NODES_PER_RACK = 512, 5_000, 20_000, 12
 _LONGEST_SECONDS = 60.0
+_STORAGE_CLASS = "bench-rules"
 _POD: JSON = {"apiVersion": "v1", "kind": "Pod"}
 _CLUSTER = f"bench-rules-{os.getpid()}"
 
@@ -141,19 +142,66 @@ async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, An
             rows[name] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
             rows[name]["refused"] = refused
             print(f"{name}: {rows[name]}", file=sys.stderr)
+        rows |= await _measure_claims(client, cluster, spec, rounds)
     return rows
 
 
-async def _measure_gang(client: ApiClient, name: str, spec: JSON) -> float:
+async def _measure_claims(client: ApiClient, cluster: Cluster, spec: JSON, rounds: int) -> dict[str, dict[str, Any]]:
+    """Gangs whose members mount a claim each, of one disk a rack, and gangs that share one claim."""
+    racks = sorted(set((await read_domains(client, RACK)).values()))[:SIZE]
+    about = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": _STORAGE_CLASS}}
+    delayed = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    await client.create(STORAGE_CLASSES, "", about | delayed)
+    rows: dict[str, dict[str, Any]] = {}
+    for rule, mode, disks in (
+        ("a claim each, one disk a rack", "ReadWriteOnce", [[rack] for rack in racks]),
+        ("one claim for all, in any of 8 racks", "ReadWriteMany", [racks]),
+    ):
+        taken = []
+        for turn in range(rounds):
+            name = f"c{len(rows)}-{turn}"
+            for index, reached in enumerate(disks):
+                await client.create(VOLUMES, "", _describe_volume(f"{name}-{index}", mode, reached))
+                await client.create(VOLUME_CLAIMS, NAMESPACE, _describe_claim(f"{name}-{index}", mode))
+            shared = len(disks) == 1
+            mounts = [f"{name}-{0 if shared else index}" for index in range(SIZE)]
+            taken.append(await _measure_gang(client, name, spec, mounts))
+        refused = sum(_count_refusals(cluster, f"c{len(rows)}-{turn}") for turn in range(rounds))
+        rows[rule] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
+        rows[rule]["refused"] = refused
+        print(f"{rule}: {rows[rule]}", file=sys.stderr)
+    return rows
+
+
+def _describe_volume(name: str, mode: str, racks: Sequence[str]) -> JSON:
+    reached = {"nodeSelectorTerms": [{"matchExpressions": [{"key": RACK, "operator": "In", "values": list(racks)}]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": [mode],
+        "storageClassName": _STORAGE_CLASS,
+        "nodeAffinity": {"required": reached},
+        "csi": {"driver": "bench.serried.dev", "volumeHandle": name},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def _describe_claim(name: str, mode: str) -> JSON:
+    wanted = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": [mode], "storageClassName": _STORAGE_CLASS, "resources": wanted}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+async def _measure_gang(client: ApiClient, name: str, spec: JSON, claims: Sequence[str] = ()) -> float:
     """Seconds from the last create to the last Binding; the gang is gone afterwards."""
     policy = {"gang": {"minCount": SIZE}}
     kind = POD_GROUPS["fallback"]
     about = {"apiVersion": kind.api_version, "kind": "PodGroup", "metadata": {"name": name}}
     await client.create(kind, NAMESPACE, about | {"spec": {"schedulingPolicy": policy}})
     names = [f"{name}-{index}" for index in range(SIZE)]
-    for each in names:
+    for index, each in enumerate(names):
         metadata = {"name": each, "labels": {**OWN, POD_GROUP_LABEL: name}}
-        await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec})
+        mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": claims[index]}}] if claims else []
+        await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec | {"volumes": mounted}})
     begun = time.monotonic()
     while time.monotonic() < begun + _LONGEST_SECONDS:
         pods = [item for item in await client.list_all(PODS) if item["metadata"]["name"] in names]
@@ -204,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name, row in live.items():
-        rows[name] |= row
+        rows.setdefault(name, {}).update(row)
     about = {"date": options.date, "machine": describe_machine(), "note": options.note, "nodes": options.nodes}
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
