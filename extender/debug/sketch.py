@@ -16,6 +16,7 @@ from extender.scheduling.group import GroupState
 from extender.status.reports import Said
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
+from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.resources import Resources, add
 from serried.api.verdict import Reason
@@ -23,8 +24,6 @@ from serried.plan.request import Turn
 
 _MAX_LEVELS = 4
 """How many levels a map has at most."""
-
-_HOST = "kubernetes.io/hostname"
 
 _SLICE_NODES = 100
 """After how many nodes a slice may end."""
@@ -56,7 +55,7 @@ class Places:
         values: dict[str, set[str]] = defaultdict(set)
         for turn, node in enumerate(list(nodes.values())):
             for key, value in node.labels.items():
-                if key != _HOST and (key in chosen or "topology" in key.partition("/")[0]):
+                if key != HOSTNAME and (key in chosen or "topology" in key.partition("/")[0]):
                     values[key].add(value)
             if turn % _SLICE_NODES == 0:
                 yield

@@ -23,6 +23,7 @@ from extender.simulation.owners import Newcomer
 from extender.simulation.snapshot import Capture
 from serried.api.group import Leaf, PodGroup, list_leaves
 from serried.api.names import GroupKey
+from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import resolve_priority
@@ -171,7 +172,6 @@ def _without_detail(decision: Ruling) -> Ruling:
     return decision if verdict is None else replace(decision, verdict=replace(verdict, detail=""))
 
 
-_HOSTNAME = "kubernetes.io/hostname"
 _MAX_ADDED_NODES = 1000
 _PODS_PER_STEP = 500
 
@@ -456,7 +456,7 @@ class Hypothesis:
             node = self._patterns[like]
             for number in range(1, count + 1):
                 name = f"{like}+{number}"
-                hostname = {_HOSTNAME: name} if _HOSTNAME in node.labels else {}
+                hostname = {HOSTNAME: name} if HOSTNAME in node.labels else {}
                 ground.nodes[name] = replace(
                     node, name=name, labels={**node.labels, **hostname}, unschedulable=False, version=""
                 )

@@ -28,7 +28,7 @@ from serried.api.names import (
     read_version,
 )
 from serried.api.resources import DEVICE_CLASS_PREFIX
-from serried.api.selectors import Taint, Terms, Toleration, read_terms
+from serried.api.selectors import Taint, Terms, Toleration, read_taint, read_terms
 
 Selectors = tuple[str, ...]
 """CEL expressions; all must take a device."""
@@ -167,12 +167,11 @@ def _read_place(obj: Raw) -> Place:
 
 
 def _read_device(obj: Raw, driver: str) -> Device:
-    taints = read_objects(obj, "taints")
     return Device(
         name=read_name(obj, "name"),
         attributes=_read_values(obj, "attributes", driver, _read_attribute),
         capacity=_read_values(obj, "capacity", driver, _read_capacity),
-        taints=tuple(Taint(read_name(t, "key"), read_name(t, "value"), read_name(t, "effect")) for t in taints),
+        taints=tuple(map(read_taint, read_objects(obj, "taints"))),
         shareable=read_flag(obj, "allowMultipleAllocations"),
         partition=bool(read_objects(obj, "consumesCounters")),
         place=_read_place(obj),

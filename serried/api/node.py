@@ -13,12 +13,11 @@ from serried.api.names import (
     read_key,
     read_labels,
     read_map,
-    read_name,
     read_objects,
     read_version,
 )
 from serried.api.resources import Resources, read_amounts
-from serried.api.selectors import Labels, Taint
+from serried.api.selectors import Labels, Taint, read_taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,7 @@ def _decode(obj: Raw) -> Node:
         name=read_key(obj).name,
         allocatable=read_amounts(read_map(obj, "status"), "allocatable"),
         labels=read_labels(read_map(obj, "metadata"), "labels"),
-        taints=tuple(_read_taint(raw) for raw in read_objects(spec, "taints")),
+        taints=tuple(read_taint(raw) for raw in read_objects(spec, "taints")),
         unschedulable=read_flag(spec, "unschedulable"),
         version=read_version(obj),
     )
-
-
-def _read_taint(raw: Raw) -> Taint:
-    return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))

@@ -40,6 +40,11 @@ class Taint:
     effect: str
 
 
+def read_taint(raw: Raw) -> Taint:
+    """A taint of a node, or of a device."""
+    return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A pod's toleration: an empty key with Exists tolerates all, an empty effect every effect."""

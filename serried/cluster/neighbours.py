@@ -66,11 +66,7 @@ class MatchingPods:
             for key, places in self._labelled.items():
                 if key in pod.labels:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
-        return self._show(pod)
-
-    def recount(self, pod: Pod) -> Pod:
-        """A pod that is there, with the amounts of what it counts for by now."""
-        return self._show(pod)
+        return self.recount(pod)
 
     def show(self, pod: Pod) -> Pod:
         """The same for a pod that does not exist; nothing is remembered but who counts for its rules."""
@@ -78,9 +74,10 @@ class MatchingPods:
             if matching not in self._users and matching not in self._idle:
                 self._idle[matching] = None
                 self._begin(matching)
-        return self._show(pod)
+        return self.recount(pod)
 
-    def _show(self, pod: Pod) -> Pod:
+    def recount(self, pod: Pod) -> Pod:
+        """A pod with the amounts of what it counts for by now; nothing is remembered."""
         if not self._by_place or self.are_counted:
             return pod
         names = {each.amount for each in self._find(pod)}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources, add, count_slots
@@ -136,8 +137,6 @@ def weigh(shape: Shape) -> int:
     asked = len(shape.requests) + len(shape.node_selector) + len(shape.tolerations)
     return 1 + (asked + len(terms) + sum(wanted)) // _USUAL_COMPARISONS
 
-
-HOSTNAME = "kubernetes.io/hostname"
 
 Named = tuple[str, tuple[str, ...]]
 """A label key and the values that will do; for the empty key, names of nodes."""

@@ -4,10 +4,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.plan.capacity import Capacity, Fork
-from serried.plan.fit import HOSTNAME, list_named
+from serried.plan.fit import list_named
 from serried.plan.steps import finish
 from tests.support.builders import node, pod
 from tests.support.containers import count_items
