@@ -7,7 +7,7 @@ say themselves: they are not translated to their CSI drivers.
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from serried.api.names import (
@@ -293,7 +293,7 @@ def _decode_volume(obj: Raw) -> Volume:
     labels, claim = read_labels(metadata, "labels"), read_map(spec, "claimRef")
     return Volume(
         read_key(obj).name,
-        read_terms(read_map(spec, "nodeAffinity"), "required"),
+        _read_reach(spec),
         zones=tuple(Requirement(key, "In", tuple(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
         storage_class=_read_class(metadata, spec),
         capacity=read_amounts(spec, "capacity").get(_STORAGE, 0),
@@ -308,6 +308,14 @@ def _decode_volume(obj: Raw) -> Volume:
         driver=read_text(read_map(spec, "csi"), "driver"),
         version=read_version(obj),
     )
+
+
+def _read_reach(spec: Raw) -> Terms | None:
+    """Its node affinity, for which a node has labels and no name (CheckNodeAffinity)."""
+    terms = read_terms(read_map(spec, "nodeAffinity"), "required")
+    if terms is None or not any(term.fields for term in terms):
+        return terms
+    return tuple(replace(term, fields=tuple(replace(each, key="") for each in term.fields)) for term in terms)
 
 
 def decode_volume_claim(obj: object) -> VolumeClaim | Malformed:

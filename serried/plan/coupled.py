@@ -113,7 +113,9 @@ class Coupled:
 
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> Work[None]:
         """Place members as long as any can be, of the first of these classes of which one can."""
-        queues = {kind: _Queue(self, kind, self._list_open(kind, may_use)) for kind in order}
+        queues = {}
+        for kind in order:
+            queues[kind] = _Queue(self, kind, (yield from self._price_open(kind, may_use)))
         while True:
             found = next(((kind, name) for kind in order if (name := self._find(queues[kind], kind))), None)
             if found is None:
@@ -123,12 +125,15 @@ class Coupled:
             if len(self.moves) % _MOVES_PER_STEP == 0:
                 yield
 
-    def _list_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[int]:
-        return [
-            place
-            for place, names in enumerate(self._cells)
-            if may_use(names[0]) and any(name in self._slots[kind] for name in names)
-        ]
+    def _price_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> Work[list[tuple[Cost, int]]]:
+        """The cells that members of a class may use, with their prices now; in steps."""
+        slots, priced = self._slots[kind], []
+        for place, names in enumerate(self._cells):
+            if may_use(names[0]) and any(name in slots for name in names):
+                priced.append((self.price(kind, place), place))
+            if place % _NODES_PER_STEP == 0:
+                yield
+        return priced
 
     def _find(self, queue: "_Queue", kind: MemberClass) -> str:
         if not self._left[kind]:
@@ -241,10 +246,10 @@ class Coupled:
 class _Queue:
     """The cells of one class, the cheapest first; those that do not admit it wait until something has been placed."""
 
-    def __init__(self, coupled: Coupled, kind: MemberClass, cells: Sequence[int]) -> None:
+    def __init__(self, coupled: Coupled, kind: MemberClass, priced: list[tuple[Cost, int]]) -> None:
         self._coupled = coupled
         self._kind = kind
-        self._heap = [(coupled.price(kind, cell), cell) for cell in cells]
+        self._heap = priced
         heapify(self._heap)
         self._aside: list[int] = []
         self._asked_at = -1

@@ -7,11 +7,12 @@ where kube-scheduler has taken another. Then that one is planned again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 
 from serried.api.node import Node
 from serried.api.resources import CHOSEN, Resources
+from serried.api.selectors import Terms
 from serried.api.volume import SHARED, Choice, Pool, Volume
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, matches_terms
@@ -20,6 +21,7 @@ from serried.plan.request import Snapshot
 from serried.plan.steps import Work
 
 _NODES_PER_STEP = 500
+_VOLUMES_PER_STEP = 500
 _MEMBERS_PER_STEP = 64
 
 _Taken = list[tuple[Choice, Volume | None]]
@@ -34,30 +36,64 @@ class _Shelf:
         """The label keys that decide who reaches them."""
 
         self._volumes = pool.volumes
-        self._by_label: dict[tuple[str, str], list[int]] = {}
+        self._by_label: dict[tuple[str, str | None], list[int]] = {}
         self._others: list[int] = []
-        for place, volume in enumerate(pool.volumes):
-            self._sort(place, volume)
+        self._plain: set[int] = set()
+        """Those that one value of one label finds, so that no term is to be asked."""
 
-    def _sort(self, place: int, volume: Volume) -> None:
-        terms = volume.terms
-        for term in terms or ():
-            self.keys.update((each.key, None) for each in term.labels)
-        named = [next((each for each in term.labels if each.operator == "In"), None) for term in terms or ()]
-        if terms is None or None in named:
+        self._reached: dict[tuple[str | None, ...], list[Volume]] = {}
+        """By the values of the keys: nodes that have the same ones reach the same volumes."""
+
+        self._passed: dict[tuple[str | None, ...], int] = {}
+        """How many of these are gone before the first that may not be."""
+
+    def sort(self) -> Work[None]:
+        """Sort the volumes by label, in steps."""
+        for place, volume in enumerate(self._volumes):
+            self._sort(place, volume.terms)
+            if place % _VOLUMES_PER_STEP == 0:
+                yield
+
+    def _sort(self, place: int, terms: Terms | None) -> None:
+        if terms is None:
             self._others.append(place)
             return
-        for each in named:
-            for value in each.values if each is not None else ():
-                self._by_label.setdefault((each.key, value), []).append(place)  # type: ignore[union-attr]
+        named = []
+        for term in terms:
+            for each in term.labels:
+                self.keys[each.key] = None
+            named.append(next((each for each in term.labels if each.operator == "In"), None))
+        if None in named:
+            self._others.append(place)
+            return
+        if len(terms) == 1 and len(terms[0].labels) == 1 and not terms[0].fields:
+            self._plain.add(place)
+        for found in filter(None, named):
+            for value in found.values:
+                self._by_label.setdefault((found.key, value), []).append(place)
 
-    def list_reached(self, node: Node) -> list[Volume]:
-        """The volumes that a node reaches, in their order."""
-        places = set(self._others)
-        for key in self.keys:
-            places.update(self._by_label.get((key, node.labels.get(key, "")), ()))
-        found = (self._volumes[place] for place in sorted(places))
-        return [each for each in found if each.terms is None or matches_terms(each.terms, node)]
+    def find(self, node: Node, gone: Collection[str], beside: Collection[str]) -> Volume | None:
+        """The first that a node reaches and that is neither gone nor ``beside``."""
+        values = tuple([node.labels.get(key) for key in self.keys])
+        reached = self._reached.get(values)
+        if reached is None:
+            reached = self._reached[values] = self._list_reached(values, node)
+        place = self._passed.get(values, 0)
+        while place < len(reached) and reached[place].name in gone:
+            place += 1
+        self._passed[values] = place
+        left = (reached[at] for at in range(place, len(reached)))
+        return next((each for each in left if each.name not in gone and each.name not in beside), None)
+
+    def note_back(self) -> None:
+        """Some that were gone are there again."""
+        self._passed.clear()
+
+    def _list_reached(self, values: Iterable[str | None], node: Node) -> list[Volume]:
+        found = [places for label in zip(self.keys, values, strict=True) if (places := self._by_label.get(label))]
+        places = found[0] if len(found) == 1 and not self._others else sorted({*self._others, *chain(*found)})
+        volumes = ((self._volumes[place], place in self._plain) for place in places)
+        return [each for each, plain in volumes if plain or each.terms is None or matches_terms(each.terms, node)]
 
 
 class VolumeChoices:
@@ -75,7 +111,6 @@ class VolumeChoices:
                 if choice.pool is not None and choice.pool.amount not in self._shelves:
                     self._pools[choice.pool.amount] = choice.pool
                     self._shelves[choice.pool.amount] = _Shelf(choice.pool)
-        self._reached: dict[tuple[str, str], list[Volume]] = {}
         self._gone: set[str] = set()
         """The names of the volumes that are taken."""
 
@@ -93,6 +128,8 @@ class VolumeChoices:
 
     def count(self) -> Work[None]:
         """Take off what planned members of other gangs will take, and find the nodes that are closed, in steps."""
+        for shelf in self._shelves.values():
+            yield from shelf.sort()
         rest = iter(self._snapshot.used.items())
         while batch := list(islice(rest, _NODES_PER_STEP)):
             for name, used in batch:
@@ -119,12 +156,9 @@ class VolumeChoices:
             if claim:
                 self._at[claim] = volume
 
-    def _find(self, pool: str, name: str, beside: Iterable[str]) -> Volume | None:
+    def _find(self, pool: str, name: str, beside: Collection[str]) -> Volume | None:
         """The volume of a pool that kube-scheduler would choose on a node, None without one."""
-        reached = self._reached.get((pool, name))
-        if reached is None:
-            reached = self._reached[pool, name] = self._shelves[pool].list_reached(self._snapshot.nodes[name])
-        return next((each for each in reached if each.name not in self._gone and each.name not in beside), None)
+        return self._shelves[pool].find(self._snapshot.nodes[name], self._gone, beside)
 
     def _choose(self, kind: MemberClass, name: str) -> _Taken | None:
         """What the next member of a class takes on a node, None if it is short of a volume there."""
@@ -186,6 +220,9 @@ class VolumeChoices:
             self._gone.difference_update(volume.name for _, volume in taken if volume is not None)
             for choice, _volume in taken:
                 self._at.pop(choice.claim, None)
+        if pods < 0:
+            for shelf in self._shelves.values():
+                shelf.note_back()
 
     def begin_wave(self) -> None:
         """From now on members are placed of whom nobody knows who comes first."""

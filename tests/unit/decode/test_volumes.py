@@ -3,7 +3,8 @@ import pytest
 from serried.api.names import Key, Malformed
 from serried.api.selectors import NodeSelectorTerm, Requirement
 from serried.api.volume import Volume, VolumeClaim, Wish, decode_volume
-from tests.support.builders import PodBuilder, pod
+from serried.plan.fit import matches_terms
+from tests.support.builders import PodBuilder, node, pod
 from tests.support.volumes import storage_capacity, volume, volume_claim
 
 
@@ -18,6 +19,17 @@ def test_a_local_volume_is_reached_from_its_node() -> None:
 
 def test_a_volume_without_terms_is_reached_from_nowhere() -> None:
     assert volume("v").reached_from().value().terms == ()
+
+
+def test_a_node_has_no_name_for_the_affinity_of_a_volume() -> None:
+    (term,) = (
+        volume("v")
+        .reached_from({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]})
+        .value()
+        .terms
+        or ()
+    )
+    assert not matches_terms((term,), node("n1").value())
 
 
 def test_a_claim_may_be_bound() -> None:

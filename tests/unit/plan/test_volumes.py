@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from itertools import permutations
+from random import Random
 
 from serried.api.resources import CHOSEN
 from serried.api.verdict import Verdict
 from serried.api.volume import Choice, Pool, Volume, Wish
 from serried.plan.capacity import MemberClass, group_classes
+from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import finish
@@ -113,6 +115,31 @@ def test_what_planned_members_of_others_will_take_is_taken() -> None:
     assert admitting(state([kind], {"a2": {pool.amount: 1}}), kind) == "b1 b2"
     shared = {name: {Choice(pool, "default/other").amount: 2} for name in ("a1", "a2")}
     assert admitting(state([kind], shared), kind) == "b1 b2"
+
+
+def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> None:
+    dice = Random(7)  # noqa: S311 - a test that can be repeated
+    for _ in range(200):
+        disks = [disk(f"v{at}", *dice.choice(["a", "b", "ab"]), size=f"{dice.randint(1, 3)}Gi") for at in range(6)]
+        pool = pool_of(*disks)
+        (kind,) = classes((Choice(pool),))
+        found, taken = state([kind]), list[tuple[str, Volume]]()
+        for _ in range(20):
+            name = dice.choice(list(NODES))
+            reached = [each for each in pool.volumes if each.terms and matches_terms(each.terms, NODES[name])]
+            left = [each for each in reached if each not in [volume for _, volume in taken]]
+            assert found.admits(kind, name) == bool(left)
+            if left and dice.random() < 0.7:
+                found.place(kind, name)
+                taken.append((name, left[0]))
+            elif taken:
+                found.place(kind, taken[-1][0], -1)
+                taken.pop()
+
+
+def test_many_volumes_are_sorted_in_steps() -> None:
+    (kind,) = classes((Choice(pool_of(*(disk(f"v{at}", "a") for at in range(3000)))),))
+    assert len(list(VolumeChoices(Snapshot(NODES, {}), [kind]).count())) > 5
 
 
 def test_others_choose_nothing() -> None:
