@@ -45,6 +45,9 @@ def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.M
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 
+CLAIM_GATES = (*GANG_GATES, "DRAWorkloadResourceClaims=true")
+"""With the third one PodGroups have ResourceClaims; it is beta in 1.37, and off."""
+
 ALPHA_GATES = (*GANG_GATES, "CompositePodGroup=true", "PodGroupPreemptionPolicy=true")
 """Trees of groups, and what groups may say of preemption, are alpha in 1.37."""
 
@@ -64,6 +67,9 @@ SHARED = {
     "fallback": replace(_NATIVE, name="fallback", api="fallback"),
     "beside": replace(
         _NATIVE, name="beside", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES
+    ),
+    "group claims": replace(
+        _NATIVE, name="claims", server_gates=CLAIM_GATES, manager_gates=CLAIM_GATES, scheduler_gates=CLAIM_GATES
     ),
     "one account": replace(_NATIVE, name="one-account", one_account=True),
     "native alpha": replace(_NATIVE, name="alpha", server_gates=ALPHA_GATES),

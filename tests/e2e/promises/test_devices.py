@@ -39,9 +39,9 @@ class Devices:
         }  # fmt: skip
         self.api.post(SLICES, {"metadata": {"name": f"{self.name}-{node}"}, "spec": spec})
 
-    def create_template(self) -> None:
-        """A template of claims for one device each."""
-        self.api.post(self.templates, {"metadata": {"name": "one"}, "spec": {"spec": self._ask()}})
+    def create_template(self, **fields: Any) -> None:
+        """A template of claims for one device each; ``fields`` are more of the request."""
+        self.api.post(self.templates, {"metadata": {"name": "one"}, "spec": {"spec": self._ask(**fields)}})
 
     def create_claim(self, name: str, **fields: Any) -> None:
         """A claim for one device, if the fields of the request do not say otherwise."""
