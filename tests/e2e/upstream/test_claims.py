@@ -112,7 +112,7 @@ def test_pods_that_share_a_device_and_may_not_be_on_one_node_wait_both(
 @pytest.mark.parametrize("cluster", ["native", "fallback"], indirect=True)
 def test_without_the_gate_a_group_has_no_claims(stage: ClusterStage, devices: Devices, hosts: list[str]) -> None:
     if not stage.native:
-        with pytest.raises(ApiError, match="not available in scheduling.serried.dev"):
+        with pytest.raises(ApiError, match="are not available"):
             create_claiming_group(stage, BY_NAME)
         return
     devices.publish(hosts[0], 1)
