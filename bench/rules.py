@@ -133,7 +133,8 @@ async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, An
     """Of each rule some gangs, one after the other."""
     rows: dict[str, dict[str, Any]] = {}
     async with open_client(cluster.kubeconfig) as client:
-        spec = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}]}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+        spec = {"schedulerName": "serried", "containers": [container]}
         cache = {**_POD, "metadata": {"name": "cache", "labels": CACHE}, "spec": {**spec, "nodeName": node_name(0)}}
         await client.create(PODS, NAMESPACE, cache)
         for place, (name, rules) in enumerate(RULES.items()):
@@ -218,7 +219,10 @@ async def _measure_gang(client: ApiClient, name: str, spec: JSON, claims: Sequen
 
 def _count_refusals(cluster: Cluster, name: str) -> int:
     found = httpx.get(f"{cluster.ops_url}/debug/decisions", params={"group": f"{NAMESPACE}/{name}"}, timeout=10.0)
-    return sum("refuse" in each["text"] for each in found.json())
+    said = [each["text"] for each in found.json()]
+    if not any(text.startswith("Planned") for text in said):
+        raise SystemExit(f"{name} was not planned by Serried: {said}")
+    return sum("refuse" in text for text in said)
 
 
 # --- both -------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,10 @@ class ExtenderService:
             node = traded
         if tried is not None and find_domain(group, node, self._store.nodes) != tried:
             return self._hold(cycle.reservation.group)
-        offered = node if node in names else self._reassignments.relocate(cycle, pod.uid, names)
+        if pod.uid in cycle.in_turn:
+            offered = self._reassignments.trade(cycle, pod.uid, names) or (node if node in names else None)
+        else:
+            offered = node if node in names else self._reassignments.relocate(cycle, pod.uid, names)
         if offered is None:
             self._note_absence(cycle, pod, node, names)
             return self._hold(cycle.reservation.group)
@@ -163,12 +166,18 @@ class ExtenderService:
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_mates(pod.uid):
             return
+        alone = bool(pod.nominated) and list(names) == [pod.nominated]
+        if pod.uid in cycle.in_turn and pod.uid != cycle.turn:
+            if not alone:  # else the list follows at once
+                self._reassignments.queue_up(cycle, pod.uid)
+                self._runner.carry_out()
+            return
         self._note_offer(pod, names)
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         # Of victims it may see one end after the other.
-        if pod.nominated and list(names) == [pod.nominated]:
+        if alone:
             return  # an outdated nomination is tried by itself first; the list follows at once
         missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS

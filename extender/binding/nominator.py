@@ -192,12 +192,20 @@ class Nominator:
         member = cycle.member(uid)
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
+        # A nomination counts for kube-scheduler as a pod on the node, which may keep off mates that come before.
+        in_turn = uid in cycle.in_turn and uid != cycle.turn
         if cycle.preempts:
-            await self._keep_off(cycle, pod, slot.node)
+            if not in_turn and cycle.comes_first(uid):
+                await self._keep_off(cycle, pod, slot.node)
             return
         if cycle.waits_for_mates(uid):
             return  # it is sent when they have theirs
+        known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
+        if in_turn:
+            if not known and (member.stage is MemberStage.UNSCHEDULABLE or pod.held_by_gate):
+                await self._activate(pod)
+            return
         # A member that filter has answered already is on its way without any write, and so is one that is tried by
         # itself if any node will do.
         aside = member.stage is MemberStage.UNSCHEDULABLE

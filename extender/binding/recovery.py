@@ -31,7 +31,7 @@ from extender.scheduling.effects import Context
 from extender.scheduling.group import GroupState
 from extender.scheduling.permit import find_misfit
 from extender.scheduling.repair import Repairs
-from extender.scheduling.scheduling_cycle import SchedulingCycle
+from extender.scheduling.scheduling_cycle import SchedulingCycle, order_slots
 from extender.scheduling.units import is_running
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
@@ -239,7 +239,7 @@ class Recovery:
         if group is None or not pods:
             return False
         bound = [pod for pod in known if pod.bound]
-        cycle = self._make_cycle(group, reservation, bound, self._find_waves(reservation, pods))
+        cycle = self._make_cycle(group, reservation, bound, pods)
         if not self._hold(cycle, pods):
             return False
         if reservation.committed:
@@ -266,11 +266,12 @@ class Recovery:
         return False
 
     def _make_cycle(
-        self, group: PodGroup, reservation: Reservation, bound: Collection[Pod], waves: tuple[frozenset[str], ...]
+        self, group: PodGroup, reservation: Reservation, bound: Collection[Pod], pods: Mapping[str, Pod]
     ) -> BindingCycle:
         now, runs = self._context.clock(), {pod.uid for pod in bound}
         preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
+        waves, in_turn = order_slots(self._find_waves(reservation, pods), pods, self._store)
         cycle = BindingCycle(
             group,
             reservation,
@@ -278,6 +279,7 @@ class Recovery:
             progressed=now,
             stage=CycleStage.BINDING if reservation.committed else stage,
             waves=waves,
+            in_turn=in_turn,
             preempted=bool(reservation.victims),
             # Also of those that are gone: nobody is to end for these.
             cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
@@ -287,7 +289,7 @@ class Recovery:
             cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))
         return cycle
 
-    def _find_waves(self, reservation: Reservation, pods: Mapping[str, Pod]) -> tuple[frozenset[str], ...]:
+    def _find_waves(self, reservation: Reservation, pods: Mapping[str, Pod]) -> tuple[tuple[str, ...], ...]:
         """When the members may be tried, as in the plan: a record does not say that."""
         if reservation.committed:
             return ()

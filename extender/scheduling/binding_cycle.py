@@ -37,9 +37,10 @@ Only the verbs of the cycle change a member.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, takewhile
 
 from serried.api.group import PodGroup, list_leaves
 from serried.api.names import IllegalTransition
@@ -192,11 +193,23 @@ class BindingCycle:
     any_node: bool = False
     """There is room to spare: members need no nomination, they take any node of the domain that is offered."""
 
-    waves: tuple[frozenset[str], ...] = ()
-    """Members that decide about each other (UIDs), by when they may be tried; () where that may be in any order.
+    waves: list[list[str]] = field(default_factory=list)
+    """Members that decide about each other (UIDs), by when they may be tried; none where that may be in any order.
 
     The first wave is tried now, those after it once the scheduler has come to everybody before them.
     """
+
+    in_turn: frozenset[str] = frozenset()
+    """Those of them (UIDs) that take the slots of their wave one after the other, whoever of them comes first."""
+
+    alike_by: tuple[str, ...] | None = None
+    """The label keys in which a node must equal the planned one to do as well; None if no other node would."""
+
+    turn: str = ""
+    """Whoever of those in turn is nominated, as its slot was on no node that it was offered; UID, "" for nobody."""
+
+    unseated: dict[str, None] = field(default_factory=dict)
+    """The same of all of them, in the order in which they are nominated: together they would keep each other off."""
 
     closed: frozenset[str] = frozenset()
     """Nodes that it must not use (`extender.scheduling.backfill`)."""
@@ -369,7 +382,13 @@ class BindingCycle:
 
     def waits_for_mates(self, uid: str) -> bool:
         """Whether a member may be refused its node until the scheduler has come to others."""
-        return any(uid in wave for wave in self.waves[1:])
+        return any(uid in wave for wave in self.waves[1:]) or (uid in self.unseated and uid != self.turn)
+
+    def comes_first(self, uid: str) -> bool:
+        """Whether a member has its node for itself, or may be tried before all mates that are planned there."""
+        slots = self.reservation.slots
+        before = takewhile(lambda mate: mate != uid, chain.from_iterable(self.waves))
+        return not any(mate in slots and slots[mate].node == slots[uid].node for mate in before)
 
     # --- the verbs of a member ---------------------------------------------------------------------------------
 
@@ -394,6 +413,10 @@ class BindingCycle:
         member.filtered_at = now
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.turn(MemberStage.FILTERED)
+        self.unseated.pop(uid, None)
+        if uid in self.in_turn and self.waves and uid in self.waves[0]:
+            self.waves[0].remove(uid)
+            self.waves[0].append(uid)  # who is not reached is found at once
         self._note_reached(now)
 
     def mark_missed(self, uid: str) -> None:
@@ -582,10 +605,27 @@ class BindingCycle:
         """This was tried for members without a slot; after an empty one everything is tried again."""
         self.refill_tried = tried
 
+    def exchange(self, uid: str, mate: str) -> None:
+        """Two members of the first wave have each other's slots: each comes when the other one would have."""
+        wave = self.waves[0]
+        here, there = wave.index(uid), wave.index(mate)
+        wave[here], wave[there] = mate, uid
+
+    def note_unseated(self, uid: str) -> None:
+        """A member in turn was offered no node with a slot of its wave: it is nominated, once it is its turn."""
+        self.unseated[uid] = None
+
+    def take_turn(self) -> str:
+        """Whoever of those is to be nominated now (UID); "" for nobody, or while the last one has not come."""
+        if self.turn in self.unseated and self.turn in self.reservation.slots:
+            return ""
+        self.turn = next((uid for uid in self.unseated if uid in self.reservation.slots), "")
+        return self.turn
+
     @property
-    def next_wave(self) -> frozenset[str]:
+    def next_wave(self) -> Sequence[str]:
         """The members (UIDs) that are tried next, once the scheduler has come to those before them."""
-        return self.waves[1] if len(self.waves) > 1 else frozenset()
+        return self.waves[1] if len(self.waves) > 1 else ()
 
     def take_wave(self) -> Collection[str]:
         """The members that may be tried by now, as the scheduler has come to all before them (UIDs); often nobody."""

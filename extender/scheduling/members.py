@@ -143,35 +143,79 @@ class Reassignments:
         return node
 
     def trade(self, cycle: BindingCycle, uid: str, names: Collection[str]) -> str | None:
-        """Give a member whose node is not free yet the slot of a mate on one of these, which are; None if none is.
+        """Find a member a slot on one of these nodes: its own, or that of a mate; the node, None if there is none.
 
         The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
-        their PodGroup, and none that have ranks: those are side by side on purpose.
+        their PodGroup, and none that have ranks: those are side by side on purpose. Where members decide about each
+        other only those of the first wave do: the slots of later ones may be free, but come too early.
         """
-        slots = cycle.reservation.slots
-        if not names or not self._may_trade(cycle, uid):
+        mates: Iterable[str] = cycle.waves[0] if cycle.waves else cycle.reservation.slots
+        if not names or uid not in mates or not self._may_trade(cycle, uid):
             return None
-        free, pod, own = set(names), self._store.pods[uid], slots[uid]
-        for mate, slot in slots.items():
-            if slot.node not in free or slot.part != own.part or not self._may_trade(cycle, mate):
+        pod, slots, offered = self._store.pods[uid], cycle.reservation.slots, set(names)
+        cells: dict[tuple[str | None, ...], list[str]] | None = None
+        for mate in mates:
+            if mate != uid and not self._may_have_slot_of(cycle, pod, mate):
                 continue
-            other = self._store.pods[mate]
-            if other.shape == pod.shape:
-                self._ledger.move(pod, slot.node)
-                self._ledger.move(other, own.node)
-                self._send_to_slot(cycle, mate)
-                return slot.node
+            node: str | None = slots[mate].node
+            if node not in offered:
+                cells = self._sort(cycle, names) if cells is None else cells
+                alike = cells.pop(self._read_labels(cycle, slots[mate].node), ())
+                node = find_offered(cycle.reservation, pod, alike, self._store, cycle.closed) if alike else None
+            if node is not None:
+                self._exchange(cycle, pod, mate, node)
+                return node
         return None
 
     def _may_trade(self, cycle: BindingCycle, uid: str) -> bool:
-        reached = cycle.member(uid).stage is MemberStage.FILTERED
-        known = uid in self._store.pods and cycle.may_move(uid)
-        return known and not reached and self._store.members.rank_of(uid) is None
+        return uid in self._store.pods and cycle.may_move(uid) and self._store.members.rank_of(uid) is None
+
+    def _may_have_slot_of(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
+        if cycle.member(mate).reached or mate == cycle.turn or not self._may_trade(cycle, mate):
+            return False
+        slots = cycle.reservation.slots
+        return slots[mate].part == slots[pod.uid].part and self._store.pods[mate].shape == pod.shape
+
+    def _sort(self, cycle: BindingCycle, names: Iterable[str]) -> dict[tuple[str | None, ...], list[str]]:
+        """Nodes that do as well as each other; nothing where none does as well as another."""
+        found: dict[tuple[str | None, ...], list[str]] = {}
+        for name in names if cycle.alike_by is not None else ():
+            found.setdefault(self._read_labels(cycle, name), []).append(name)
+        return found
+
+    def _read_labels(self, cycle: BindingCycle, name: str) -> tuple[str | None, ...]:
+        node = self._store.nodes.get(name)
+        return tuple([node.labels.get(key) if node is not None else None for key in cycle.alike_by or ()])
+
+    def _exchange(self, cycle: BindingCycle, pod: Pod, mate: str, node: str) -> None:
+        own = cycle.reservation.slots[pod.uid].node
+        if node != own:
+            self._ledger.move(pod, node)
+        if mate == pod.uid:
+            return
+        self._ledger.move(self._store.pods[mate], own)
+        if cycle.waves:
+            cycle.exchange(pod.uid, mate)
+        if mate not in cycle.in_turn:
+            self._send_to_slot(cycle, mate)
 
     def _send_to_slot(self, cycle: BindingCycle, uid: str) -> None:
         """A member's slot is on another node by now: if it was nominated, it is nominated there."""
         cycle.mark_moved(uid)
         if cycle.member(uid).nominated:
+            self._outbox.put(Nominate(cycle, (uid,)))
+
+    def queue_up(self, cycle: BindingCycle, uid: str) -> None:
+        """A member in turn was offered no node with a slot: it is nominated, after others of which that holds."""
+        cycle.note_unseated(uid)
+        self.nominate_in_turn(cycle)
+
+    def nominate_in_turn(self, cycle: BindingCycle) -> None:
+        """Nominate the next member in turn that was offered no slot, to the first slot that is left."""
+        uid = cycle.take_turn()
+        if uid:
+            self.trade(cycle, uid, cycle.reservation.nodes)
+            cycle.mark_missed(uid)
             self._outbox.put(Nominate(cycle, (uid,)))
 
     def renominate(self, cycle: BindingCycle, uid: str) -> None:
@@ -441,6 +485,7 @@ class CycleUpdates:
 
         While a claim that they share with one of those gets its volume, the scheduler keeps them off all other nodes.
         """
+        self.reassignments.nominate_in_turn(cycle)
         coming = (self._store.pods.get(uid) for uid in cycle.next_wave)
         if any(choice.claim for pod in coming if pod is not None for choice in pod.shape.volumes):
             return

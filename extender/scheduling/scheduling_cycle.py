@@ -6,7 +6,7 @@ leader's.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from extender.options import NominationPolicy
@@ -40,6 +40,7 @@ from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
+from serried.plan.coupled import join_waves
 from serried.plan.eviction import Preemption, Unit
 from serried.plan.quorum import GroupMembers, Standing
 from serried.plan.request import Plan, PlanRequest, Waiting
@@ -431,12 +432,15 @@ class SchedulingCycle:
         if request.need:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._may_go_anywhere(group, plan)
+        waves, in_turn = order_slots(plan.waves, pods, self._store)
         cycle = BindingCycle(
             *(group, reservation),
             started=now,
             progressed=now,
-            any_node=any_node,
-            waves=plan.waves,
+            any_node=any_node and not plan.waves,
+            waves=waves,
+            in_turn=in_turn,
+            alike_by=plan.keys if any_node else None,
             closed=closed,
             preempted=bool(victims),
         )
@@ -458,8 +462,6 @@ class SchedulingCycle:
         """Whether the members of a plan may go without: as much room again is left if others take theirs."""
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
             return False  # every member of a tree has a domain of its own, which an offered node may not be in
-        if plan.waves:
-            return False  # what others of them take decides whether a node will do
         if self._nomination is NominationPolicy.AUTO:
             return plan.spare >= len(plan.nodes)
         return self._nomination is NominationPolicy.NEVER
@@ -470,6 +472,24 @@ class SchedulingCycle:
         state.search = None
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))
+
+
+def order_slots(
+    waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], store: Store
+) -> tuple[list[list[str]], frozenset[str]]:
+    """The waves of a cycle, and the members (UIDs) that take the slots of theirs one after the other.
+
+    Those are alike, and have no ranks: these are side by side on purpose. Of some that share a claim without a volume
+    one goes first.
+    """
+
+    def describe(uid: str) -> object:
+        pod = pods[uid]
+        shares = any(choice.claim for choice in pod.shape.volumes)
+        alone = shares or store.members.rank_of(uid) is not None
+        return None if alone else (pod.shape, store.members.leaf_of(uid))
+
+    return join_waves(waves, describe)
 
 
 def make_reservation(

@@ -317,29 +317,52 @@ def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozen
 
 def list_waves(
     rules: MemberRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
-) -> Work[tuple[frozenset[str], ...]]:
+) -> Work[tuple[tuple[str, ...], ...]]:
     """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
 
     kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
     """
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
-    waves: list[set[str]] = []
+    waves: list[list[str]] = []
     for place, (uid, name) in enumerate(nodes.items()):
         if place % _MOVES_PER_STEP == 0:
             yield
         if not waves or not rules.join_wave(kind_of[uid], name):
             rules.begin_wave()
             rules.join_wave(kind_of[uid], name)
-            waves.append(set())
-        waves[-1].add(uid)
+            waves.append([])
+        waves[-1].append(uid)
     for uid, name in nodes.items():
         rules.place(kind_of[uid], name, -1)
-    return tuple(map(frozenset, waves))
+    return tuple(map(tuple, waves))
+
+
+def join_waves(
+    waves: Iterable[Sequence[str]], kind_of: Callable[[str], object]
+) -> tuple[list[list[str]], frozenset[str]]:
+    """The same waves, where those of one kind that follow each other are one; and the members (UIDs) of such a one.
+
+    Members of one kind, if that is not None, may have each other's nodes. These take the nodes of their wave one after
+    the other, whoever of them kube-scheduler tries first.
+    """
+    joined: list[list[str]] = []
+    in_turn: set[str] = set()
+    last: object = None
+    for wave in waves:
+        kinds = set(map(kind_of, wave))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind is None or kind != last:
+            joined.append(list(wave))
+        else:
+            in_turn.update(wave if joined[-1][0] in in_turn else (*joined[-1], *wave))
+            joined[-1] += wave
+        last = kind
+    return joined, frozenset(in_turn)
 
 
 def restore_waves(
     snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]
-) -> Work[tuple[frozenset[str], ...]]:
+) -> Work[tuple[tuple[str, ...], ...]]:
     """The waves of a plan that was made before, whose members (UIDs) have no nodes yet; () if there is no need of any.
 
     Nor are there any if no order is found in which they could come by now.

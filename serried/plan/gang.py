@@ -169,9 +169,10 @@ def solve_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
 def _plan(trial: Trial, step: Step, best: Candidate) -> Work[Plan]:
     domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
     nodes = yield from assign(trial, step, best)
-    rules = trial.rules
-    waves = () if rules is None or not rules.couples else (yield from list_waves(rules, trial.classes, nodes))
-    return Plan(domain, nodes, best.slack // len(trial.classes), waves)
+    plan, rules = Plan(domain, nodes, best.slack // len(trial.classes)), trial.rules
+    if rules is None or not rules.couples:
+        return plan
+    return replace(plan, waves=(yield from list_waves(rules, trial.classes, nodes)), keys=tuple(rules.list_keys()))
 
 
 def _refuse(trial: Trial, step: Step) -> Work[Verdict]:

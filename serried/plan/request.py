@@ -174,8 +174,11 @@ class Plan:
     spare: int = 0
     """How many more members of their kind the domain has room for; an estimate where classes are mixed."""
 
-    waves: tuple[frozenset[str], ...] = ()
+    waves: tuple[tuple[str, ...], ...] = ()
     """Where members decide about each other, their UIDs by when they may be tried: after those before; () for all."""
+
+    keys: tuple[str, ...] = ()
+    """The label keys of nodes by which they do: to all others of them nodes with equal labels are the same."""
 
 
 @dataclass(frozen=True, slots=True)

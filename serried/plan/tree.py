@@ -39,7 +39,7 @@ class Seating:
     domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
     """By the name of each group that is placed or stands: the domains around it, and its own."""
 
-    waves: tuple[frozenset[str], ...] = ()
+    waves: tuple[tuple[str, ...], ...] = ()
     """When the members may be tried (`Plan.waves`), group after group."""
 
     couples: bool = False
@@ -234,7 +234,7 @@ class _Search:
             node = plan.nodes.get(member.uid)
             if node is not None:
                 used[node] = add(used.get(node) or self._base.get(node, {}), dict(member.shape.requests))
-        waves = (*seating.waves, *(plan.waves or (frozenset(plan.nodes),)))
+        waves = (*seating.waves, *(plan.waves or (tuple(plan.nodes),)))
         couples = seating.couples or bool(plan.waves)
         return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used, waves=waves, couples=couples)
 

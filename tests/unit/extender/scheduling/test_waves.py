@@ -3,6 +3,7 @@
 import pytest
 
 from extender.protocol import Hold, Steer
+from serried.api.names import Key
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import Harness, gang, members
@@ -11,6 +12,7 @@ from tests.support.left_behind import leave_behind
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 LEADER = {"role": "leader"}
+HIGH = 100
 
 
 def hosts(count: int, cpus: int = 3) -> list[NodeBuilder]:
@@ -50,15 +52,44 @@ def cluster(world: Harness) -> Harness:
     return world.add(*hosts(2), gang(3), *workers(3))
 
 
+def spread_members(count: int) -> list[PodBuilder]:
+    """Members m0, m1, ... that are spread over zones."""
+    return [each.label("app", "ring").spread({"app": "ring"}, ZONE) for each in members(count)]
+
+
 def ring(world: Harness) -> Harness:
-    """Four members that are spread over two zones."""
-    pods = [each.label("app", "ring").spread({"app": "ring"}, ZONE) for each in members(4)]
-    return world.add(*hosts(2), gang(3), *pods)
+    """Four members with ranks that are spread over two zones: each keeps its slot."""
+    return world.add(*hosts(2), gang(3), *(each.index(rank) for rank, each in enumerate(spread_members(4))))
 
 
 @pytest.fixture
 def spread(world: Harness) -> Harness:
     return ring(world)
+
+
+class SpreadingScheduler:
+    """kube-scheduler with the nodes of a story, each a zone of its own: a pod of the ring is offered the emptiest."""
+
+    def __init__(self, world: Harness, *full: str) -> None:
+        self.world, self.full = world, set(full)
+        self.counts = {name: 0 for name in world.store.nodes if not name.startswith("spare")}
+
+    def offer(self) -> list[str]:
+        """The nodes that keep the skew, without those that are full."""
+        least = min(self.counts.values())
+        return [name for name, count in self.counts.items() if count == least and name not in self.full]
+
+    def try_member(self, name: str) -> bool:
+        """Whether it gets a node of those that are offered."""
+        offered = self.offer()
+        answer = self.world.filter(name, *offered) if offered else None
+        if isinstance(answer, Steer):
+            self.counts[answer.node] += 1
+        return isinstance(answer, Steer)
+
+    def try_members(self, *indexes: int) -> int:
+        """How many of these get one, one after the other."""
+        return sum(self.try_member(f"m{index}") for index in indexes)
 
 
 async def test_whoever_has_to_be_beside_another_is_sent_after_it(cluster: Harness) -> None:
@@ -125,6 +156,92 @@ async def test_so_does_one_between_members_that_are_spread_though_a_record_names
         assert len(sent(later)) == 2
     finally:
         await later.close()
+
+
+ORDERS = [
+    pytest.param([0, 1, 2, 3, 4, 5], id="in their order"),
+    pytest.param([5, 4, 3, 2, 1, 0], id="the last one first"),
+    pytest.param([2, 5, 1, 4, 0, 3], id="some order"),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_alike_members_take_the_slots_in_turn_whoever_comes_first(world: Harness, order: list[int]) -> None:
+    world.add(*hosts(3, cpus=2), *spread_members(6))
+    assert [world.filter(name) for name in ("m0", "m4")] == [Hold()] * 2
+    world.add(gang(6)).nominate()
+    await world.go()
+    assert not sent(world)
+    assert {call.name for call in world.api.said("activate")} == {"m0", "m4"}
+    scheduler = SpreadingScheduler(world)
+    assert scheduler.try_members(*order) == 6
+    calls = [world.bind(f"m{index}") for index in range(6)]
+    await world.go()
+    assert [call.error for call in calls] == [""] * 6
+    assert scheduler.counts == {"n1": 2, "n2": 2, "n3": 2}
+    assert not sent(world)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_so_they_do_while_victims_end(world: Harness, order: list[int]) -> None:
+    lows = [pod(f"low{index}").cpu(2).on(f"n{index}").priority(0) for index in range(1, 4)]
+    urgent = [each.priority(HIGH) for each in spread_members(6)]
+    world.api.graceful.update(Key("default", f"low{index}") for index in range(1, 4))
+    world.add(*hosts(3, cpus=2), *lows, gang(6).priority(HIGH), *urgent)
+    world.nominate()
+    await world.go()
+    first, *others = order
+    world.delete("low3")
+    await world.go()
+    scheduler = SpreadingScheduler(world, "n1", "n2")
+    assert scheduler.try_members(first, *others) == 1
+    world.delete("low1")
+    world.delete("low2")
+    await world.go()
+    scheduler.full.clear()
+    assert scheduler.try_members(*others) == 5
+    assert not sent(world)
+
+
+async def test_one_that_the_scheduler_forgets_comes_anew_and_others_may_have_its_slot(world: Harness) -> None:
+    world.add(*hosts(3, cpus=2), gang(6), *spread_members(6))
+    world.nominate()
+    await world.go()
+    scheduler = SpreadingScheduler(world)
+    assert scheduler.try_members(0, 1) == 2
+    call = world.bind("m0")
+    await world.settle()
+    scheduler.counts[slot_of(world, "m0")] -= 1
+    call.hang_up()
+    await world.go()
+    assert scheduler.try_members(5, 4, 3, 2, 0) == 5
+    assert scheduler.counts == {"n1": 2, "n2": 2, "n3": 2}
+
+
+async def test_what_is_in_no_sample_is_nominated_to_one_member_after_the_other(world: Harness) -> None:
+    world.add(*hosts(3, cpus=2), gang(5), *spread_members(6))
+    world.nominate()
+    await world.go()
+    for name in ("m3", "m4", "m5"):
+        assert isinstance(world.filter(name, "elsewhere"), Hold)
+    await world.go()
+    assert sent(world) == {"m3"}
+    assert world.filter("m3", slot_of(world, "m3")) == Steer(world.pod("m3").nominated)
+    await world.go()
+    assert sent(world) == {"m3", "m4"}
+    world.delete("m4")
+    await world.go()
+    await world.pass_time(1)
+    assert sent(world) == {"m3", "m4", "m5"}
+
+
+async def test_a_slot_moves_to_any_node_that_is_alike_while_there_is_room_to_spare(world: Harness) -> None:
+    spares = [node(f"spare{index}").cpu(9).label(ZONE, f"z-n{index}").label(HOSTNAME, "s") for index in range(1, 4)]
+    world.add(*hosts(3, cpus=2), *spares, gang(6), *spread_members(6))
+    world.nominate()
+    await world.go()
+    taken = [world.filter(f"m{index}", f"n{index % 3 + 1}") for index in range(6)]
+    assert taken == [Steer(f"n{index % 3 + 1}") for index in range(6)]
 
 
 async def test_workers_of_a_tree_are_planned_after_the_leader_in_another_group_and_sent_after_it(
