@@ -118,6 +118,9 @@ class ExtenderService:
     ) -> Answer:
         """Where a planned member goes; it is held while its slot is in use, or not on an offered node."""
         self._nominator.arrived(pod.uid)
+        if cycle.is_early(pod.uid) and not may_try_out(group, pod, self._store):
+            cycle.mark_unschedulable(pod.uid)
+            return self._hold(cycle.reservation.group)
         node = cycle.reservation.slots[pod.uid].node
         if cycle.preempts and node not in (free := self._list_free(cycle, group, pod, names)):
             traded = self._reassignments.trade(cycle, pod.uid, free) if tried is None else None

@@ -382,7 +382,11 @@ class BindingCycle:
 
     def waits_for_mates(self, uid: str) -> bool:
         """Whether a member may be refused its node until the scheduler has come to others."""
-        return any(uid in wave for wave in self.waves[1:]) or (uid in self.unseated and uid != self.turn)
+        return self.is_early(uid) or (uid in self.unseated and uid != self.turn)
+
+    def is_early(self, uid: str) -> bool:
+        """Whether a member is of a later wave: with it on its node those before may find none."""
+        return any(uid in wave for wave in self.waves[1:])
 
     def comes_first(self, uid: str) -> bool:
         """Whether a member has its node for itself, or may be tried before all mates that are planned there."""

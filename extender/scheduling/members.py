@@ -146,8 +146,8 @@ class Reassignments:
         """Find a member a slot on one of these nodes: its own, or that of a mate; the node, None if there is none.
 
         The mate, to which the scheduler has not come yet, gets the other slot. Only mates of one shape trade, inside of
-        their PodGroup, and none that have ranks: those are side by side on purpose. Where members decide about each
-        other only those of the first wave do: the slots of later ones may be free, but come too early.
+        their PodGroup, and none that keep to the order of their ranks. Where members decide about each other only those
+        of the first wave do: the slots of later ones may be free, but come too early.
         """
         mates: Iterable[str] = cycle.waves[0] if cycle.waves else cycle.reservation.slots
         if not names or uid not in mates or not self._may_trade(cycle, uid):
@@ -168,7 +168,8 @@ class Reassignments:
         return None
 
     def _may_trade(self, cycle: BindingCycle, uid: str) -> bool:
-        return uid in self._store.pods and cycle.may_move(uid) and self._store.members.rank_of(uid) is None
+        free = uid in cycle.in_turn or self._store.members.rank_of(uid) is None
+        return free and uid in self._store.pods and cycle.may_move(uid)
 
     def _may_have_slot_of(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
         if cycle.member(mate).reached or mate == cycle.turn or not self._may_trade(cycle, mate):

@@ -6,7 +6,7 @@ leader's.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from extender.options import NominationPolicy
@@ -432,7 +432,8 @@ class SchedulingCycle:
         if request.need:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._may_go_anywhere(group, plan)
-        waves, in_turn = order_slots(plan.waves, pods, self._store)
+        ranked = () if any_node else [uid for uid in pods if self._store.members.rank_of(uid) is not None]
+        waves, in_turn = order_slots(plan.waves, pods, frozenset(ranked), self._store.members.leaf_of)
         cycle = BindingCycle(
             *(group, reservation),
             started=now,
@@ -475,19 +476,18 @@ class SchedulingCycle:
 
 
 def order_slots(
-    waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], store: Store
+    waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
 ) -> tuple[list[list[str]], frozenset[str]]:
     """The waves of a cycle, and the members (UIDs) that take the slots of theirs one after the other.
 
-    Those are alike, and have no ranks: these are side by side on purpose. Of some that share a claim without a volume
-    one goes first.
+    Those are alike, of one PodGroup, and not ``ranked`` (UIDs): these are side by side on purpose. Of some that share a
+    claim without a volume one goes first.
     """
 
     def describe(uid: str) -> object:
         pod = pods[uid]
-        shares = any(choice.claim for choice in pod.shape.volumes)
-        alone = shares or store.members.rank_of(uid) is not None
-        return None if alone else (pod.shape, store.members.leaf_of(uid))
+        alone = uid in ranked or any(choice.claim for choice in pod.shape.volumes)
+        return None if alone else (pod.shape, leaf_of(uid))
 
     return join_waves(waves, describe)
 

@@ -139,6 +139,7 @@ def test_the_pod_that_members_have_to_be_beside_stays_and_those_beside_it_go(sta
     ("size", "rules", "racks"),
     [
         pytest.param(4, spread(RING), 4, id="spread over racks"),
+        pytest.param(8, spread(RING), 4, id="spread over racks, two on a node"),
         pytest.param(3, beside(RING), 1, id="beside each other"),
         pytest.param(4, apart(RING), 4, id="one a rack"),
         pytest.param(2, beside(RING, HOSTNAME), 1, id="on one node"),
@@ -147,7 +148,7 @@ def test_the_pod_that_members_have_to_be_beside_stays_and_those_beside_it_go(sta
 def test_in_a_full_cluster_so_many_go_as_members_come_and_where_these_have_to_be(
     stage: PriorityStage, high: str, size: int, rules: dict[str, Any], racks: int
 ) -> None:
-    cpu = "15" if HOSTNAME in str(rules) else "30"
+    cpu = "15" if HOSTNAME in str(rules) or size > 4 else "30"
     stage.create_pods(names("old", 12), cpu="30")
     stage.await_bound("old", 12)
     stage.create_gang("ring", size, priorityClassName=high)

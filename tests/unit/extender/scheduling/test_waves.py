@@ -58,7 +58,7 @@ def spread_members(count: int) -> list[PodBuilder]:
 
 
 def ring(world: Harness) -> Harness:
-    """Four members with ranks that are spread over two zones: each keeps its slot."""
+    """Four members with ranks that are spread over two zones: as room is scarce, each keeps its slot."""
     return world.add(*hosts(2), gang(3), *(each.index(rank) for rank, each in enumerate(spread_members(4))))
 
 
@@ -201,6 +201,43 @@ async def test_so_they_do_while_victims_end(world: Harness, order: list[int]) ->
     scheduler.full.clear()
     assert scheduler.try_members(*others) == 5
     assert not sent(world)
+
+
+async def test_one_of_a_later_wave_waits_while_victims_end_though_a_mate_s_node_is_free(world: Harness) -> None:
+    lows = [pod(f"low{index}").cpu(4).on(f"n{index}").priority(0) for index in range(1, 4)]
+    small, large = spread_members(3), spread_members(6)[3:]
+    urgent = [*(each.priority(HIGH) for each in small), *(each.cpu(2).priority(HIGH) for each in large)]
+    world.api.graceful.update(Key("default", f"low{index}") for index in range(1, 4))
+    world.add(*hosts(3, cpus=4), *lows, gang(6).priority(HIGH), *urgent)
+    world.nominate()
+    await world.go()
+    first, later = world.cycle().waves
+    assert len(first) == len(later) == 3
+    world.delete("low1")
+    await world.go()
+    answers = {uid: world.filter(uid.removeprefix("pod-"), "n1") for uid in (*later, *first)}
+    assert [answers[uid] for uid in later] == [Hold()] * 3
+    assert [answers[uid] for uid in first].count(Steer("n1")) == 1
+
+
+async def test_a_restart_between_them_lets_them_take_the_slots_in_turn_again(world: Harness) -> None:
+    def build(world: Harness) -> Harness:
+        return world.add(*hosts(3, cpus=2), gang(6), *spread_members(6))
+
+    await build(world).go()
+    later = build(Harness())
+    later.api.records.update(world.api.records)
+    try:
+        await later.recovery.recover()
+        later.nominate()
+        await later.go()
+        assert SpreadingScheduler(later).try_members(4, 0, 5, 3, 1, 2) == 6
+        calls = [later.bind(f"m{index}") for index in range(6)]
+        await later.go()
+        assert [call.error for call in calls] == [""] * 6
+        assert not sent(later)
+    finally:
+        await later.close()
 
 
 async def test_one_that_the_scheduler_forgets_comes_anew_and_others_may_have_its_slot(world: Harness) -> None:
