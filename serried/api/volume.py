@@ -1,14 +1,15 @@
 """What decides on which nodes a pod's volumes are: claims, PersistentVolumes, and how a driver provisions.
 
 Names and rules are upstream's of 1.37: component-helpers storage/volume (pv_helpers.go, helpers.go) and the plugins
-VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler. In-tree volumes count as what they
-say themselves: they are not translated to their CSI drivers.
+VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler. In-tree volumes count for the CSI
+drivers that they have moved to (csi-translation-lib); a disk that a pod names without a claim does not.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from serried.api.names import (
     Key,
@@ -58,6 +59,34 @@ ZONE_LABELS = {
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 """The labels of a volume that must be its node's, too; and what a node may have instead of each (VolumeZone)."""
+
+
+class Migration(NamedTuple):
+    """Where an in-tree plugin has moved to (the plugins of csi-translation-lib)."""
+
+    driver: str
+
+    zone: str = ""
+    """The label that nodes have of the driver in the place of their zone; "" if affinity is not translated."""
+
+
+MIGRATIONS: Mapping[str, Migration] = {
+    "kubernetes.io/aws-ebs": Migration("ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone"),
+    "kubernetes.io/azure-disk": Migration("disk.csi.azure.com"),
+    "kubernetes.io/cinder": Migration("cinder.csi.openstack.org", "topology.cinder.csi.openstack.org/zone"),
+    "kubernetes.io/gce-pd": Migration("pd.csi.storage.gke.io", "topology.gke.io/zone"),
+    "kubernetes.io/portworx-volume": Migration("pxd.portworx.com"),
+}
+"""By provisioner: those for which kube-scheduler takes migration for granted (isCSIMigrationOn)."""
+
+_SOURCES = {
+    "awsElasticBlockStore": "kubernetes.io/aws-ebs",
+    "azureDisk": "kubernetes.io/azure-disk",
+    "cinder": "kubernetes.io/cinder",
+    "gcePersistentDisk": "kubernetes.io/gce-pd",
+    "portworxVolume": "kubernetes.io/portworx-volume",
+}
+"""The plugins by the field of a PersistentVolume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +142,9 @@ class Volume:
 
     driver: str = ""
     """The CSI driver that attaches it; "" for a volume of another kind."""
+
+    bound_terms: Terms | None = None
+    """As ``terms``, once it is bound: nodes may know the zones of an in-tree volume by its driver's label."""
 
     version: str = ""
 
@@ -291,9 +323,10 @@ def decode_volume(obj: object) -> Volume | Malformed:
 def _decode_volume(obj: Raw) -> Volume:
     metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
     labels, claim = read_labels(metadata, "labels"), read_map(spec, "claimRef")
+    terms, migration = _read_reach(spec), _find_migration(spec)
     return Volume(
         read_key(obj).name,
-        _read_reach(spec),
+        terms,
         zones=tuple(Requirement(key, "In", tuple(labels[key].split("__"))) for key in ZONE_LABELS if key in labels),
         storage_class=_read_class(metadata, spec),
         capacity=read_amounts(spec, "capacity").get(_STORAGE, 0),
@@ -305,9 +338,34 @@ def _decode_volume(obj: Raw) -> Volume:
         claim_uid=read_text(claim, "uid"),
         available=read_text(read_map(obj, "status"), "phase") == "Available",
         deleting=is_deleting(obj),
-        driver=read_text(read_map(spec, "csi"), "driver"),
+        driver=migration.driver if migration is not None else read_text(read_map(spec, "csi"), "driver"),
+        bound_terms=_translate(terms, migration.zone) if terms and migration is not None else terms,
         version=read_version(obj),
     )
+
+
+def _find_migration(spec: Raw) -> Migration | None:
+    plugin = next((plugin for source, plugin in _SOURCES.items() if spec.get(source) is not None), "")
+    # An Azure disk of a kind that is no driver's is not translated.
+    if (
+        plugin == "kubernetes.io/azure-disk"
+        and read_text(read_map(spec, "azureDisk"), "kind", "Managed").lower() != "managed"
+    ):
+        return None
+    return MIGRATIONS.get(plugin)
+
+
+def _translate(terms: Terms, zone: str) -> Terms:
+    """The terms, and the same with the label that a driver has for zones (translateTopologyFromInTreeToCSI).
+
+    Which of the two counts for a node its CSINode says (tryTranslatePVToCSI); here either will do.
+    """
+    keys = {key: zone if now.endswith("/zone") else now for key, now in ZONE_LABELS.items()} if zone else {}
+    more = (
+        replace(term, labels=tuple(replace(each, key=keys.get(each.key, each.key)) for each in term.labels))
+        for term in terms
+    )
+    return tuple(dict.fromkeys((*terms, *more)))
 
 
 def _read_reach(spec: Raw) -> Terms | None:

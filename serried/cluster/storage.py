@@ -19,6 +19,7 @@ from serried.api.node import Node
 from serried.api.resources import ATTACHED, CHOSEN
 from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
 from serried.api.volume import (
+    MIGRATIONS,
     Choice,
     CSIDriver,
     CSINode,
@@ -94,7 +95,7 @@ class Supply:
     def _find_bound(self, claim: VolumeClaim) -> Reach:
         volume = self.volumes.get(claim.volume)
         if volume is not None:
-            return Reach(volume.terms)
+            return Reach(volume.bound_terms)
         missing = Volume in self.seen
         text = f"volume claim {claim.key.name} is bound to PersistentVolume {claim.volume}, which does not exist"
         return Reach(obstacle=text if missing else "")
@@ -202,7 +203,8 @@ class Supply:
         if volume is not None:
             return volume.driver
         found = self.classes.get(claim.wish.storage_class)
-        return found.provisioner if found is not None else ""
+        name = found.provisioner if found is not None else ""
+        return MIGRATIONS[name].driver if name in MIGRATIONS else name
 
     def turn_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
         """Something of a class has changed: the wishes that are met elsewhere now. Others than these nobody has."""

@@ -52,6 +52,32 @@ def test_nodes_take_so_many_volumes_of_a_driver(others: list[Builder], expected:
         assert room(seeing(*first, *second, *known)) == expected
 
 
+IN_TREE = [
+    pytest.param("ebs.csi.aws.com", "awsElasticBlockStore", {"volumeID": "1"}, "kubernetes.io/aws-ebs", id="EBS"),
+    pytest.param("disk.csi.azure.com", "azureDisk", {"diskName": "1"}, "kubernetes.io/azure-disk", id="Azure"),
+    pytest.param("cinder.csi.openstack.org", "cinder", {"volumeID": "1"}, "kubernetes.io/cinder", id="Cinder"),
+    pytest.param("pd.csi.storage.gke.io", "gcePersistentDisk", {"pdName": "1"}, "kubernetes.io/gce-pd", id="GCE"),
+]
+
+
+@pytest.mark.parametrize(("driver", "field", "source", "provisioner"), IN_TREE)
+def test_in_tree_volumes_count_for_the_driver_that_they_have_moved_to(
+    driver: str, field: str, source: dict[str, str], provisioner: str
+) -> None:
+    drivers = [{"name": driver, "allocatable": {"count": 2}}]
+    takes_two = [csi_node(name).having(drivers, "spec", "drivers") for name in ("n1", "n2")]
+    bound = [volume("v").having(source, "spec", field), volume_claim("v").bound_to("v"), using("x", "v")]
+    waiting = [storage_class("fast", provisioner), CLAIMS[0], pod("p").mounting("a")]
+    assert room(seeing(*NODES, *takes_two, *bound, *waiting)) == "n1:1 n2:2"
+
+
+def test_those_of_vsphere_do_not_count() -> None:
+    drivers = [{"name": "csi.vsphere.vmware.com", "allocatable": {"count": 1}}]
+    bound = [volume("v").having({"volumePath": "1"}, "spec", "vsphereVolume"), volume_claim("v").bound_to("v")]
+    store = seeing(*NODES, csi_node("n1").having(drivers, "spec", "drivers"), *bound, pod("p").mounting("v"))
+    assert room(store) == "n1:many n2:many"
+
+
 def test_what_changes_later_counts() -> None:
     store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a"), using("x", "b"), using("y", "c"))
     changes: list[tuple[Builder, str]] = [

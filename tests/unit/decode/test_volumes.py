@@ -32,6 +32,24 @@ def test_a_node_has_no_name_for_the_affinity_of_a_volume() -> None:
     assert not matches_terms((term,), node("n1").value())
 
 
+def test_nodes_may_know_the_zone_of_an_in_tree_volume_by_its_drivers_label() -> None:
+    old = {"key": "failure-domain.beta.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+    disk = volume("v").reached_from({"matchExpressions": [old]}).having({"pdName": "d"}, "spec", "gcePersistentDisk")
+    found = disk.value()
+    assert found.bound_terms is not None
+    for key in ("failure-domain.beta.kubernetes.io/zone", "topology.gke.io/zone"):
+        assert matches_terms(found.bound_terms, node("n1").label(key, "a").value())
+        assert not matches_terms(found.bound_terms, node("n1").label(key, "b").value())
+    assert len(found.terms or ()) == 1
+    assert volume("v").reached_from({"matchExpressions": [old]}).value().bound_terms == found.terms
+
+
+def test_an_azure_disk_of_an_unmanaged_kind_has_no_driver() -> None:
+    disk = volume("v").having({"diskName": "d", "kind": "Dedicated"}, "spec", "azureDisk")
+    assert not disk.value().driver
+    assert disk.having("managed", "spec", "azureDisk", "kind").value().driver == "disk.csi.azure.com"
+
+
 def test_a_claim_may_be_bound() -> None:
     assert volume_claim("c").value() == VolumeClaim(Key("default", "c"), "persistentvolumeclaim-c")
     assert volume_claim("c").bound_to("v").value().bound
