@@ -5,8 +5,8 @@ checkVolumeProvisions).
 
 How many volumes of a CSI driver a node takes (NodeVolumeLimits) is an amount that nodes have and pods ask for. A claim
 that one pod mounts is one volume wherever that goes. A volume that several pods share counts once for a node: where it
-is in use already, it is taken off what the node has, so it costs no other pod there anything. A node to which it comes
-new is learnt, and so are volumes that are attached though no pod there uses them.
+is in use already, it is taken off what the node has, so it costs no other pod there anything. Its users have an amount
+of it, so plans know where it comes new. Volumes that are attached though no pod there uses them are learnt.
 """
 
 from collections import Counter

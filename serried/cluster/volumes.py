@@ -24,6 +24,7 @@ from serried.api.resources import ATTACHED, ONCE, SHARES
 from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
 from serried.api.volume import (
     READ_WRITE_ONCE_POD,
+    SHARED,
     ZONE_LABELS,
     Choice,
     CSIDriver,
@@ -189,9 +190,11 @@ class Volumes:
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in shared]
         limited = self.attachments.limited
         if limited:
-            own = {claim.key: claim for claim in claims if not self._is_shared(claim.key)}
-            attached = Counter(self.supply.find_driver(claim) for claim in own.values())
+            drivers = {claim.key: self.supply.find_driver(claim) for claim in claims}
+            attached = Counter(driver for key, driver in drivers.items() if not self._is_shared(key))
             amounts += [(ATTACHED + driver, count) for driver, count in attached.items() if driver in limited]
+            shared = [(key, driver) for key, driver in drivers.items() if driver in limited and self._is_shared(key)]
+            amounts += [(f"{ATTACHED}{driver}{SHARED}{key}", 1) for key, driver in shared]
         return tuple(amounts)
 
     def _find_choices(self, claims: list[VolumeClaim]) -> tuple[Choice, ...]:

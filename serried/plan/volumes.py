@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 
+from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
-from serried.api.resources import CHOSEN, Resources
+from serried.api.resources import ATTACHED, CHOSEN, Resources, capacity
 from serried.api.selectors import Terms
 from serried.api.volume import SHARED, Choice, Pool, Volume
 from serried.plan.capacity import MemberClass
-from serried.plan.fit import Hurdle, matches_terms
+from serried.plan.fit import Hurdle, HurdleKind, matches_terms
 from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import Snapshot
 from serried.plan.steps import Work
@@ -96,8 +97,58 @@ class _Shelf:
         return [each for each, plain in volumes if plain or each.terms is None or matches_terms(each.terms, node)]
 
 
+class _Attachments:
+    """Whether nodes take the volumes that members bring who share them (NodeVolumeLimits).
+
+    A volume that one pod mounts is an amount. One that pods share costs its node the first of them, and no other.
+    """
+
+    def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
+        self._snapshot = snapshot
+        self._own: dict[MemberClass, dict[str, int]] = {}
+        self._shared: dict[MemberClass, dict[str, set[str]]] = {}
+        for kind in classes:
+            for name, amount in kind.request.items():
+                driver, shared, _ = name.removeprefix(ATTACHED).partition(SHARED)
+                if shared and name.startswith(ATTACHED):
+                    self._shared.setdefault(kind, {}).setdefault(driver, set()).add(name)
+                elif name.startswith(ATTACHED):
+                    self._own.setdefault(kind, {})[driver] = amount
+        drivers = {driver for each in self._shared.values() for driver in each}
+        self.matter = bool(drivers)
+        self.couple = any(drivers.intersection(own) for own in self._own.values()) or any(
+            self._shared.get(kind) != self._shared.get(classes[0]) for kind in classes
+        )
+        """Whether it is not enough that a node would take the first member."""
+
+        self._here: dict[str, list[MemberClass]] = {}
+
+    def find_full(self, kind: MemberClass, name: str) -> str | None:
+        """The amount of which a node has too little for one more member; None if there is enough."""
+        used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
+        for driver in {driver for each in there for driver in self._shared.get(each, ())}:
+            new = {
+                claim for each in there for claim in self._shared.get(each, {}).get(driver, ()) if not used.get(claim)
+            }
+            wanted = len(new) + sum(self._own.get(each, {}).get(driver, 0) for each in there)
+            amount = f"{ATTACHED}{driver}"
+            if new and wanted > capacity(self._snapshot.nodes[name].allocatable, amount) - used.get(amount, 0):
+                return amount
+        return None
+
+    def place(self, kind: MemberClass, name: str, pods: int) -> None:
+        """Some members of a class are on a node by now; a negative number takes them off again."""
+        here = self._here.setdefault(name, [])
+        here += [kind] * pods
+        for _ in range(-pods):
+            here.remove(kind)
+
+
 class VolumeChoices:
-    """The volumes that a gang's classes choose from, and what the members that are placed leave of them."""
+    """The volumes that a gang's classes choose from, and what the members that are placed leave of them.
+
+    Also whether nodes take the volumes that members share.
+    """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
@@ -124,7 +175,8 @@ class VolumeChoices:
         """The nodes where a class is short of a volume whoever else of the gang is placed."""
 
         self._placed: dict[tuple[MemberClass, str], list[_Taken]] = {}
-        self.couples = any(choices for choices in self._choices.values())
+        self._attachments = _Attachments(snapshot, classes)
+        self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
     def count(self) -> Work[None]:
         """Take off what planned members of other gangs will take, and find the nodes that are closed, in steps."""
@@ -138,9 +190,10 @@ class VolumeChoices:
             yield
         for kind in self._classes:
             closed: list[str] = []
-            names = iter(self._snapshot.nodes if any(each.pool for each in self._choices[kind]) else ())
+            asked = self._attachments.matter or any(each.pool for each in self._choices[kind])
+            names = iter(self._snapshot.nodes if asked else ())
             while some := list(islice(names, _NODES_PER_STEP)):
-                closed += [name for name in some if self._choose(kind, name) is None]
+                closed += [name for name in some if not self.admits(kind, name)]
                 yield
             self.closed[kind] = frozenset(closed)
 
@@ -202,14 +255,21 @@ class VolumeChoices:
 
     def list_keys(self) -> list[str]:
         """The label keys by which nodes differ in what they reach."""
-        return list(dict.fromkeys(key for shelf in self._shelves.values() for key in shelf.keys))
+        keys = dict.fromkeys(key for shelf in self._shelves.values() for key in shelf.keys)
+        return [*keys, *([HOSTNAME] if self._attachments.couple and HOSTNAME not in keys else [])]
 
     def admits(self, kind: MemberClass, name: str) -> bool:
         """Whether a node has the volumes that the next member of a class still needs."""
-        return self._choose(kind, name) is not None
+        return self._choose(kind, name) is not None and self._attachments.find_full(kind, name) is None
+
+    def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
+        """Of what a node takes too few volumes for the next member of a class; None if it does not."""
+        full = self._attachments.find_full(kind, name)
+        return Hurdle(HurdleKind.RESOURCE, full) if full is not None else None
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
         """Some members of a class are on a node by now; a negative number takes them off again."""
+        self._attachments.place(kind, name, pods)
         for _ in range(pods):
             taken = self._choose(kind, name) or []
             self._gone.update(volume.name for _, volume in taken if volume is not None)
@@ -243,8 +303,12 @@ def _find_size(choice: Choice) -> int:
 
 
 def chooses(classes: Iterable[MemberClass]) -> bool:
-    """Whether any of these has volumes to choose."""
-    return any(kind.shape.volumes for kind in classes)
+    """Whether any of these has volumes to choose, or brings one that others share to a node that takes so many."""
+    return any(kind.shape.volumes or any(map(_is_shared, kind.request)) for kind in classes)
+
+
+def _is_shared(amount: str) -> bool:
+    return amount.startswith(ATTACHED) and SHARED in amount
 
 
 def has_rules(classes: Sequence[MemberClass]) -> bool:
@@ -343,8 +407,9 @@ class MemberRules:
         return self._neighbours.find_first_key(kind) if self._neighbours is not None else None
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Which rule about other pods keeps the next member of a class off a node; None if none does."""
-        return self._neighbours.find_hurdle(kind, name) if self._neighbours is not None else None
+        """What about other pods or shared volumes keeps the next member of a class off a node; None if nothing."""
+        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
+        return next((hurdle for each in parts if (hurdle := each.find_hurdle(kind, name)) is not None), None)
 
     def describe(self) -> Work[str]:
         """Which of it keeps members off, a phrase; "" if nothing does."""

@@ -14,7 +14,7 @@ import yaml
 from tests.e2e.truth.stage import TruthStage
 from tests.support.truth.ours import Ours
 from tests.support.truth.rules import Cluster, Raw, list_feasible
-from tests.support.truth.storage import StorageDraws, shares_limited
+from tests.support.truth.storage import StorageDraws
 from tests.support.truth.worlds import ALL, COUNTED, Draws
 
 PODS_OF_A_CLUSTER = 20
@@ -80,16 +80,13 @@ def compare(truth: TruthStage, seed: int) -> Iterator[Difference]:
 
 
 def compare_volumes(truth: TruthStage, seed: int) -> Iterator[Difference]:
-    """The differences in one cluster with volumes.
-
-    A volume that pods share is counted where it is in use; that it needs room where it comes new is learnt.
-    """
+    """The differences in one cluster with volumes."""
     draws = StorageDraws(Random(seed))  # noqa: S311 - not for secrets
     cluster = truth.put(draws.cluster())
     ours = Ours(cluster)
     for pod, found in truth.ask([draws.pod(f"p{index}") for index in range(PODS_OF_A_CLUSTER)]):
         nodes = ours.list_feasible(pod)
-        if nodes != found and not (found < nodes and shares_limited(cluster, pod)):
+        if nodes != found:
             yield Difference(seed, cluster, pod, "the planner", nodes, found)
     truth.clear(cluster)
 

@@ -14,6 +14,12 @@ PLAIN = "csi.example.com"
 MEASURED = "measured.example.com"
 """A driver that says how much it can provision where."""
 
+EBS = "ebs.csi.aws.com"
+"""The driver to which disks of an in-tree plugin have moved."""
+
+_EBS_ZONE = "topology.ebs.csi.aws.com/zone"
+_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+
 STATIC = "kubernetes.io/no-provisioner"
 
 _SOUND = 0.9
@@ -46,7 +52,7 @@ class StorageDraws:
     def _node(self, name: str) -> Raw:
         labels = {HOSTNAME: name}
         if self._random.random() < 0.9:
-            labels[ZONE] = self._random.choice("aabbc")
+            labels[ZONE] = labels[_EBS_ZONE] = self._random.choice("aabbc")
         status = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "20"}}
         return {
             "apiVersion": "v1",
@@ -90,12 +96,14 @@ class StorageDraws:
         for node in nodes:
             if self._random.random() < 0.7:
                 drivers = []
-                for name in (PLAIN, MEASURED):
+                for name in (PLAIN, MEASURED, EBS):
                     driver: Raw = {"name": name, "nodeID": node["metadata"]["name"]}
                     if self._random.random() < 0.7:
                         driver["allocatable"] = {"count": self._random.randint(0, 4)}
                     drivers.append(driver)
-                yield _storage("CSINode", node["metadata"]["name"]) | {"spec": {"drivers": drivers}}
+                found = _storage("CSINode", node["metadata"]["name"]) | {"spec": {"drivers": drivers}}
+                found["metadata"]["annotations"] = {_MIGRATED: "kubernetes.io/aws-ebs"}
+                yield found
 
     # --- volumes and claims -----------------------------------------------------------------------------------------
 
@@ -117,7 +125,8 @@ class StorageDraws:
         }
         if self._random.random() < 0.4:
             del spec["csi"]
-            spec["hostPath"] = {"path": "/none"}
+            disk = {"awsElasticBlockStore": {"volumeID": name}}
+            spec |= disk if self._random.random() < 0.5 else {"hostPath": {"path": "/none"}}
         if self._random.random() < 1 - _SOUND:
             spec["volumeMode"] = "Block"
         if self._random.random() < 0.7:
@@ -127,7 +136,8 @@ class StorageDraws:
             term = {"matchExpressions": [{"key": wanted[0], "operator": "In", "values": wanted[1]}]}
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
         volume = _storage("PersistentVolume", name) | {"spec": spec}
-        if self._random.random() < 0.3:
+        # Of an in-tree disk with a zone kube-scheduler wants the driver's label, though the node may have no zone at all.
+        if self._random.random() < 0.3 and "awsElasticBlockStore" not in spec:
             volume["metadata"]["labels"] = {ZONE: self._random.choice(["a", "b", "a__b"])}
         if self._random.random() < 0.3:
             volume["metadata"].setdefault("labels", {})["disk"] = "fast"
@@ -211,17 +221,3 @@ def make_mounting(name: str, claims: Iterable[str]) -> Raw:
     volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
     spec = {"containers": [{"name": "main", "image": "none"}], "volumes": volumes, "terminationGracePeriodSeconds": 0}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-
-
-def shares_limited(cluster: Cluster, pod: Raw) -> bool:
-    """Whether a pod mounts a volume that a bound one uses, of a driver of which some node takes only so many."""
-    nodes = [found["spec"]["drivers"] or [] for found in cluster.storage if found["kind"] == "CSINode"]
-    limited = {driver["name"] for drivers in nodes for driver in drivers if "allocatable" in driver}
-    used = {claim for other in cluster.pods for claim in _list_claims(other)} & set(_list_claims(pod))
-    volumes = [each["spec"] for each in cluster.storage if each["kind"] == "PersistentVolume" and "csi" in each["spec"]]
-    return any(spec.get("claimRef", {}).get("name") in used and spec["csi"]["driver"] in limited for spec in volumes)
-
-
-def _list_claims(pod: Raw) -> list[str]:
-    volumes = pod["spec"].get("volumes", [])
-    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]

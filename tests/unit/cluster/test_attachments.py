@@ -7,12 +7,14 @@ import pytest
 from serried.api.volume import CSINode
 from serried.cluster.cache import Store
 from serried.plan.fit import slots
+from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import Builder, PodBuilder, node, pod
 from tests.support.volumes import csi_node, storage_class, volume, volume_claim
 from tests.unit.cluster.test_volumes import seeing, show
 
 FAST = storage_class("fast", "fast.example.com")
-NODES = [node(name).cpu(32) for name in ("n1", "n2")]
+NODES = [node(name).cpu(32).label("kubernetes.io/hostname", name) for name in ("n1", "n2")]
 TAKES_TWO = [csi_node("n1", fast=2), csi_node("n2", fast=2)]
 CLAIMS = [volume_claim(name).asking("fast") for name in ("a", "b", "c", "d")]
 
@@ -78,13 +80,47 @@ def test_those_of_vsphere_do_not_count() -> None:
     assert room(store) == "n1:many n2:many"
 
 
+SHARING = [
+    ("where it is new it is one more", [using("x", "b")], 2, "n1 n1"),
+    ("there is no room where others have all", [using("x", "b", "c")], 2, ""),
+    ("but where it is in use", [using("x", "b"), pod("q").mounting("a").on("n1")], 2, "n1 n1"),
+    ("it leaves room for another", [using("x", "b")], 1, "n1"),
+]
+
+
+@pytest.mark.parametrize(("others", "count", "expected"), [pytest.param(*each, id=say) for say, *each in SHARING])
+def test_a_volume_that_members_share_needs_room_once(others: list[Builder], count: int, expected: str) -> None:
+    """n2 takes none: all that can be is on n1, where two volumes are."""
+    limits = [csi_node("n1", fast=2), csi_node("n2", fast=0)]
+    members = [pod(f"p{at}").mounting("a") for at in range(max(2, count))]
+    store = seeing(*NODES, FAST, *CLAIMS, *limits, *others, *members)
+    waiting = [store.pods[f"pod-p{at}"] for at in range(count)]
+    found = plan_gang(store.snapshots.take(0, waiting), PlanRequest(waiting, count), store.capacity)
+    assert " ".join(found.nodes.values() if isinstance(found, Plan) else ()) == expected
+
+
+def test_own_and_shared_volumes_of_members_are_counted_together() -> None:
+    limits = [csi_node("n1", fast=3), csi_node("n2", fast=2)]
+    claims = [volume_claim(f"c{at}").asking("fast") for at in range(4)]
+    members = [pod(f"p{at}").mounting(f"c{at}", "a") for at in range(4)]
+    store = seeing(*NODES, FAST, *CLAIMS, *claims, *limits, *members)
+    for count in (3, 4):
+        waiting = [store.pods[f"pod-p{at}"] for at in range(count)]
+        found = plan_gang(store.snapshots.take(0, waiting), PlanRequest(waiting, count), store.capacity)
+        if count == 4:
+            assert not isinstance(found, Plan), "each node has room for one less than it takes"
+        else:
+            assert isinstance(found, Plan)
+            assert sorted(found.nodes.values()) == ["n1", "n1", "n2"]
+
+
 def test_what_changes_later_counts() -> None:
     store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a"), using("x", "b"), using("y", "c"))
     changes: list[tuple[Builder, str]] = [
         (csi_node("n1", fast=4), "n1:2 n2:2"),
         (csi_node("n1"), "n1:many n2:2"),
         (csi_node("n1", fast=1), "n1:0 n2:2"),
-        (node("n1").cpu(31), "n1:0 n2:2"),
+        (NODES[0].cpu(31), "n1:0 n2:2"),
     ]
     for change, expected in changes:
         show(store, change)
