@@ -335,7 +335,8 @@ class Feed:
         channel.put(new)
         self._cached[kind] += old is None
         if self._idle:
-            if isinstance(new, Pod) and new.claims and new.pending and new.linked:
+            mounts = isinstance(new, Pod) and bool(new.claims) and new.pending and new.linked
+            if mounts or self.store.volumes.wanted:
                 self._follow_idle(_FOR_CLAIMS)
             if self.store.device_claims.wanted:
                 self._follow_idle(_FOR_DEVICES)

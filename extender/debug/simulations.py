@@ -19,6 +19,7 @@ from extender.core import Core
 from extender.debug.document import EXAMPLES, View, exemplify
 from extender.debug.explain import PreemptionView, view_preemption
 from extender.scheduling.request import describe_uncounted
+from extender.simulation.claims import take_claims
 from extender.simulation.cluster import take_parts
 from extender.simulation.decide import Changes, Hypothesis, Prediction
 from extender.simulation.manifests import READ, flatten, read_documents, sift, take_classes
@@ -304,7 +305,8 @@ class Questions:
         Objects that make no pods, such as Services, are left out, and named as ``skipped``. Those that cannot be
         answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
         requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
-        the API server about them. A PriorityClass in the body counts as created. Nothing is created or changed.
+        the API server about them. PriorityClasses, PersistentVolumeClaims, ResourceClaims and ResourceClaimTemplates in
+        the body count as created. Nothing is created or changed.
 
         ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
         node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
@@ -360,11 +362,12 @@ def _answer(
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
     placed, classes = take_classes(flatten(documents), core.store.priority_classes)
+    placed, coming = take_claims(placed, namespace, core.store.volumes.supply.find_default())
     objects, skipped = sift(placed)
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
-        gathered = yield from gather(objects, core.store, namespace, classes)
+        gathered = yield from gather(objects, core.store, namespace, classes, coming)
         newcomers += gathered.newcomers
         refused = gathered.refused
     return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)

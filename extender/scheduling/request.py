@@ -121,6 +121,7 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
     if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
         said.append(f"{len(claiming)} members claim devices, which only the scheduler can count{_explain(claiming)}")
+    said += [pod.uncountable for pod in members if pod.uncountable and not pod.claim_refs][:1]
     keys = {_pod_group_of(pod, store.members) for pod in members}
     groups = [store.groups.get(key) for key in keys if key is not None]
     if not any(pod.counted for pod in members) and any(group and group.device_claims for group in groups):

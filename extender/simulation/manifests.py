@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
 
+from extender.simulation.claims import add_own
 from serried.api.group import (
     Composite,
     PodGroup,
@@ -41,6 +42,7 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.cluster.shapes import NOTHING, Coming
 from serried.kube.wire import read_json
 
 if TYPE_CHECKING:
@@ -49,8 +51,19 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 
-def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any], store: "Store") -> Pod:
-    """A pod of a template. Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands."""
+def make_pod(
+    place: str,
+    template: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    store: "Store",
+    coming: Coming,
+    *,
+    alike: bool = False,
+) -> Pod:
+    """A pod of a template, of which others may be made ``alike``.
+
+    Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands.
+    """
     spec = template.get("spec")
     if not isinstance(spec, dict):
         raise ValueError(f"{place}: spec is missing")  # noqa: TRY004 - what people have sent
@@ -65,7 +78,11 @@ def make_pod(place: str, template: Mapping[str, Any], metadata: Mapping[str, Any
         raise ValueError(
             f"{place}: schedulerName is {pod.scheduler}, which Serried does not serve; it has to be {names}"
         )
-    return store.show_pod(pod)
+    try:
+        coming = add_own(coming, pod, spec, store.volumes.supply.find_default(), alike=alike)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+    return store.show_pod(pod, coming)
 
 
 def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,6 +318,9 @@ class Manifests:
     single: list[Pod] = field(default_factory=list)
     """The pods of no group."""
 
+    coming: Coming = NOTHING
+    """The claims that were sent."""
+
     owners: list[Asked] = field(default_factory=list)
     workloads: list[tuple[str, Workload]] = field(default_factory=list)
     composites: list[Composite] = field(default_factory=list)
@@ -370,7 +390,7 @@ class Manifests:
 
     def _read_pod(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         self.count(1)
-        pod = make_pod(place, obj, obj["metadata"], store)
+        pod = make_pod(place, obj, obj["metadata"], store, self.coming)
         if pod.group is None:
             self.single.append(pod)
         else:

@@ -45,6 +45,7 @@ from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
 from serried.api.priority import PriorityClass, find_class
 from serried.cluster.cache import Store
 from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
+from serried.cluster.shapes import NOTHING, Coming
 from serried.plan.quorum import find_rank
 from serried.plan.steps import Work
 
@@ -75,7 +76,7 @@ class _Origin(NamedTuple):
             "labels": {**read_map(said, "labels"), **labels},
             "annotations": {**read_map(said, "annotations"), **annotations},
         }
-        return make_pod(self.asked.place, template, metadata, self.store)
+        return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
 
     def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
         """The group of pods that are like this one, and its members so far; ``alone`` is that of pods of no gang."""
@@ -265,12 +266,14 @@ def gather(
     store: Store,
     namespace: str,
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
+    coming: Coming = NOTHING,
 ) -> Work[Gathered]:
     """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many.
 
-    ``classes`` come with the objects, which have their priorities already (`take_classes`).
+    ``classes`` come with the objects, which have their priorities already (`take_classes`); so do the claims that are
+    ``coming`` (`take_claims`).
     """
-    manifests = Manifests()
+    manifests = Manifests(coming=coming)
     for place, raw in objects:
         with manifests.judging():
             manifests.read(place, raw, namespace, store)
@@ -279,7 +282,7 @@ def gather(
     beside = _put_beside(manifests, store)
     for asked in manifests.owners:
         with manifests.judging():
-            more = Manifests(pods=manifests.pods)
+            more = Manifests(coming=coming, pods=manifests.pods)
             yield from _add_owner(_Origin(asked, store, beside, more))
             manifests.add(more)
             manifests.pods = more.pods

@@ -302,6 +302,15 @@ def _decode_claim(obj: Raw) -> ResourceClaim:
     )
 
 
+def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
+    """What a ResourceClaimTemplate says of the claims that are made from it; namespace and name are required."""
+    return attempt("ResourceClaimTemplate", _decode_claim_template, obj)
+
+
+def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
+    return read_key(obj), _read_claim_spec(read_map(read_map(obj, "spec"), "spec"))
+
+
 def _read_claim_spec(spec: Raw) -> ClaimSpec:
     devices = read_map(spec, "devices")
     raw = read_objects(devices, "requests")

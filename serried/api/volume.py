@@ -40,7 +40,10 @@ from serried.api.selectors import (
     void_if_invalid,
 )
 
-_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+"""The annotation that goes before the field."""
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _STORAGE = "storage"
@@ -270,6 +273,9 @@ class StorageClass:
     topologies: Terms | None = None
     """The nodes for which volumes may be provisioned; None for all."""
 
+    is_default: bool = False
+    """Whether it is that of claims that name none."""
+
     version: str = ""
 
     @property
@@ -408,7 +414,7 @@ def _decode_claim(obj: Raw) -> VolumeClaim:
 
 def _read_class(metadata: Raw, spec: Raw) -> str:
     annotations = read_map(metadata, "annotations")
-    return read_text(annotations, _BETA_CLASS) if _BETA_CLASS in annotations else read_text(spec, "storageClassName")
+    return read_text(annotations, BETA_CLASS) if BETA_CLASS in annotations else read_text(spec, "storageClassName")
 
 
 def decode_storage_class(obj: object) -> StorageClass | Malformed:
@@ -423,6 +429,7 @@ def _decode_storage_class(obj: Raw) -> StorageClass:
         read_text(obj, "provisioner"),
         waits=read_text(obj, "volumeBindingMode") == "WaitForFirstConsumer",
         topologies=tuple(map(_read_topology, topologies)) if topologies else None,
+        is_default=read_text(read_map(read_map(obj, "metadata"), "annotations"), _DEFAULT_CLASS) == "true",
         version=read_version(obj),
     )
 

@@ -40,7 +40,7 @@ from serried.cluster.membership import (
 from serried.cluster.neighbours import MatchingPods
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
-from serried.cluster.shapes import Uncounted
+from serried.cluster.shapes import NOTHING, Coming, Uncounted
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
 from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity
@@ -319,9 +319,10 @@ class Store:
             self._note_neighbour(pod)
         self._count_anew()
 
-    def show_pod(self, pod: Pod) -> Pod:
+    def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """A pod that does not exist, with the shape that it would have here; nothing changes."""
-        shown = self.matching_pods.show(self.device_claims.show(self.volumes.show(self.uncounted.show(pod))))
+        confined = self.volumes.show(self.uncounted.show(pod), coming)
+        shown = self.matching_pods.show(self.device_claims.show(confined, coming))
         self._refit()
         self._count_anew()
         return shown

@@ -24,6 +24,7 @@ from serried.api.selectors import Terms, Toleration
 from serried.cluster.device_amounts import Amounts, Bundle, Demand, Every, Holders, Need
 from serried.cluster.devices import Inventory, Match, Sort, Wish
 from serried.cluster.index import discard
+from serried.cluster.shapes import NOTHING, Coming
 from serried.cluster.storage import both
 from serried.plan.fit import admits
 
@@ -90,11 +91,12 @@ class DeviceClaims:
         self._follow_epoch()
         return self._dress(pod, demand)
 
-    def show(self, pod: Pod) -> Pod:
-        """The same for a pod that does not exist: nothing is remembered."""
+    def show(self, pod: Pod, coming: Coming) -> Pod:
+        """The same for a pod that does not exist: nothing is remembered, and claims may come with it."""
         if not _is_concerned(pod):
             return pod
-        demand = self._resolve(pod)
+        self.wanted = True
+        demand = self._resolve(pod, coming)
         if demand.bundles or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
             demand.note("what its claims ask for is more than numbers of devices")
             demand.bundles, demand.every, demand.present = [], [], []
@@ -255,12 +257,12 @@ class DeviceClaims:
 
     # --- claims ------------------------------------------------------------------------------------------------
 
-    def _resolve(self, pod: Pod) -> Demand:
+    def _resolve(self, pod: Pod, coming: Coming = NOTHING) -> Demand:
         demand = Demand()
         if not self.known:
             return demand
         for ref in pod.claim_refs:
-            self._add_claim(demand, pod, ref)
+            self._add_claim(demand, pod, ref, coming)
         if not pod.bound or not self._reserved.get(pod.uid):
             self._add_resources(demand, pod)
         whole = len(demand.present) + len(demand.every)
@@ -274,12 +276,15 @@ class DeviceClaims:
                 demand.obstacle = f"the selector {sort.errors[failing]} (node {failing})"
         return demand
 
-    def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef) -> None:
+    def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef, coming: Coming) -> None:
         key = Key(pod.namespace, ref.claim)
-        claim = self.claims.get(key)
+        claim = self.claims.get(key, coming.devices.get(key))
         if claim is None and ref.template:
-            demand.note("some claims are still to be made")
-            return
+            spec = coming.templates.get(key._replace(name=ref.template))
+            if spec is None:
+                demand.note(f"no claim is made yet from ResourceClaimTemplate {ref.template}")
+                return
+            claim = ResourceClaim(key._replace(name=f"from template {ref.template}"), "", spec)
         if claim is None or claim.deleting:
             why = "does not exist" if claim is None else "is being deleted"
             demand.obstacle = demand.obstacle or f"ResourceClaim {ref.claim} {why}"
@@ -289,6 +294,8 @@ class DeviceClaims:
             demand.counted[origin] += 1
             if claim.terms is not None:
                 demand.terms.append(claim.terms)
+        elif not claim.allocated and key in coming.shared:
+            demand.note(f"several of them name ResourceClaim {ref.claim}")
         elif not claim.allocated and (sharing := self._list_sharing(key)):
             self._share(demand, pod, claim, pod.uid == sharing[0].uid)
             demand.counted[origin] += not demand.uncountable
@@ -402,7 +409,7 @@ class DeviceClaims:
             pod,
             shape=shape,
             counted=not demand.uncountable,
-            uncountable=demand.uncountable,
+            uncountable=demand.uncountable or pod.uncountable,
             obstacle=pod.obstacle or demand.obstacle,
             wants_room=pod.wants_room or (bool(pod.objection) and is_for_room(pod.objection, shape)),
         )

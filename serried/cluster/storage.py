@@ -206,6 +206,10 @@ class Supply:
         name = found.provisioner if found is not None else ""
         return MIGRATIONS[name].driver if name in MIGRATIONS else name
 
+    def find_default(self) -> str:
+        """The name of the class of claims that name none, "" without one (of several the first)."""
+        return min((each.name for each in self.classes.values() if each.is_default), default="")
+
     def turn_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
         """Something of a class has changed: the wishes that are met elsewhere now. Others than these nobody has."""
         before = self._offers.pop(name, {})

@@ -10,8 +10,8 @@
 What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -36,6 +36,7 @@ from serried.api.volume import (
     Wish,
 )
 from serried.cluster.index import discard
+from serried.cluster.shapes import Coming
 from serried.cluster.storage import MAX_TERMS, Attachments, Reach, Supply, at_node, both, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
@@ -59,6 +60,9 @@ class Volumes:
         self.reading = False
         """Whether the kinds that say what there is for claims are being listed for the first time."""
 
+        self.wanted = False
+        """Whether somebody has asked about claims, though no pod has waited with any."""
+
         self._pods: dict[str, Pod] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
@@ -75,11 +79,35 @@ class Volumes:
         if not pod.claims:
             return pod
         self._note(pod.uid, pod if pod.pending or pod.bound else None)
-        return self._confine(pod, _keys(pod))
+        shared = {key for key in _keys(pod) if self._is_shared(key)}
+        return self._confine(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
-    def show(self, pod: Pod) -> Pod:
+    def show(self, pod: Pod, coming: Coming) -> Pod:
         """The same for a pod that does not exist: nothing is remembered, and claims may come with it."""
-        return self._confine(pod, [key for key in _keys(pod) if key in self.claims]) if pod.claims else pod
+        if not pod.claims:
+            return pod
+        self.wanted = True
+        there = ChainMap(self.claims, dict(coming.volumes))
+        known = [there[key] for key in _keys(pod) if key in there]
+        left = next((why for claim in known if (why := self._find_unknown(claim, coming))), "")
+        missing = next((key.name for key in _keys(pod) if key not in there), "")
+        if missing:
+            left = f"volume claim {missing} does not exist, and where its volume will be is not known; send it, too"
+        shared = {key for key in _keys(pod) if key in coming.shared or self._is_shared(key)}
+        counted = [claim for claim in known if claim.volume or not self._find_unknown(claim, coming)]
+        return replace(self._confine(pod, counted, shared, ""), uncountable=left)
+
+    def _find_unknown(self, claim: VolumeClaim, coming: Coming) -> str:
+        """Why it is not known where a claim without a volume can be, a phrase; "" if it is known."""
+        if claim.volume:
+            return ""
+        name = claim.key.name
+        if StorageClass not in self.supply.seen:
+            return f"where volume claim {name} can be is not known before StorageClasses are listed; ask again"
+        found = self.supply.classes.get(claim.wish.storage_class)
+        if found is not None and not found.waits and claim.key in coming.volumes:
+            return f"where volume claim {name} will be is not known, as StorageClass {found.name} waits for no pod"
+        return ""
 
     def forget(self, uid: str) -> None:
         """A pod went."""
@@ -118,11 +146,11 @@ class Volumes:
         """How many of these pods mount a claim that has no volume yet."""
         return sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
 
-    def _confine(self, pod: Pod, keys: list[Key]) -> Pod:
-        known = [claim for key in keys if (claim := self.claims.get(key)) is not None]
-        reaches = [self.supply.find_reach(claim, shared=self._is_shared(claim.key)) for claim in known]
+    def _confine(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
+        """The pod that mounts these claims, of which some are ``shared``; ``missing`` is why it can run nowhere."""
+        reaches = [self.supply.find_reach(claim, shared=claim.key in shared) for claim in known]
         users = [self._share_once(pod, claim) for claim in known if claim.once]
-        obstacles = (self._find_missing(pod, keys), *(each.obstacle for each in (*reaches, *users)))
+        obstacles = (missing, *(each.obstacle for each in (*reaches, *users)))
         shape = pod.shape
         for terms in dict.fromkeys(each.terms for each in (*reaches, *users)):
             if terms is not None:
@@ -130,8 +158,8 @@ class Volumes:
         zones = self._find_zones(pod, known)
         if zones is not None:
             shape = _restrict(shape, zones)
-        amounts = self._find_amounts(known) if pod.uid in self._pods else ()
-        choices = self._find_choices(known) if pod.pending else ()
+        amounts = self._find_amounts(known, shared) if pod.pending or pod.bound else ()
+        choices = self._find_choices(known, shared) if pod.pending else ()
         if choices:
             shape = _choose(shape, choices)
         if amounts:
@@ -183,22 +211,21 @@ class Volumes:
         later = any(_are_mates(mate, pod) and _order(mate) < _order(pod) for mate in others)
         return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_mate=later)
 
-    def _find_amounts(self, claims: list[VolumeClaim]) -> tuple[tuple[str, int], ...]:
+    def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
         """What keeps the pod from the one that uses its claim; nothing while there is no other."""
         once = (claim.key for claim in claims if claim.once)
-        shared = (key for key in once if self._is_contested(key))
-        amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in shared]
+        amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
         limited = self.attachments.limited
         if limited:
             drivers = {claim.key: self.supply.find_driver(claim) for claim in claims}
-            attached = Counter(driver for key, driver in drivers.items() if not self._is_shared(key))
+            attached = Counter(driver for key, driver in drivers.items() if key not in shared)
             amounts += [(ATTACHED + driver, count) for driver, count in attached.items() if driver in limited]
-            shared = [(key, driver) for key, driver in drivers.items() if driver in limited and self._is_shared(key)]
-            amounts += [(f"{ATTACHED}{driver}{SHARED}{key}", 1) for key, driver in shared]
+            common = [(key, driver) for key, driver in drivers.items() if driver in limited and key in shared]
+            amounts += [(f"{ATTACHED}{driver}{SHARED}{key}", 1) for key, driver in common]
         return tuple(amounts)
 
-    def _find_choices(self, claims: list[VolumeClaim]) -> tuple[Choice, ...]:
-        sharing = [str(claim.key) if self._is_shared(claim.key) else "" for claim in claims]
+    def _find_choices(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[Choice, ...]:
+        sharing = [str(claim.key) if claim.key in shared else "" for claim in claims]
         found = [self.supply.find_choice(claim, said) for claim, said in zip(claims, sharing, strict=True)]
         return tuple([choice for choice in found if choice is not None])
 
@@ -229,7 +256,9 @@ class Volumes:
             else:
                 self._users.setdefault(key, {})[uid] = None
             if {before, len(self._users.get(key, ()))} == {1, 2}:
-                self._turned.update((other, None) for other in self._users[key] if other != uid)
+                others = [self._pods[other] for other in self._users[key] if other != uid]
+                self._turned.update((other.uid, None) for other in others)
+                self._note_nodes(others)
             if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
                 self._turn_others(key, known)
 

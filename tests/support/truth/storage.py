@@ -136,7 +136,7 @@ class StorageDraws:
             term = {"matchExpressions": [{"key": wanted[0], "operator": "In", "values": wanted[1]}]}
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
         volume = _storage("PersistentVolume", name) | {"spec": spec}
-        # Of an in-tree disk with a zone kube-scheduler wants the driver's label, though the node may have no zone at all.
+        # Of an in-tree disk with a zone kube-scheduler wants the label of the driver, even where nodes have no zones.
         if self._random.random() < 0.3 and "awsElasticBlockStore" not in spec:
             volume["metadata"]["labels"] = {ZONE: self._random.choice(["a", "b", "a__b"])}
         if self._random.random() < 0.3:

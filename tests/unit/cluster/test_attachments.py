@@ -143,6 +143,14 @@ def test_a_volume_that_is_shared_no_more_is_its_users_again() -> None:
     assert room(store) == "n1:2 n2:2"
 
 
+def test_a_volume_that_is_shared_from_now_on_is_taken_off_its_node() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, using("x", "b"), pod("p").mounting("a"))
+    show(store, pod("q").mounting("b"))
+    assert room(store) == "n1:1 n2:2"
+    store.drop_pod("pod-q")
+    assert room(store) == "n1:1 n2:2"
+
+
 def test_a_node_without_a_limit_takes_any_number() -> None:
     store = seeing(*NODES, FAST, *CLAIMS, TAKES_TWO[0], pod("p").mounting("a"))
     assert room(store) == "n1:2 n2:many"

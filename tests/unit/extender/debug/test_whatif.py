@@ -16,15 +16,17 @@ from fastapi import FastAPI
 from extender.debug.simulations import whatif_routes
 from extender.simulation.manifests import read_documents
 from serried.api.level import FALLBACK, NATIVE, ApiLevel
+from serried.api.volume import StorageClass, Volume, VolumeClaim
 from serried.ops.slices import Slices
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import device_class
+from tests.support.devices import claim, device_class, devices
 from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
 from tests.support.memory import read_memory
 from tests.support.parents import job_set
 from tests.support.priorities import priority_class
+from tests.support.volumes import storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
 
@@ -480,6 +482,127 @@ async def test_claims_that_are_made_from_a_template_are_there_by_then(world: Har
         "Fits",
         "2 of 2 members fit; 2 members claim devices, which only the scheduler can count",
     )
+    assert world.store.device_claims.wanted, "so that they are listed for the next question"
+
+
+# --- claims that come with the question ------------------------------------------------------------------------------
+
+
+def see_devices(world: Harness, *counts: int) -> None:
+    """Each node has so many devices."""
+    world.add(*small_nodes(len(counts)), device_class("gpu"))
+    for at, count in enumerate(counts, 1):
+        world.store.put_resource_slice(devices(f"n{at}", count).value())
+    world.store.note_devices(known=True)
+
+
+def template_of(count: int) -> Raw:
+    asked = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": count}}]}}
+    return {
+        **named("ResourceClaimTemplate", "resource.k8s.io/v1"),
+        "metadata": {"name": "one"},
+        "spec": {"spec": asked},
+    }
+
+
+async def test_devices_of_a_template_that_is_sent_are_counted(world: Harness, asking: Asking) -> None:
+    see_devices(world, 2, 1)
+    wish = training(3, resourceClaims=TEMPLATES)
+    found = await asking.one(template_of(1), wish)
+    assert (found["outcome"], found["message"]) == ("Fits", "3 of 3 members fit")
+    assert found["nodes"] == {"n1": 2, "n2": 1}
+    answer = await asking.ask(template_of(2), wish)
+    assert answer["groups"][0]["outcome"] == "DoesNotFit"
+    assert "the cluster has room for 1 of 3 members" in answer["groups"][0]["message"]
+    assert not answer["skipped"]
+
+
+async def test_a_template_that_is_not_known_is_named(world: Harness, asking: Asking) -> None:
+    see_devices(world, 2, 1)
+    assert (await asking.one(training(2, resourceClaims=TEMPLATES)))["message"] == (
+        "2 of 2 members fit; 2 members claim devices, which only the scheduler can count "
+        "(no claim is made yet from ResourceClaimTemplate one)"
+    )
+
+
+async def test_a_claim_that_members_share_is_left_to_the_scheduler(world: Harness, asking: Asking) -> None:
+    see_devices(world, 1, 0)
+    sent = {**claim("mine", 1).raw(), **named("ResourceClaim", "resource.k8s.io/v1")}
+    sent["metadata"] = {"name": "mine"}
+    shared = [{"name": "gpu", "resourceClaimName": "mine"}]
+    found = await asking.one(sent, training(2, resourceClaims=shared))
+    assert found["message"].endswith("(several of them name ResourceClaim mine)")
+    found = await asking.one(training(2, resourceClaims=shared))
+    assert "can run nowhere: ResourceClaim mine does not exist" in found["message"]
+
+
+def see_storage(world: Harness) -> None:
+    """Two nodes, of which n1 reaches two disks and n2 one; and a class whose volumes are made on n2."""
+    world.add(*(node(f"n{at}").cpu(8).label("kubernetes.io/hostname", f"n{at}") for at in (1, 2)))
+    for kind in (VolumeClaim, Volume, StorageClass):
+        world.store.note_storage(kind, seen=True)
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    made = storage_class("made", "made.example.com").allowing("kubernetes.io/hostname", "n2")
+    for each in (
+        storage_class("local"),
+        made.having(default, "metadata", "annotations"),
+        storage_class("now").at_once(),
+    ):
+        world.store.put_storage(each.value())
+    for name, where in (("v1", "n1"), ("v2", "n1"), ("v3", "n2")):
+        world.store.put_storage(volume(name).local_to(where).free("local").value())
+
+
+def scratch(**spec: Any) -> Raw:
+    """An ephemeral volume of each pod."""
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    return {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": wanted}}}]}
+
+
+MOUNTED: Raw = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+async def test_ephemeral_volumes_are_one_for_each_member(world: Harness, asking: Asking) -> None:
+    see_storage(world)
+    found = await asking.one(training(3, **scratch(storageClassName="local")))
+    assert (found["outcome"], found["nodes"]) == ("Fits", {"n1": 2, "n2": 1})
+    found = await asking.one(training(4, **scratch(storageClassName="local")))
+    assert found["outcome"] == "DoesNotFit"
+    assert "3 PersistentVolumes of StorageClass local are left for 4 volume claims" in found["message"]
+
+
+async def test_those_of_no_class_are_of_the_default_one(world: Harness, asking: Asking) -> None:
+    see_storage(world)
+    assert (await asking.one(training(3, **scratch())))["nodes"] == {"n2": 3}
+
+
+async def test_a_volume_claim_is_created_sent_or_missing(world: Harness, asking: Asking) -> None:
+    see_storage(world)
+    missing = await asking.one(training(2, **MOUNTED))
+    assert (missing["outcome"], missing["message"]) == (
+        "Fits",
+        "2 of 2 members fit; volume claim data does not exist, and where its volume will be is not known; send it, too",
+    )
+    sent = raw(volume_claim("data").asking("made"), "PersistentVolumeClaim", "v1")
+    assert (await asking.one(sent, training(2, **MOUNTED)))["nodes"] == {"n2": 2}
+    local = raw(volume_claim("data").asking("local"), "PersistentVolumeClaim", "v1")
+    shared = await asking.one(local, training(6, **MOUNTED))
+    assert (shared["outcome"], len(shared["nodes"])) == ("Fits", 1), "one volume for all"
+    at_once = raw(volume_claim("data").asking("now"), "PersistentVolumeClaim", "v1")
+    assert (await asking.one(at_once, training(2, **MOUNTED)))["message"] == (
+        "2 of 2 members fit; where volume claim data will be is not known, as StorageClass now waits for no pod"
+    )
+
+
+async def test_where_volumes_can_be_is_not_known_before_anybody_has_asked(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    for kind in (VolumeClaim, Volume):
+        world.store.note_storage(kind, seen=True)
+    assert (await asking.one(training(2, **scratch())))["message"] == (
+        "2 of 2 members fit; where volume claim train-scratch can be is not known before StorageClasses are listed; "
+        "ask again"
+    )
+    assert world.store.volumes.wanted
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,102 @@
+"""Claims that come with a question: those that were sent count as created, and templates as if claims had been made.
+
+PersistentVolumeClaims, ResourceClaims and ResourceClaimTemplates among the manifests, and the templates of ephemeral
+volumes in the pods themselves.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from serried.api.device import ClaimSpec, ResourceClaim, decode_claim_template, decode_resource_claim
+from serried.api.names import Key, Malformed, read_map, read_objects
+from serried.api.pod import Pod
+from serried.api.volume import BETA_CLASS, VolumeClaim, decode_volume_claim
+from serried.cluster.shapes import Coming
+
+
+def take_claims(
+    objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
+) -> tuple[list[tuple[str, Any]], Coming]:
+    """The claims and templates of claims among the objects, and all others; ``default_class`` is that of storage.
+
+    What cannot be understood of them is among the others.
+    """
+    rest: list[tuple[str, Any]] = []
+    volumes: dict[Key, VolumeClaim] = {}
+    devices: dict[Key, ResourceClaim] = {}
+    templates: dict[Key, ClaimSpec] = {}
+    named: Counter[Key] = Counter()
+    for place, raw in objects:
+        found = _decode(raw, namespace, default_class)
+        if isinstance(found, VolumeClaim):
+            volumes[found.key] = found
+        elif isinstance(found, ResourceClaim):
+            devices[found.key] = found
+        elif isinstance(found, tuple):
+            templates[found[0]] = found[1]
+        else:
+            rest.append((place, raw))
+            named.update(_list_named(raw, namespace))
+    shared = frozenset(key for key, count in named.items() if count > 1)
+    return rest, Coming(volumes, devices, templates, shared)
+
+
+def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], default_class: str, *, alike: bool) -> Coming:
+    """The same with the claims that are made for one pod; what it names besides is shared if others are ``alike``."""
+    own = dict(coming.volumes)
+    for volume in read_objects(spec, "volumes"):
+        template = read_map(read_map(volume, "ephemeral"), "volumeClaimTemplate")
+        name = f"{pod.name}-{volume.get('name')}"
+        if name in pod.own_claims:
+            metadata = {**read_map(template, "metadata"), "namespace": pod.namespace, "name": name}
+            found = decode_volume_claim(_default({**template, "metadata": metadata}, default_class))
+            if isinstance(found, Malformed):
+                raise ValueError(f"volume {volume.get('name')}: {found.problem}")
+            own[found.key] = replace(found, owner=pod.uid)
+    names = [name for name in pod.claims if name not in pod.own_claims]
+    names += [ref.claim for ref in pod.claim_refs if not ref.template]
+    common = {Key(pod.namespace, name) for name in names} if alike else set()
+    return replace(coming, volumes=own, shared=coming.shared | common)
+
+
+def _decode(
+    raw: Any, namespace: str, default_class: str
+) -> VolumeClaim | ResourceClaim | tuple[Key, ClaimSpec] | Malformed | None:
+    if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
+        return None
+    home = raw["metadata"].get("namespace") or namespace
+    obj = {**raw, "metadata": {"uid": "whatif", **raw["metadata"], "namespace": home}}
+    match raw.get("apiVersion"), raw.get("kind"):
+        case "v1", "PersistentVolumeClaim":
+            found = decode_volume_claim(_default(obj, default_class))
+            # One that names its volume is bound to it at once.
+            return replace(found, completed=bool(found.volume)) if isinstance(found, VolumeClaim) else found
+        case str(version), "ResourceClaim" if version.startswith("resource.k8s.io/"):
+            return decode_resource_claim({**obj, "status": {}})
+        case str(version), "ResourceClaimTemplate" if version.startswith("resource.k8s.io/"):
+            return decode_claim_template(obj)
+    return None
+
+
+def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
+    """A claim with the class that it gets if it says nothing of any (the admission plugin DefaultStorageClass)."""
+    spec = read_map(obj, "spec")
+    says = spec.get("storageClassName") is not None
+    says = says or BETA_CLASS in read_map(read_map(obj, "metadata"), "annotations")
+    return dict(obj) if says else {**obj, "spec": {**spec, "storageClassName": default_class}}
+
+
+def _list_named(raw: Any, namespace: str) -> Iterable[Key]:
+    """The claims that a Pod names."""
+    if not isinstance(raw, dict) or raw.get("kind") != "Pod":
+        return
+    try:
+        spec, home = read_map(raw, "spec"), str(read_map(raw, "metadata").get("namespace") or namespace)
+        for volume in read_objects(spec, "volumes"):
+            yield Key(home, str(read_map(volume, "persistentVolumeClaim").get("claimName")))
+        for claim in read_objects(spec, "resourceClaims"):
+            yield Key(home, str(claim.get("resourceClaimName")))
+    except ValueError:
+        return  # whoever reads the pod says what is wrong
