@@ -140,7 +140,7 @@ class ExtenderService:
         if offered is None:
             self._note_absence(cycle, pod, node, names)
             return self._hold(cycle.reservation.group)
-        cycle.mark_filtered(pod.uid, self._clock())
+        cycle.mark_filtered(pod.uid, self._clock(), pod.said, pod.nominated)
         if cycle.waves:
             self._cycle_updates.send_next(cycle)
             self._runner.carry_out()

@@ -106,7 +106,10 @@ class Member:
     """
 
     said: str = ""
-    """What the scheduler had said of it when it got its slot: other words show that it has tried it since."""
+    """What the scheduler had said of it when it got its slot, or when filter answered: other words are newer."""
+
+    sent: bool = False
+    """Whether it was nominated to its node when filter answered: if it is not any more, the scheduler has failed."""
 
     call: asyncio.Future[str] | None = None
     """Its open bind call; ends with the error text for the scheduler, "" for success."""
@@ -411,10 +414,15 @@ class BindingCycle:
         """Our nomination is written on a member. The cycle may have ended under the write."""
         self.member(uid).nominated = True
 
-    def mark_filtered(self, uid: str, now: float) -> None:
-        """Filter has sent a member to its node: the scheduler keeps room there from now on."""
+    def mark_filtered(self, uid: str, now: float, said: str = "", nominated: str = "") -> None:
+        """Filter has sent a member to its node: the scheduler keeps room there from now on.
+
+        ``said`` and ``nominated`` are the pod's then.
+        """
         member = self.member(uid)
         member.filtered_at = now
+        if member.stage is not MemberStage.FILTERED:  # else it may have been refused since, and this is the next try
+            member.said, member.sent = said, nominated == self.reservation.slots[uid].node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.turn(MemberStage.FILTERED)
         self.unseated.pop(uid, None)

@@ -28,6 +28,7 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.eviction import NoVictims, Preemption
+from serried.plan.explain import count_things
 from serried.plan.request import PlanRequest, Waiting
 from serried.plan.steps import Deadline
 
@@ -86,9 +87,14 @@ class SchedulerActivity:
 
     def _was_refused(self, cycle: BindingCycle, uid: str, member: Member) -> bool:
         pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-        if member.stage is not MemberStage.UNSCHEDULABLE or pod is None or slot is None:
+        if pod is None or slot is None:
             return False
-        if pod.objection and pod.objection != member.said:
+        if member.stage is MemberStage.FILTERED:
+            # Filter has answered its node, and then others have refused that.
+            return bool(pod.said) and (pod.said != member.said or (member.sent and pod.nominated != slot.node))
+        if member.stage is not MemberStage.UNSCHEDULABLE:
+            return False
+        if pod.objection and pod.said != member.said:
             return True  # maybe before its nomination was written, which does not have it tried again then
         # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose
         # nomination still stands: the scheduler erases it when it has tried in vain.
@@ -204,6 +210,9 @@ class Refuser(Enum):
     KUBELET = auto()
     """After the member was bound: the scheduler, which does not ask it, may offer it all the same."""
 
+    AFTER_FILTER = auto()
+    """Who is asked after Serried, as another extender or a Reserve plugin: filter may be offered it all the same."""
+
 
 class Refusal(NamedTuple):
     """A node that is not tried again for a class of members."""
@@ -215,6 +224,9 @@ class Refusal(NamedTuple):
     """The node as it was; whatever changes of it may change the answer."""
 
     by: Refuser = Refuser.SCHEDULER
+
+    text: str = ""
+    """The scheduler's own words; "" where it was not the pod's condition that told of it."""
 
 
 class Exclusions(NamedTuple):
@@ -469,6 +481,25 @@ class GroupState:
         by = Refuser.SCHEDULER_BESIDE_MATES if mates else Refuser.SCHEDULER
         self.refusals[shape, node] = Refusal(math.inf, nodes.get(node), by)
 
+    def refuse_answered(self, pod: Pod, node: str, now: float, nodes: Mapping[str, Node]) -> None:
+        """Filter has answered this node, and others have refused it then. There was room, so nobody has to go there."""
+        refusal = Refusal(math.inf, nodes.get(node), Refuser.AFTER_FILTER, pod.said)
+        self.refusals[pod.shape, node] = refusal
+        self.vain[pod.shape, node] = refusal._replace(until=now + VAIN_SECONDS)
+
+    def describe_answered(self, pods: Iterable[Pod]) -> str:
+        """How many nodes were refused to these members like that, and why, a phrase; "" for none."""
+        shapes = {pod.shape for pod in pods}
+        told = {
+            node: each.text
+            for (shape, node), each in self.refusals.items()
+            if each.by is Refuser.AFTER_FILTER and shape in shapes
+        }
+        if not told:
+            return ""
+        words = list(dict.fromkeys(told.values()))[-1]
+        return f"the scheduler refuses {count_things(len(told), 'node')} after filter: {words}"
+
     def note_kubelet(self, pod: Pod, nodes: Mapping[str, Node], until: float) -> None:
         """The kubelet of its node would not run a bound member."""
         self.refusals[pod.shape, pod.node] = Refusal(until, nodes.get(pod.node), Refuser.KUBELET)
@@ -558,7 +589,8 @@ class GroupState:
         known, offered = self.offers.get(shape), frozenset(names)
         over = self.end_rest(offered)
         for name in offered:
-            self.vain.pop((shape, name), None)
+            if (known_vain := self.vain.get((shape, name))) is not None and known_vain.by is Refuser.SCHEDULER:
+                del self.vain[shape, name]
             if (refused := self.refusals.get((shape, name))) is not None and refused.by is Refuser.SCHEDULER:
                 del self.refusals[shape, name]
         self.offers[shape] = (now + _OFFER_SECONDS, offered)

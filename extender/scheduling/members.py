@@ -86,7 +86,7 @@ class Reassignments:
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     cycle.drop_late(pod.uid)
                     if self._held.needs_activation(pod):
-                        cycle.put_aside(pod.uid, pod.objection)
+                        cycle.put_aside(pod.uid, pod.said)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
@@ -104,7 +104,7 @@ class Reassignments:
             cycle.drop_late(pod.uid)
             filled.append(pod.uid)
             if self._held.needs_activation(pod):
-                cycle.put_aside(pod.uid, pod.objection)
+                cycle.put_aside(pod.uid, pod.said)
         if filled:
             self._outbox.put(Nominate(cycle, tuple(filled)))
 
@@ -137,7 +137,8 @@ class Reassignments:
         pod = self._store.pods.get(uid)
         if pod is None or not cycle.any_node or not cycle.may_move(uid):
             return None
-        node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed)
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store.nodes)
+        node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
         if node is not None:
             self._ledger.move(pod, node)
         return node
@@ -385,6 +386,27 @@ class Offers:
         left = [uid for uid in dict.fromkeys(pod.uid for pod in refused) if not self._has_come(cycle, uid)]
         return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
 
+    def find_refused_after(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
+        """Those of these members whom the scheduler has given up after filter had answered their node; UIDs.
+
+        Others that it asks have refused it. What is said of an earlier try may come late: a member that is not refused
+        is at its bind call by then.
+        """
+        return sorted(self._activity.find_refused(cycle, self.find_stuck(cycle, uids)))
+
+    def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
+        """Those of these members whom filter has sent to their nodes, and who should be at their bind calls; UIDs."""
+        since = self._clock() - _SETTLED_SECONDS
+        slots = cycle.reservation.slots.keys() - cycle.reservation.committed
+        sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots)
+        filtered = ((uid, member.filtered_at) for uid, member in sent if member.stage is MemberStage.FILTERED)
+        return [uid for uid, at in filtered if at is not None and at <= since]
+
+    def note_refusal_after(self, cycle: BindingCycle, pod: Pod) -> None:
+        """The scheduler refuses a member on the node that filter had answered."""
+        node = cycle.reservation.slots[pod.uid].node
+        self._groups.states[cycle.reservation.group].refuse_answered(pod, node, self._clock(), self._nodes)
+
     def _has_come(self, cycle: BindingCycle, uid: str) -> bool:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
@@ -476,6 +498,8 @@ class CycleUpdates:
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
         refused = self.offers.find_refused(cycle, cycle.reservation.slots.keys())
+        refused += self.offers.find_refused_after(cycle, cycle.reservation.slots)
+        refused += self._find_displaced(cycle, cycle.reservation.slots)
         for uid in refused:
             cycle.note_news(uid)
         if refused:
@@ -518,6 +542,9 @@ class CycleUpdates:
         refusal = self.offers.drop_refused(cycle, news)
         if refusal is not None:
             self.endings.abort(cycle, refusal)
+            return None
+        self._move_refused(cycle, news)
+        if cycle.over:
             return None
         self._look_at(cycle, news)
         self.send_next(cycle)
@@ -638,11 +665,42 @@ class CycleUpdates:
         if self.reassignments.replace(cycle, pod):
             return
         self.offers.refuse_domain(cycle, pod, names)
-        self.reassignments.drop(cycle, uid, f"the scheduler refused {node}")
+        self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
+
+    def _move_refused(self, cycle: BindingCycle, uids: Collection[str]) -> None:
+        """Move the members whose nodes the scheduler has tried in vain, or plan the gang anew."""
+        for uid in self.offers.find_refused_after(cycle, uids):
+            if cycle.over or uid not in cycle.reservation.slots:
+                return
+            pod, node = self._store.pods[uid], cycle.reservation.slots[uid].node
+            self.offers.note_refusal_after(cycle, pod)
+            if not self.reassignments.replace(cycle, pod):
+                self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
+                # Each try has closed one more node: it is no failure that has to wait, and there is an end to them.
+                self._groups.states[cycle.reservation.group].entry.end_backoff()
+        for uid in self._find_displaced(cycle, uids):
+            if cycle.over or uid not in cycle.reservation.slots:
+                return
+            pod, misfit = self._store.pods[uid], self._permit.find_misfit(cycle, uid) or ""
+            if misfit and not self.reassignments.replace(cycle, pod):
+                self._drop_lost(cycle, pod, misfit)
+
+    def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+        """Those of these members whom the scheduler has tried in vain because others have got their room; UIDs."""
+        if cycle.preempts:
+            return []
+        settled = cycle.idle_seconds >= _SETTLED_SECONDS
+        tried = self._activity.find_refused(cycle, uids) - cycle.reservation.committed if settled else ()
+        aside = [uid for uid in tried if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
+        stuck = self.offers.find_stuck(cycle, uids)
+        return [uid for uid in (*aside, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
+
+    def _drop_lost(self, cycle: BindingCycle, pod: Pod, detail: str) -> None:
+        """A member has lost its slot, and there is no other one for it: if the quorum needs it, the cycle is over."""
+        self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
         if cycle.out_of_reach() and not self.reassignments.leave_out(cycle, cycle.reservation.slots):
-            detail = f"the scheduler refused node {node} for {pod.name}"
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_room(self, cycle: BindingCycle) -> None:

@@ -329,6 +329,8 @@ class SchedulingCycle:
         if state.rejection is not None:
             state.entry.retry_by(state.rejection.until)  # from then on others may go for it
             refusal = replace(refusal, detail=state.rejection.text)
+        elif said := state.describe_answered(request.members):
+            refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
         self._planning.rest(state, group.key, refusal)
         if spent is not None and not request.pinned:
             refusal = replace(refusal, detail=spent.describe())
@@ -453,7 +455,7 @@ class SchedulingCycle:
         """A cycle begins with these: those that wait beside them have come too late for its plan."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
-                cycle.put_aside(uid, pod.objection)
+                cycle.put_aside(uid, pod.said)
         members, reservation = self._store.members, cycle.reservation
         waiting = members.iterate_standing(cycle.group.key, Standing.WAITING)
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)

@@ -295,8 +295,14 @@ class Pod:
     offered: bool = False
     """Whether kube-scheduler had a node for the pod when it tried it last, and it was held: so it misses nothing."""
 
+    said: str = ""
+    """Why kube-scheduler took no node for the pod when it tried it last; of nodes that are not told of it took one.
+
+    "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
+    """
+
     objection: str = ""
-    """Why kube-scheduler found no node for the pod when it tried it last; "" if it did not say so."""
+    """The same, if that was said of all nodes; else ""."""
 
     wants_room: bool = False
     """Whether, as far as that says, some nodes may lack nothing but room, which others may leave, or mates."""
@@ -428,10 +434,11 @@ def _read_trial(status: Raw, shape: Shape) -> dict[str, Any]:
         if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
             reason = read_text(condition, "reason")
             message = read_text(condition, "message")
-            objection = _find_objection(message) if reason == "Unschedulable" else ""
+            said, objection = _find_objection(message) if reason == "Unschedulable" else ("", "")
             return {
                 "unschedulable": reason != "SchedulingGated",
                 "offered": HELD in message,
+                "said": said,
                 "objection": objection,
                 "wants_room": bool(objection) and is_for_room(objection, shape),
             }
@@ -461,24 +468,35 @@ def is_by_node(objection: str) -> bool:
     return _COUNT.match(objection) is not None
 
 
+def is_about_one_node(objection: str) -> bool:
+    """Whether the reason is that of one node.
+
+    Where there are more, it is the one that filter had answered: a Reserve, Permit or PreBind plugin has refused it
+    (FitError with NumAllNodes 1 in upstream's pkg/scheduler/schedule_one.go).
+    """
+    return objection.startswith("1 ") and ", " not in objection
+
+
 def is_partly_checked(objection: str) -> bool:
     """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
 
 
 @lru_cache(maxsize=1024)
-def _find_objection(message: str) -> str:
+def _find_objection(message: str) -> tuple[str, str]:
+    """The scheduler's reasons, and what of them is an objection."""
     found = _NO_NODE.match(message)
     if found is None or HELD in message:
-        return ""
-    reasons = found["reasons"].split(", ")
+        return "", ""
+    said = found["reasons"]
+    reasons = said.split(", ")
     if any(_IN_FLIGHT.fullmatch(reason) for reason in reasons):
-        return ""  # it is tried again as soon as the mate with which it shares the claim is further
+        return "", ""  # it is tried again as soon as the mate with which it shares the claim is further
     if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
-        return ""
+        return "", ""
     # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.
     counts = [int(count[0]) for reason in reasons if (count := _COUNT.match(reason))]
-    return "" if counts and sum(counts) < int(found["nodes"]) else found["reasons"]
+    return said, "" if counts and sum(counts) < int(found["nodes"]) else said
 
 
 def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:

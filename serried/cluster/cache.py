@@ -20,7 +20,7 @@ from serried.api.names import JOB, REPLICA, GroupKey, Key
 from serried.api.neighbours import Namespace
 from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
-from serried.api.pod import Link, Phase, Pod, Shape
+from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
 from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse, list_keys
@@ -297,6 +297,8 @@ class Store:
         self._refit_nodes()  # before the room of one that has ended is free: its claims hold devices a little longer
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
+        if is_about_one_node(pod.objection) and len(self.nodes) > 1:
+            pod = replace(pod, objection="", wants_room=False)
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:

@@ -1,0 +1,124 @@
+"""Nodes that filter has answered, and that somebody else refuses then: another extender, or a Reserve or Permit plugin.
+
+Filter is offered such a node again and again, so only the pod's condition tells of it.
+"""
+
+from serried.api.verdict import render
+from tests.support.builders import node, pod
+from tests.support.devices import objection
+from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+
+TAKEN = "licence of the node is taken"
+ONE_OF_TWO = objection(f"1 {TAKEN}").replace("12 nodes", "2 nodes")
+BY_A_PLUGIN = objection(f"1 {TAKEN}").replace("0/12 nodes", "0/1 nodes")
+HIGH = 100
+
+
+def planned(world: Harness, name: str) -> str:
+    """The node of a member's slot, "" for none."""
+    slot = world.ledger.slot_of(world.pod(name).uid)
+    return slot.node if slot else ""
+
+
+async def refuse_after_filter(world: Harness, name: str, message: str = ONE_OF_TWO) -> str:
+    """Filter answers a member's node, and then the scheduler gives the member up; that node."""
+    refused = planned(world, name)
+    world.filter(name)
+    world.erase_nomination(name)
+    world.give_up(name, message)
+    world.watch()
+    await world.pass_time(1)
+    return refused
+
+
+async def begin(world: Harness, nodes: int, *, cpus: int = 1) -> None:
+    """A gang of two, of which m0 is at its bind call."""
+    world.nominate()
+    await world.add(*small_nodes(nodes, cpus), gang(2), *[each.cpu(1) for each in members(2)]).go()
+    world.filter("m0")
+    world.bind("m0")
+    await world.settle()
+
+
+async def test_the_member_goes_to_another_node_while_the_others_wait(world: Harness) -> None:
+    await begin(world, 3)
+    refused = await refuse_after_filter(world, "m1")
+    assert planned(world, "m1") not in {"", refused, planned(world, "m0")}
+    world.filter("m1")
+    world.bind("m1")
+    await world.go()
+    assert world.node_of("m0")
+    assert world.node_of("m1") not in {"", refused}
+
+
+async def test_a_plugins_word_is_about_that_node_alone(world: Harness) -> None:
+    await begin(world, 3)
+    refused = await refuse_after_filter(world, "m1", BY_A_PLUGIN)
+    assert planned(world, "m1") not in {"", refused}
+
+
+async def test_where_no_other_node_is_left_everything_is_given_back_and_the_words_are_told(world: Harness) -> None:
+    await begin(world, 2)
+    refused = await refuse_after_filter(world, "m1")
+    assert world.nothing_reserved
+    said = [render(verdict) for _, verdict in world.heard.verdicts]
+    assert any(f"the scheduler refused node {refused} for m1: 1 {TAKEN}" in each for each in said)
+    assert said[-1] == (
+        f"NoCapacity: the cluster has room for 1 of 2 members; the scheduler refuses 1 node after filter: 1 {TAKEN}"
+    )
+
+
+async def test_that_filter_is_offered_the_node_again_says_nothing(world: Harness) -> None:
+    await begin(world, 2)
+    await refuse_after_filter(world, "m1")
+    for name in ("m0", "m1"):
+        world.filter(name)
+    await world.pass_time(5)
+    assert world.nothing_reserved
+
+
+async def test_a_domain_after_the_other_is_tried_without_a_pause(world: Harness) -> None:
+    world.nominate()
+    racks = [node(f"{name}{rack}").cpu(1).rack(f"r{rack}") for rack in range(8) for name in "ab"]
+    await world.add(*racks, gang(2).topology(), *members(2)).go()
+    tried = set()
+    for _ in range(8):
+        tried.add(world.cycle().reservation.domain)
+        await refuse_after_filter(world, "m0")
+    assert len(tried) == 8
+    assert world.nothing_reserved
+    await world.pass_time(130)
+    assert not world.nothing_reserved  # then all are tried again
+
+
+async def test_what_was_said_before_filter_answered_is_no_refusal(world: Harness) -> None:
+    await begin(world, 3)
+    world.give_up("m1", ONE_OF_TWO)
+    world.watch()
+    before = planned(world, "m1")
+    world.filter("m1")
+    await world.pass_time(5)
+    assert planned(world, "m1") == before
+
+
+async def test_nobody_is_evicted_on_a_node_that_was_refused_though_it_had_room(world: Harness) -> None:
+    world.nominate()
+    high = [each.cpu(1).priority(HIGH) for each in members(1)]
+    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).go()
+    await refuse_after_filter(world, "m0")
+    world.add(pod("low").cpu(1).on("n1"))
+    await world.pass_time(200)
+    assert world.api.ended() == []
+    assert world.groups.states[GANG].cycle is None
+
+
+async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Harness) -> None:
+    await begin(world, 3)
+    lost = planned(world, "m1")
+    world.add(pod("plain").cpu(1).on(lost))
+    world.filter("m1")
+    world.erase_nomination("m1")
+    world.give_up("m1", objection("12 Insufficient cpu"))
+    world.watch()
+    await world.pass_time(1)
+    assert planned(world, "m1") not in {"", lost}
