@@ -27,7 +27,7 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.resources import DEVICE_CLASS_PREFIX
+from serried.api.resources import DEVICE_CLASS_PREFIX, parse_exact
 from serried.api.selectors import Taint, Terms, Toleration, read_taint, read_terms
 
 Selectors = tuple[str, ...]
@@ -80,6 +80,28 @@ class Place(NamedTuple):
 NOWHERE = Place()
 
 
+class Amount(NamedTuple):
+    """So much of something, in billionths: of a capacity, or of a counter, whose name has its set before it."""
+
+    name: tuple[str, ...]
+    amount: int
+
+
+class Capacity(NamedTuple):
+    """A capacity of a device, and what a request for some of it comes to. All in billionths, None where it is not said.
+
+    ``values``, or ``least`` with ``step``, are what a request is rounded up to; ``most`` is the largest one.
+    """
+
+    name: tuple[str, ...]
+    amount: int
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device in a slice."""
@@ -91,8 +113,14 @@ class Device:
     shareable: bool = False
     """allowMultipleAllocations: by several claims at once."""
 
-    partition: bool = False
-    """Whether it takes from counters that it shares with others."""
+    capacities: tuple[Capacity, ...] = ()
+    """``capacity`` once more, as requests take from it."""
+
+    consumes: tuple[Amount, ...] = ()
+    """What it takes from counters that it shares with others of its pool."""
+
+    binds: bool = False
+    """Whether it has binding conditions: pools with such devices come last."""
 
     place: Place = NOWHERE
     """Only of slices that leave it to their devices."""
@@ -127,6 +155,10 @@ class ResourceSlice:
     """Whether each device has a place of its own."""
 
     devices: tuple[Device, ...] = ()
+
+    counters: tuple[tuple[str, tuple[Amount, ...]], ...] = ()
+    """What there is of counters, by set (sharedCounters)."""
+
     opaque: bool = False
     """Whether it has compatibility groups: without that feature kube-scheduler ignores it (alpha, off)."""
 
@@ -153,6 +185,10 @@ def _decode_slice(obj: Raw) -> ResourceSlice:
         place=_read_place(spec),
         per_device=read_flag(spec, "perDeviceNodeSelection"),
         devices=tuple(_read_device(each, driver) for each in devices),
+        counters=tuple(
+            (read_name(each, "name"), _read_amounts(each, "counters", read_name(each, "name")))
+            for each in read_objects(spec, "sharedCounters")
+        ),
         opaque=any(
             read_texts(taken, "compatibilityGroups")
             for device in devices
@@ -167,14 +203,50 @@ def _read_place(obj: Raw) -> Place:
 
 
 def _read_device(obj: Raw, driver: str) -> Device:
+    capacity = read_map(obj, "capacity")
     return Device(
         name=read_name(obj, "name"),
         attributes=_read_values(obj, "attributes", driver, _read_attribute),
         capacity=_read_values(obj, "capacity", driver, _read_capacity),
         taints=tuple(map(read_taint, read_objects(obj, "taints"))),
         shareable=read_flag(obj, "allowMultipleAllocations"),
-        partition=bool(read_objects(obj, "consumesCounters")),
+        capacities=tuple(_read_capacity_rule(name, read_map(capacity, name)) for name in capacity),
+        consumes=tuple(
+            amount
+            for taken in read_objects(obj, "consumesCounters")
+            for amount in _read_amounts(taken, "counters", read_name(taken, "counterSet")) or [_no_counter(taken)]
+        ),
+        binds=bool(read_texts(obj, "bindingConditions")),
         place=_read_place(obj),
+    )
+
+
+def _no_counter(obj: Raw) -> Amount:
+    """A set of which nothing is taken: the pool has to have it all the same."""
+    return Amount((read_name(obj, "counterSet"), ""), 0)
+
+
+def _read_amounts(obj: Raw, name: str, *prefix: str) -> tuple[Amount, ...]:
+    found = read_map(obj, name)
+    return tuple(Amount((*prefix, key), _read_exact(read_map(found, key).get("value")) or 0) for key in sorted(found))
+
+
+def _read_exact(amount: object) -> int | None:
+    return parse_exact(str(amount)) if isinstance(amount, str | int | float) else None
+
+
+def _read_capacity_rule(name: str, obj: Raw) -> Capacity:
+    policy = read_map(obj, "requestPolicy")
+    spread = read_map(policy, "validRange")
+    listed = policy.get("validValues")
+    return Capacity(
+        (name,),
+        _read_exact(obj.get("value")) or 0,
+        _read_exact(policy.get("default")),
+        tuple(filter(None, map(_read_exact, listed))) if isinstance(listed, list) else (),
+        _read_exact(spread.get("min")),
+        _read_exact(spread.get("max")),
+        _read_exact(spread.get("step")),
     )
 
 
@@ -222,6 +294,12 @@ class Ask:
     admin: bool = False
     """Whether it takes nothing from others (adminAccess)."""
 
+    capacity: tuple[Amount, ...] = ()
+    """How much of the capacities of each device."""
+
+    name: str = ""
+    """Of an alternative."""
+
 
 class Request(NamedTuple):
     """A request of a claim: the first of its alternatives that there are devices for."""
@@ -266,6 +344,9 @@ class ResourceClaim:
     devices: tuple[DeviceId, ...] = ()
     """The devices that it holds, and nobody else can have."""
 
+    shares: tuple[tuple[DeviceId, tuple[Amount, ...]], ...] = ()
+    """What it holds of devices that others may have a share of, too."""
+
     terms: Terms | None = None
     """From which nodes they can be reached; None for all."""
 
@@ -285,16 +366,14 @@ def _decode_claim(obj: Raw) -> ResourceClaim:
     status = read_map(obj, "status")
     allocation = read_map(status, "allocation")
     results = read_objects(read_map(allocation, "devices"), "results")
-    held = [each for each in results if not read_flag(each, "adminAccess") and not each.get("shareID")]
+    held = [each for each in results if not read_flag(each, "adminAccess")]
     return ResourceClaim(
         key=read_key(obj),
         uid=read_uid(obj),
         spec=_read_claim_spec(read_map(obj, "spec")),
         allocated=status.get("allocation") is not None,
-        devices=tuple(
-            DeviceId(PoolId(read_name(each, "driver"), read_name(each, "pool")), read_name(each, "device"))
-            for each in held
-        ),
+        devices=tuple(_read_device_id(each) for each in held if not each.get("shareID")),
+        shares=tuple((_read_device_id(each), _read_shared(each)) for each in held if each.get("shareID")),
         terms=read_terms(allocation, "nodeSelector"),
         consumers=tuple(read_text(each, "uid") for each in read_objects(status, "reservedFor")),
         deleting=is_deleting(obj),
@@ -309,6 +388,15 @@ def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
 
 def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
     return read_key(obj), _read_claim_spec(read_map(read_map(obj, "spec"), "spec"))
+
+
+def _read_device_id(obj: Raw) -> DeviceId:
+    return DeviceId(PoolId(read_name(obj, "driver"), read_name(obj, "pool")), read_name(obj, "device"))
+
+
+def _read_shared(obj: Raw) -> tuple[Amount, ...]:
+    consumed = read_map(obj, "consumedCapacity")
+    return tuple(Amount((name,), _read_exact(consumed[name]) or 0) for name in sorted(consumed))
 
 
 def _read_claim_spec(spec: Raw) -> ClaimSpec:
@@ -333,8 +421,6 @@ def _list_asks(request: Raw) -> list[Raw]:
 
 
 def _find_beyond(ask: Raw) -> str:
-    if ask.get("capacity") is not None:
-        return "a share of a device's capacity"
     if ask.get("derivedAttributes") is not None:
         return "derived attributes"
     if read_text(ask, "allocationMode", "ExactCount") not in _MODES:
@@ -353,17 +439,15 @@ def _find_other_constraint(devices: Raw) -> str:
 
 def _read_ask(obj: Raw) -> Ask:
     every = read_text(obj, "allocationMode") == "All"
+    asked = read_map(read_map(obj, "capacity"), "requests")
     return Ask(
         read_name(obj, "deviceClassName"),
         _read_selectors(obj),
-        tuple(
-            Toleration(
-                read_name(t, "key"), read_name(t, "operator", "Equal"), read_name(t, "value"), read_name(t, "effect")
-            )
-            for t in read_objects(obj, "tolerations")
-        ),
+        tuple(map(_read_toleration, read_objects(obj, "tolerations"))),
         0 if every else max(1, read_int(obj, "count", 1)),
         read_flag(obj, "adminAccess"),
+        tuple(Amount((name,), _read_exact(asked[name]) or 0) for name in sorted(asked)),
+        read_name(obj, "name"),
     )
 
 

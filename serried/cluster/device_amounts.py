@@ -1,17 +1,17 @@
 """Names and numbers of amounts of devices: for a node how many it has, and for a pod how many it asks for.
 
-Each name is about a `Group` of sorts, whose devices are counted together. Constraints, and requests for all devices of
-a node, have names of their own.
+Each name is about a `Group` of sorts, whose devices are counted together. Requests for all devices of a node have names
+of their own. So has a `Kit`: the claims of a pod that ask for more than numbers of devices. A node has as many of it as
+kube-scheduler's own search would find devices for, pod after pod.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
-from serried.api.device import Constraint, DeviceId
+from serried.api.device import Amount, Capacity, Constraint, DeviceId
 from serried.api.names import Key
 from serried.api.resources import DEVICES, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
@@ -27,16 +27,6 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
-    """Devices of one claim that have something in common, or not."""
-
-    needs: tuple[tuple[str, Need], ...]
-    """By request."""
-
-    constraints: tuple[Constraint, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Every:
     """All devices of a sort that a node has."""
 
@@ -44,6 +34,49 @@ class Every:
 
     tainted: Sort
     """The same with those whose taints are not tolerated: while there is one, nobody gets all."""
+
+
+class Option(NamedTuple):
+    """One of the alternatives of a request: so many devices of a sort."""
+
+    sort: Sort
+
+    tainted: Sort | None
+    """Of a request for all devices: the same with those whose taints are not tolerated."""
+
+    number: int
+    """How many; 0 for all that there are."""
+
+    admin: bool
+    capacity: tuple[Amount, ...]
+    """How much of each device; what is not named is taken as the device says."""
+
+    name: str
+
+
+class Part(NamedTuple):
+    """A claim of a pod."""
+
+    requests: tuple[tuple[str, tuple[Option, ...]], ...]
+    """By name, the alternatives in their order."""
+
+    constraints: tuple[Constraint, ...]
+
+    resource: str = ""
+    """The extended resource that it stands for: where a node shows that, no devices are taken."""
+
+
+class Kit(NamedTuple):
+    """What a pod asks for at once."""
+
+    parts: tuple[Part, ...]
+
+    within: bool
+    """Whether devices take from counters that they share."""
+
+    def is_for(self, match: Match) -> bool:
+        """Whether a device can be of use."""
+        return not _list_sorts(self.parts).isdisjoint(match.sorts)
 
 
 @dataclass(slots=True)
@@ -55,7 +88,13 @@ class Demand:
     holding: list[Need] = field(default_factory=list)
     """What claims ask for that hold their devices for this pod; once it is bound those themselves are counted."""
 
-    bundles: list[Bundle] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    kit: Kit | None = None
+    """Its parts, if amounts of single sorts do not tell who fits."""
+
+    open: bool = False
+    """Whether some of them have no devices yet."""
+
     every: list[Every] = field(default_factory=list)
     """Of what it wants all devices of its node."""
 
@@ -86,8 +125,20 @@ class Demand:
         return bool(uncountable)
 
 
-Holders = Mapping[DeviceId, Collection[Bundle] | None]
-"""The devices that are held: with the bundles of the pod that counts them itself, or None where nobody does."""
+class Holders(NamedTuple):
+    """Who has which devices."""
+
+    counted: Mapping[DeviceId, bool]
+    """Those of the node that are held, with whether a pod counts them itself."""
+
+    kits: Sequence[tuple[str, Kit, Match]]
+    """The devices of the node that a pod holds which asks for a kit, with its UID; also if it holds a share."""
+
+    taken: Mapping[DeviceId, object]
+    """All that are held."""
+
+    shares: Mapping[DeviceId, Mapping[Key, tuple[Amount, ...]]]
+    """All of which shares are held, by holder."""
 
 
 class Amounts:
@@ -95,7 +146,10 @@ class Amounts:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._bundles: Counter[Bundle] = Counter()
+        self._kits: Counter[Kit] = Counter()
+        self.endless: set[Kit] = set()
+        """Those for which there are too many ways to choose devices."""
+
         self._every: Counter[Every] = Counter()
         self._present: Counter[Need] = Counter()
         self._resources: Counter[tuple[Sort, str]] = Counter()
@@ -108,7 +162,7 @@ class Amounts:
             if len(need.sorts) > 1:
                 self._inventory.note_union(need.sorts, step)
         counters: tuple[tuple[Counter[Any], Iterable[Any]], ...] = (
-            (self._bundles, demand.bundles),
+            (self._kits, filter(None, [demand.kit])),
             (self._every, demand.every),
             (self._present, demand.present),
             (self._resources, demand.resources),
@@ -128,12 +182,10 @@ class Amounts:
         """Whether somebody asks for an extended resource, which some nodes may show."""
         return bool(self._resources)
 
-    def count_node(
-        self, node: str, shown: Resources, holders: Mapping[DeviceId, Collection[Bundle] | None]
-    ) -> Resources:
+    def count_node(self, node: str, shown: Resources, holders: Holders) -> Resources:
         """How much a node has of each name; ``shown`` is its own allocatable."""
         matches = self._inventory.find(node)
-        free = {key: match for key, match in matches.items() if holders.get(key, ()) is not None}
+        free = {key: match for key, match in matches.items() if holders.counted.get(key, True)}
         amounts: Counter[str] = Counter()
         for group in self._inventory.groups:
             amounts[name_group(group)] = sum(_serves(group, match) for match in free.values())
@@ -149,33 +201,71 @@ class Amounts:
         for need in self._present:
             there = [key for key, match in matches.items() if _serves(need.sorts, match)]
             amounts[_name_present(need)] = UNLIMITED if len(there) >= need.count else 0
-        for bundle in self._bundles:
-            usable = {key: match for key, match in free.items() if bundle in holders.get(key, (bundle,))}  # type: ignore[operator]
-            amounts[_name_bundle(bundle)] = self._count_bundles(bundle, usable)
+        for kit in self._kits:
+            amounts[_name_kit(kit)] = self._count_kits(kit, node, shown, holders)
         return {name: amount for name, amount in amounts.items() if amount}
 
-    def _count_bundles(self, bundle: Bundle, usable: Mapping[DeviceId, Match]) -> int:
-        """How many such claims find their devices among these."""
-        found = [(sum(_serves(need.sorts, match) for match in usable.values()), need) for _, need in bundle.needs]
-        most = min(devices // need.count for devices, need in found)
-        for constraint in bundle.constraints:
-            needs = [need for name, need in bundle.needs if not constraint.requests or name in constraint.requests]
-            values: dict[object, Counter[frozenset[Need]]] = {}
-            for key, match in usable.items():
-                value = self._read_attribute(key, constraint.attribute)
-                serves = frozenset([need for need in needs if _serves(need.sorts, match)])
-                if value is not None and serves:
-                    values.setdefault(value, Counter())[serves] += 1
-            most = min(most, _count_sets(values.values(), needs, most, distinct=constraint.distinct))
-        return most
+    def _count_kits(self, kit: Kit, node: str, shown: Resources, holders: Holders) -> int:
+        """For how many such pods a node has devices: those that are free, and those that such pods have."""
+        parts = tuple(part for part in kit.parts if not shown.get(part.resource))
+        if self._inventory.lacks_slices(node) and any(not option.number for option in _list_options(parts)):
+            return 0
+        pieces, counters = self._list_pieces(parts, node, holders)
+        found = _count_sets(parts, pieces, counters)
+        if found is None:
+            self._inventory.epoch += kit not in self.endless
+            self.endless.add(kit)
+            return UNLIMITED
+        own = {uid for uid, other, match in holders.kits if other == kit and kit.is_for(match)}
+        return min(UNLIMITED, found + len(own))
+
+    def _list_pieces(
+        self, parts: tuple[Part, ...], node: str, holders: Holders
+    ) -> tuple[tuple["_Piece", ...], tuple[Amount, ...]]:
+        """The devices of a node that are of use for a kit, in kube-scheduler's order, and what is left of counters."""
+        sorts = _list_sorts(parts)
+        attributes = [each.attribute for part in parts for each in part.constraints]
+        measured = any(option.capacity for option in _list_options(parts))
+        pools: dict[object, str] = {}
+        left: Counter[tuple[str, ...]] = Counter()
+        pieces = []
+        for key, match in self._inventory.find(node).items():
+            if sorts.isdisjoint(match.sorts):
+                continue
+            device = self._inventory.find_device(key)
+            pool = pools.get(key.pool)
+            if device.consumes and pool is None:
+                pool = pools[key.pool] = str(len(pools))
+                left.update({(pool, *name): amount for name, amount in self._count_left(key, holders).items()})
+            shares = holders.shares.get(key)
+            pieces.append(
+                _Piece(
+                    match.sorts,
+                    tuple([self._read_attribute(key, name) for name in attributes]),
+                    tuple([Amount((pool or "", *name), amount) for name, amount in device.consumes]),
+                    device.capacities if measured or device.shareable else (),
+                    device.shareable,
+                    key in holders.taken,
+                    None if shares is None else _sum_amounts(shares.values()),
+                )
+            )
+        return tuple(pieces), tuple(Amount(name, amount) for name, amount in sorted(left.items()))
+
+    def _count_left(self, key: DeviceId, holders: Holders) -> Mapping[tuple[str, ...], int]:
+        """What is left of the counters of a device's pool; if one is overdrawn, nothing is left of any."""
+        left = Counter(self._inventory.find_counters(key.pool))
+        for other, device in self._inventory.list_partitions(key.pool):
+            if other in holders.taken or other in holders.shares:
+                left.subtract(dict(device.consumes))
+        return left if all(amount >= 0 for amount in left.values()) else dict.fromkeys(left, -1)
 
     def _read_attribute(self, key: DeviceId, name: str) -> object:
         domain, _, identifier = name.rpartition("/")
         value = self._inventory.find_device(key).attributes.get(domain, {}).get(identifier)
         return None if value is None or isinstance(value, list) else (type(value), value)
 
-    def count_demand(self, demand: Demand, held: Iterable[Match] | None) -> Counter[str]:
-        """How much a pod asks for of each name; ``held`` are the devices that it has if it is bound."""
+    def count_demand(self, demand: Demand, held: Sequence[tuple[Match, bool]] | None) -> Counter[str]:
+        """How much a pod asks for of each name; ``held`` are the devices that it has if it is bound, or shares of."""
         amounts: Counter[str] = Counter()
         if held is None:  # of a bound pod these are among what it has
             for every in demand.every:
@@ -189,10 +279,11 @@ class Amounts:
             for every in self._every:
                 if all(self._inventory.is_within(sort, every.sort) for sort in need.sorts):
                     amounts[_name_every(every)] += need.count
-        for match in held or ():
+        for match in [match for match, shared in held or () if not shared]:
             amounts.update(name_group(group) for group in self._inventory.groups if _serves(group, match))
             amounts.update(_name_every(every) for every in self._every if every.sort in match.sorts)
-        amounts.update(map(_name_bundle, demand.bundles))
+        if demand.kit is not None and (held is None or demand.open or _has_one(demand.kit, held)):
+            amounts[_name_kit(demand.kit)] += 1
         amounts.update(map(_name_present, demand.present))
         return amounts | Counter({_name_every(every): SHARES for every in demand.every})
 
@@ -219,31 +310,281 @@ def _tell(need: Need) -> str:
     return " or ".join(sorted(sort.name for sort in need.sorts))
 
 
+def _has_one(kit: Kit, held: Sequence[tuple[Match, bool]]) -> bool:
+    return any(kit.is_for(match) for match, _ in held)
+
+
+def _list_options(parts: Iterable[Part]) -> Iterable[Option]:
+    return (option for part in parts for _, options in part.requests for option in options)
+
+
 @lru_cache(maxsize=1024)
-def _name_bundle(bundle: Bundle) -> str:
-    devices = " and ".join(f"{need.count} {_tell(need)}" for _, need in bundle.needs)
-    said = [f"{'different' if each.distinct else 'the same'} {each.attribute}" for each in bundle.constraints]
-    return f"{DEVICES}sets of {devices} with {' and '.join(said)}"
+def _list_sorts(parts: tuple[Part, ...]) -> Group:
+    return frozenset(option.tainted or option.sort for option in _list_options(parts))
 
 
-def _count_sets(values: Iterable[Counter[frozenset[Need]]], needs: list[Need], most: int, *, distinct: bool) -> int:
-    """How many sets there are of devices with the same value, or all with different ones.
+@lru_cache(maxsize=1024)
+def _name_kit(kit: Kit) -> str:
+    said = "; ".join(_name_part(part) for part in kit.parts)
+    if not kit.within:
+        return f"{DEVICES}sets of {said}"
+    options = list(_list_options(kit.parts))
+    one = said == f"1 {options[0].sort.name}"
+    return f"{DEVICES}{options[0].sort.name if one else f'sets of {said}'} within shared counters"
 
-    ``values`` are the numbers of devices of each value by what they serve.
+
+def _name_part(part: Part) -> str:
+    said = " and ".join(" or ".join(map(_name_option, options)) for _, options in part.requests)
+    alike = [
+        f"{'different' if each.distinct else 'the same'} {' of '.join([each.attribute, *each.requests])}"
+        for each in part.constraints
+    ]
+    if part.resource:
+        said += f" as {part.resource}"
+    return f"{said} with {' and '.join(alike)}" if alike else said
+
+
+def _name_option(option: Option) -> str:
+    asked = [f"{amount // 10**9} of {name[0]}" for name, amount in option.capacity]
+    words = f"{option.number or 'all'} {option.sort.name}"
+    return f"{words} with {' and '.join(asked)}" if asked else words
+
+
+def _sum_amounts(parts: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
+    total: Counter[tuple[str, ...]] = Counter()
+    for amounts in parts:
+        total.update(dict(amounts))
+    return tuple(Amount(name, amount) for name, amount in sorted(total.items()))
+
+
+# --- the search ----------------------------------------------------------------------------------------------------
+
+
+class _Piece(NamedTuple):
+    """A device, as far as it matters to who asks: those that are alike are equal."""
+
+    sorts: Group
+    values: tuple[object, ...]
+    """Of the attributes that constraints are about, None where it has none."""
+
+    consumes: tuple[Amount, ...]
+    capacities: tuple[Capacity, ...]
+    shareable: bool
+    held: bool
+    shared: tuple[Amount, ...] | None
+    """What shares take of its capacities, None where nobody has a share."""
+
+
+class _Choice(NamedTuple):
+    """A device that is taken for a claim."""
+
+    place: int
+    request: str
+    option: Option
+    takes: tuple[Amount, ...]
+    """Of its capacities."""
+
+    counts: bool
+    """Whether it takes from counters: of several shares the first one does."""
+
+
+_MAX_DEVICES = 32
+"""How many devices a claim can have (resource/v1 AllocationResultsMaxSize)."""
+
+_MAX_PODS = 1024
+_MAX_TRIES = 20_000
+"""How many devices are tried for all pods of a node."""
+
+
+class _Endless(Exception):
+    """There are too many ways."""
+
+
+class _Failed(Exception):
+    """A constraint keeps a device out of a request for all: kube-scheduler goes no further."""
+
+
+@lru_cache(maxsize=512)
+def _count_sets(parts: tuple[Part, ...], pieces: tuple[_Piece, ...], counters: tuple[Amount, ...]) -> int | None:
+    """For how many pods there are devices; None if that takes too long."""
+    try:
+        return _Search(parts, pieces, counters).count()
+    except _Endless:
+        return None
+
+
+class _Search:
+    """The search of upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating).
+
+    It takes one request after the other, for each the first devices that do, and goes back where that leads nowhere.
     """
-    wanted: Counter[Need] = Counter()
-    for need in needs:
-        wanted[need] += need.count
-    if not distinct:
-        return sum(_count_alike(devices, wanted) for devices in values)
-    sizes = [devices.total() for devices in values]
-    return max(sets for sets in range(most + 1) if sum(min(size, sets) for size in sizes) >= sets * wanted.total())
+
+    def __init__(self, parts: tuple[Part, ...], pieces: tuple[_Piece, ...], counters: tuple[Amount, ...]) -> None:
+        self._parts = parts
+        self._pieces = pieces
+        kinds: dict[_Piece, int] = {}
+        self._kinds = [kinds.setdefault(piece, place) for place, piece in enumerate(pieces)]
+        self._left = dict(counters)
+        self._held = [piece.held for piece in pieces]
+        self._shared = [Counter(dict(piece.shared or ())) for piece in pieces]
+        self._sharers = [int(piece.shared is not None) for piece in pieces]
+        self._users: list[list[int]] = [[] for _ in pieces]
+        """The claims that a device is taken for just now."""
+
+        self._chosen: list[list[_Choice]] = [[] for _ in parts]
+        self._tries = 0
+
+    def count(self) -> int:
+        """For how many pods there are devices."""
+        for pods in range(_MAX_PODS):
+            try:
+                if not self._go_on(0, 0):
+                    return pods
+            except _Failed:
+                return pods
+            if not self._keep():
+                break
+        return UNLIMITED
+
+    def _keep(self) -> bool:
+        """A pod has what it asks for; whether that takes anything from the next one."""
+        less = False
+        for claim, chosen in enumerate(self._chosen):
+            for choice in reversed(chosen):
+                if choice.option.admin:
+                    self._give_back(claim, choice)
+                    continue
+                if not self._pieces[choice.place].shareable:
+                    self._users[choice.place].remove(claim)
+                    self._held[choice.place] = less = True
+                less = less or choice.counts or any(each.amount for each in choice.takes)
+            chosen.clear()
+        return less
+
+    def _go_on(self, claim: int, request: int) -> bool:
+        """Find devices for a request and all that come after it."""
+        if claim == len(self._parts):
+            return True
+        if request == len(self._parts[claim].requests):
+            return self._go_on(claim + 1, 0)
+        return any(self._take(claim, request, option, 0, 0) for option in self._parts[claim].requests[request][1])
+
+    def _take(self, claim: int, request: int, option: Option, done: int, start: int) -> bool:
+        """Find the next device for a request of which ``done`` are found, and all that comes after it."""
+        every = self._list_every(option) if not option.number else ()
+        wanted = option.number or len(every)
+        if not wanted or len(self._chosen[claim]) + wanted - done > _MAX_DEVICES:
+            return False
+        if done == wanted:
+            return self._go_on(claim, request + 1)
+        tried: set[object] = set()
+        for place in every[done : done + 1] if every else range(start, len(self._pieces)):
+            alike = self._kinds[place], self._held[place], bool(self._users[place])
+            if alike in tried or option.sort not in self._pieces[place].sorts:
+                continue
+            choice = self._choose(claim, request, option, place)
+            if choice is None:
+                continue
+            if self._take(claim, request, option, done + 1, place + 1):
+                return True
+            self._chosen[claim].pop()
+            self._give_back(claim, choice)
+            if not self._pieces[place].shareable:
+                tried.add(alike)  # another one like it would do no better
+        return False
+
+    def _list_every(self, option: Option) -> list[int]:
+        return [
+            place
+            for place, piece in enumerate(self._pieces)
+            if option.tainted in piece.sorts and _measure(piece, option.capacity, {}) is not None
+        ]
+
+    def _choose(self, claim: int, request: int, option: Option, place: int) -> _Choice | None:
+        """Take a device; None if it cannot be had."""
+        self._tries += 1
+        if self._tries > _MAX_TRIES:
+            raise _Endless
+        piece = self._pieces[place]
+        if claim in self._users[place] if option.admin else (self._held[place] or self._users[place]):
+            return None
+        counts = bool(piece.consumes) and not (piece.shareable and self._sharers[place])
+        if counts and any(self._left.get(name, 0) < amount for name, amount in piece.consumes):
+            return None
+        name = self._parts[claim].requests[request][0]
+        takes = _measure(piece, option.capacity, self._shared[place])
+        if takes is None:
+            return None
+        if not self._meets_constraints(claim, name, option, piece):
+            if not option.number:
+                raise _Failed
+            return None
+        for counter, amount in piece.consumes if counts else ():
+            self._left[counter] = self._left.get(counter, 0) - amount
+        if piece.shareable:
+            self._shared[place].update(dict(takes))
+            self._sharers[place] += 1
+        else:
+            self._users[place].append(claim)
+        choice = _Choice(place, name, option, takes if piece.shareable else (), counts)
+        self._chosen[claim].append(choice)
+        return choice
+
+    def _give_back(self, claim: int, choice: _Choice) -> None:
+        piece = self._pieces[choice.place]
+        for counter, amount in piece.consumes if choice.counts else ():
+            self._left[counter] += amount
+        if piece.shareable:
+            self._shared[choice.place].subtract(dict(choice.takes))
+            self._sharers[choice.place] -= 1
+        else:
+            self._users[choice.place].remove(claim)
+
+    def _meets_constraints(self, claim: int, request: str, option: Option, piece: _Piece) -> bool:
+        first = sum(len(part.constraints) for part in self._parts[:claim])
+        for place, constraint in enumerate(self._parts[claim].constraints, first):
+            if not _is_about(constraint, request, option):
+                continue
+            value = piece.values[place]
+            others = [
+                self._pieces[choice.place].values[place]
+                for choice in self._chosen[claim]
+                if _is_about(constraint, choice.request, choice.option)
+            ]
+            if value is None or any((value == other) == constraint.distinct for other in others):
+                return False
+        return True
 
 
-def _count_alike(devices: Counter[frozenset[Need]], wanted: Counter[Need]) -> int:
-    """How many times devices of one value serve all needs (by Hall's theorem, each way to choose among the needs)."""
-    chosen = (some for size in range(1, len(wanted) + 1) for some in combinations(wanted, size))
-    return min(
-        sum(count for serves, count in devices.items() if not serves.isdisjoint(some)) // sum(wanted[n] for n in some)
-        for some in chosen
-    )
+def _is_about(constraint: Constraint, request: str, option: Option) -> bool:
+    wanted = constraint.requests
+    return not wanted or request in wanted or bool(option.name and f"{request}/{option.name}" in wanted)
+
+
+def _measure(
+    piece: _Piece, asked: tuple[Amount, ...], shared: Mapping[tuple[str, ...], int]
+) -> tuple[Amount, ...] | None:
+    """What a request takes of a device's capacities; None if they do not do (consumable_capacity.go)."""
+    wanted = dict(asked)
+    if not wanted.keys() <= {each.name for each in piece.capacities}:
+        return None
+    takes = []
+    for each in piece.capacities:
+        amount = _round_up(each, wanted.get(each.name))
+        if amount is None or shared.get(each.name, 0) + amount > each.amount:
+            return None
+        takes.append(Amount(each.name, amount))
+    return tuple(takes)
+
+
+def _round_up(capacity: Capacity, asked: int | None) -> int | None:
+    """What a request for so much of a capacity comes to; None if it is against the device's policy."""
+    if asked is None:
+        return capacity.amount if capacity.default is None else capacity.default
+    if capacity.values:
+        return asked if asked == capacity.default else next((each for each in capacity.values if asked <= each), None)
+    if capacity.least is not None:
+        asked = max(asked, capacity.least)
+        if capacity.step:
+            asked += (capacity.least - asked) % capacity.step
+    return None if capacity.most is not None and asked > capacity.most and asked != capacity.default else asked

@@ -4,24 +4,25 @@ Each name of an amount is about a `Group` of sorts of devices. A node has the de
 that a claim holds whose only consumer is no pod of the cluster that still runs or waits. A pod asks for what its claims
 ask for; a bound one for the devices that its claims hold. So plans see what is free, and what victims would leave.
 
-Constraints and requests for all devices of a node are amounts of their own. What cannot be told by amounts is left to
-the scheduler, and the pod says what that is (`Pod.uncountable`).
+Requests for all devices of a node are amounts of their own, and so are claims that need more than numbers: constraints,
+alternatives, and devices that are parts of others or that claims share. What cannot be told by amounts is left to the
+scheduler, and the pod says what that is (`Pod.uncountable`).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from serried.api.cel import Broken
-from serried.api.device import Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
+from serried.api.device import Amount, Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
 from serried.api.names import Key, is_label_value
 from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import DEVICES, PROVIDED
 from serried.api.selectors import Terms, Toleration
-from serried.cluster.device_amounts import Amounts, Bundle, Demand, Every, Holders, Need
+from serried.cluster.device_amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
 from serried.cluster.devices import Inventory, Match, Sort, Wish
 from serried.cluster.index import discard
 from serried.cluster.shapes import NOTHING, Coming
@@ -53,6 +54,7 @@ class DeviceClaims:
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._holders: dict[DeviceId, Key] = {}
+        self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
         self._turned: dict[str, None] = {}
         self._amounts = Amounts(self.inventory)
@@ -83,7 +85,7 @@ class DeviceClaims:
                 self._turned.update(users)
                 users[raw.uid] = None
         demand, old = self._resolve(pod), self._demands.get(raw.uid)
-        if before is None or before.phase is not raw.phase or old is None or old.bundles != demand.bundles:
+        if before is None or before.phase is not raw.phase or old is None or old.kit != demand.kit:
             self._touch_reserved(raw.uid)
         self._amounts.register(demand, 1)
         self._release(raw.uid)
@@ -97,9 +99,9 @@ class DeviceClaims:
             return pod
         self.wanted = True
         demand = self._resolve(pod, coming)
-        if demand.bundles or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
+        if demand.kit or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
             demand.note("what its claims ask for is more than numbers of devices")
-            demand.bundles, demand.every, demand.present = [], [], []
+            demand.kit, demand.every, demand.present = None, [], []
         self._amounts.register(demand, 1)
         shown = self._dress(pod, demand)
         self._amounts.register(demand, -1)
@@ -178,14 +180,18 @@ class DeviceClaims:
         return replace(node, labels={**own, **more}) if more or len(own) < len(node.labels) else node
 
     def _list_holders(self, node: str) -> Holders:
-        holders: dict[DeviceId, list[Bundle] | None] = {}
-        for device in self.inventory.find(node):
+        counted: dict[DeviceId, bool] = {}
+        kits: list[tuple[str, Kit, Match]] = []
+        for device, match in self.inventory.find(node).items():
             key = self._holders.get(device)
-            if key is not None:
-                pod = self._find_consumer(self.claims[key])
+            for each in [key] if key is not None else self._shares.get(device, ()):
+                pod = self._find_consumer(self.claims[each])
                 demand = self._demands.get(pod.uid) if pod is not None else None
-                holders[device] = demand.bundles if demand is not None else None
-        return holders
+                if pod is not None and demand is not None and demand.kit is not None:
+                    kits.append((pod.uid, demand.kit, match))
+                if key is not None:
+                    counted[device] = demand is not None
+        return Holders(counted, kits, self._holders, self._shares)
 
     def _find_consumer(self, claim: ResourceClaim) -> Pod | None:
         """The one pod for which a claim is reserved, if it is known and has not ended."""
@@ -237,18 +243,31 @@ class DeviceClaims:
             self._turned.update(dict.fromkeys(uid for uid in claim.consumers if uid in self._pods))
             self._touch(claim)
         if old is not None:
-            for device in old.devices:
-                if self._holders.get(device) == old.key:
-                    del self._holders[device]
+            self._let_go(old)
             for uid in old.consumers:
                 discard(self._reserved, uid, old.key)
         if new is not None:
-            self._holders.update(dict.fromkeys(new.devices, new.key))
+            self._hold(new)
             for uid in new.consumers:
                 self._reserved.setdefault(uid, {})[new.key] = None
 
+    def _hold(self, claim: ResourceClaim) -> None:
+        self._holders.update(dict.fromkeys(claim.devices, claim.key))
+        for device, takes in claim.shares:
+            before = self._shares.setdefault(device, {}).get(claim.key, ())
+            self._shares[device][claim.key] = (*before, *takes)
+
+    def _let_go(self, claim: ResourceClaim) -> None:
+        for device in claim.devices:
+            if self._holders.get(device) == claim.key:
+                del self._holders[device]
+        for device in dict.fromkeys(device for device, _ in claim.shares):
+            del self._shares[device][claim.key]
+            if not self._shares[device]:
+                del self._shares[device]
+
     def _touch(self, claim: ResourceClaim) -> None:
-        for pool in {device.pool for device in claim.devices}:
+        for pool in {device.pool for device in (*claim.devices, *(device for device, _ in claim.shares))}:
             self.inventory.changed |= self.inventory.nodes_of(pool)
 
     def _touch_reserved(self, uid: str) -> None:
@@ -265,9 +284,9 @@ class DeviceClaims:
             self._add_claim(demand, pod, ref, coming)
         if not pod.bound or not self._reserved.get(pod.uid):
             self._add_resources(demand, pod)
-        whole = len(demand.present) + len(demand.every)
-        if whole and whole + len(demand.needs) + len(demand.holding) > 1:
-            demand.note("all devices of a node, or those for administrators, are asked for beside others")
+        if _is_searched(demand):
+            demand.kit = Kit(tuple(demand.parts), any(sort.searched and sort.limited for sort in demand.sorts))
+            demand.note("there are too many ways to choose devices" if demand.kit in self._amounts.endless else "")
         for sort in demand.sorts:
             demand.note(sort.uncertain)
             nodes = (self._nodes[name] for name in sort.errors if name in self._nodes)
@@ -326,40 +345,33 @@ class DeviceClaims:
         spec = claim.spec
         if demand.note(spec.beyond and f"a claim asks for {spec.beyond}"):
             return False
-        needs = [need for request in spec.requests if (need := self._add_request(demand, claim, request)) is not None]
-        (demand.holding if claim.allocated else demand.needs).extend(need for _, need in needs)
-        if demand.obstacle or not spec.constraints:
-            return not demand.uncountable
-        if len(needs) < len(spec.requests) or any(len(need.sorts) > 1 for _, need in needs):
-            return not demand.note("a constraint is not about fixed numbers of devices of one sort each")
-        demand.bundles.append(Bundle(tuple(needs), spec.constraints))
+        demand.open = demand.open or not claim.allocated
+        requests = [(request.name, self._add_request(demand, claim, request)) for request in spec.requests]
+        named = any(each.requests for each in spec.constraints)
+        demand.parts.append(
+            Part(tuple((name if named else "", options) for name, options in requests), spec.constraints)
+        )
         return not demand.uncountable
 
-    def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[str, Need] | None:
-        """Add what is no number of devices; the number otherwise."""
-        sorts = [sort for ask in request.alternatives if (sort := self._take(demand, claim, ask)) is not None]
-        if len(sorts) < len(request.alternatives):
-            return None
-        counts = {ask.count for ask in request.alternatives}
-        if len(sorts) > 1:
-            if len(counts) > 1 or 0 in counts:
-                demand.note("a request has alternatives of different numbers of devices")
-            if 0 in counts or not all(sort.limited for sort in sorts):
-                return None
-            return request.name, Need(frozenset(sorts), min(counts))
-        (ask,) = request.alternatives
-        need = Need(frozenset(sorts), ask.count)
-        if not sorts[0].limited:
-            return None
-        if ask.admin:
+    def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Option, ...]:
+        """Add what a request comes to at least; its alternatives."""
+        options = []
+        for ask in request.alternatives:
+            sort = self._take(demand, claim, ask)
+            tainted = self._take(demand, claim, replace(ask, tolerations=TOLERATES_ALL)) if not ask.count else None
+            if sort is not None:
+                options.append(Option(sort, tainted, ask.count, ask.admin, ask.capacity, ask.name))
+        if len(options) < len(request.alternatives) or not all(option.sort.limited for option in options):
+            return tuple(options)
+        need = Need(frozenset(option.sort for option in options), min(option.number for option in options))
+        first = options[0]
+        if first.admin:
             demand.present.append(replace(need, count=max(1, need.count)))
-        elif not ask.count:
-            tainted = self._take(demand, claim, replace(ask, tolerations=TOLERATES_ALL))
-            if tainted is not None:
-                demand.every.append(Every(sorts[0], tainted))
-        else:
-            return request.name, need
-        return None
+        elif need.count:
+            (demand.holding if claim.allocated else demand.needs).append(need)
+        elif len(options) == 1 and first.tainted is not None:
+            demand.every.append(Every(first.sort, first.tainted))
+        return tuple(options)
 
     def _take(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Sort | None:
         found = self._classes.get(ask.device_class)
@@ -391,6 +403,9 @@ class DeviceClaims:
                 demand.obstacle = demand.obstacle or f"the selector {error}"
                 continue
             demand.sorts.append(sort)
+            option = Option(sort, None, count, admin=False, capacity=(), name="")
+            demand.parts.append(Part((("", (option,)),), (), resource))
+            demand.open = True
             if sort.limited:
                 demand.needs.append(Need(frozenset([sort]), count))
                 demand.resources.append((sort, resource))
@@ -414,17 +429,33 @@ class DeviceClaims:
             wants_room=pod.wants_room or (bool(pod.objection) and is_for_room(pod.objection, shape)),
         )
 
-    def _list_held(self, pod: Pod) -> Iterator[Match]:
-        """The devices that a bound pod's claims hold for it alone."""
+    def _list_held(self, pod: Pod) -> list[tuple[Match, bool]]:
+        """The devices that a bound pod's claims hold for it alone, with whether that is a share only."""
         matches = self.inventory.find(pod.node)
-        for claim in [self.claims[key] for key in self._reserved.get(pod.uid, ())]:
-            if claim.consumers == (pod.uid,):
-                yield from (matches[device] for device in claim.devices if device in matches)
+        claims = [self.claims[key] for key in self._reserved.get(pod.uid, ())]
+        own = [claim for claim in claims if claim.consumers == (pod.uid,)]
+        held = [(device, False) for claim in own for device in claim.devices]
+        held += [(device, True) for claim in own for device, _ in claim.shares]
+        return [(matches[device], shared) for device, shared in held if device in matches]
 
 
 def _list_claims(pod: Pod) -> list[Key]:
     """The claims of a pod that have been made."""
     return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
+
+
+def _is_searched(demand: Demand) -> bool:
+    """Whether amounts of single sorts do not tell where a pod's devices are found."""
+    if demand.uncountable or demand.obstacle or not demand.parts:
+        return False
+    options = [options for part in demand.parts for _, options in part.requests]
+    return (
+        any(part.constraints for part in demand.parts)
+        or any(sort.searched for sort in demand.sorts)
+        or any(len({option.number or None for option in each}) > 1 for each in options)
+        or any(option.capacity or (not option.number and len(each) > 1) for each in options for option in each)
+        or (len(options) > 1 and any(option.admin or not option.number for each in options for option in each))
+    )
 
 
 def _is_concerned(pod: Pod) -> bool:
@@ -441,11 +472,11 @@ def _put_beside(shape: Shape, mates: Beside) -> Shape:
     return replace(shape, requests=requests, neighbours=replace(shape.neighbours or Neighbours(), beside=mates))
 
 
-Amount = tuple[str, int]
+_Counted = tuple[tuple[str, int], ...]
 
 
 @lru_cache(maxsize=1024)
-def _count_shape(shape: Shape, less: tuple[Amount, ...], more: tuple[Amount, ...], terms: tuple[Terms, ...]) -> Shape:
+def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
     """The shape with amounts of devices in the place of those that nodes need not show, where ``terms`` all hold."""
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})

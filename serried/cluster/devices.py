@@ -2,12 +2,12 @@
 
 A device counts where upstream's allocator looks at it (1.37, dynamic-resource-allocation structured/internal/
 incubating): in the newest generation of a pool that is complete and names no device twice, on the nodes that reach it,
-if it has no taint that the claim does not tolerate, and if all selectors take it. The order in which the allocator
-takes devices does not count: claims fit if devices can be given out at all.
+if it has no taint that the claim does not tolerate, and if all selectors take it. Where devices are only numbers, the
+order in which the allocator takes them does not count: claims fit if devices can be given out at all.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -35,11 +35,8 @@ class Note(NamedTuple):
     limits: bool
     """Whether there are at most as many claims as devices all the same."""
 
-
-ORDINARY = Note("", limits=True)
-SHAREABLE = Note("several claims may share a device", limits=False)
-PARTITIONS = Note("devices are parts of others", limits=True)
-WIDE = Note("several nodes reach a device", limits=True)
+    searched: bool
+    """Whether only kube-scheduler's own search tells how many claims find devices."""
 
 
 class Wish(NamedTuple):
@@ -77,6 +74,11 @@ class Sort:
         return not self.beyond and all(note.limits for note in self.notes)
 
     @property
+    def searched(self) -> bool:
+        """Whether claims have to be searched devices for, one after the other."""
+        return any(note.searched for note in self.notes)
+
+    @property
     def uncertain(self) -> str:
         """Why a plan that counts them may be refused, a phrase; "" if it is exact."""
         return self.beyond or next((note.phrase for note in sorted(self.notes) if note.phrase), "")
@@ -110,21 +112,41 @@ class _Pool:
         self.wide = False
         """Whether nodes are chosen otherwise, too."""
 
+        self.counters: dict[tuple[str, ...], int] = {}
+        self.partitions: dict[DeviceId, Device] = {}
+        """The devices that take from the counters."""
+
+        self.spread = False
+        """Whether several nodes share these."""
+
+        self.binds = False
+        """Whether devices are bound after a while only: then kube-scheduler looks into it last."""
+
     def settle(self, key: PoolId) -> None:
         """Read the slices."""
         places = [place for each in self.slices.values() for place in _list_places(each)]
         self.nodes = {place.node for place in places if place.node}
         self.wide = any(place.everywhere or place.terms is not None for place in places)
         newest = max((each.generation for each in self.slices.values()), default=0)
-        current = [each for each in self.slices.values() if each.generation == newest and not each.opaque]
+        current = [each for _, each in sorted(self.slices.items()) if each.generation == newest and not each.opaque]
         devices = [
             (device, device.place if each.per_device else each.place) for each in current for device in each.devices
         ]
         self.devices = {DeviceId(key, each[0].name): each for each in devices}
         complete = bool(current) and len(current) == current[0].slices
-        self.usable = complete and len(self.devices) == len(devices)
+        sets = [each for found in current for each in found.counters]
+        self.counters = {name: amount for _, amounts in sets for name, amount in amounts}
+        self.partitions = {name: device for name, (device, _) in self.devices.items() if device.consumes}
+        takers = {place for device, place in devices if device.consumes}
+        self.spread = len(takers) > 1 or any(not place.node for place in takers)
+        self.binds = any(device.binds for device, _ in devices)
+        known = {*self.counters, *((name, "") for name, _ in sets)}
+        valid = len({name for name, _ in sets}) == len(sets) and all(
+            name in known for device in self.partitions.values() for name, _ in device.consumes
+        )
+        self.usable = complete and valid and len(self.devices) == len(devices)
         if not self.usable:
-            self.devices = {}
+            self.devices, self.partitions = {}, {}
 
 
 class Inventory:
@@ -196,6 +218,14 @@ class Inventory:
         """A device that some node reaches."""
         return self._pools[key.pool].devices[key][0]
 
+    def find_counters(self, key: PoolId) -> Mapping[tuple[str, ...], int]:
+        """What there is of the counters of a pool, in all."""
+        return self._pools[key].counters
+
+    def list_partitions(self, key: PoolId) -> Iterable[tuple[DeviceId, Device]]:
+        """The devices of a pool that take from its counters, whoever reaches them."""
+        return self._pools[key].partitions.items()
+
     def find_attribute(self, node: str, domain: str, name: str) -> Value | None:
         """The value that all devices of a node have in common that have the attribute at all; None without."""
         found: Value | None = None
@@ -213,9 +243,10 @@ class Inventory:
         """Whether a node reaches a pool that is not complete: then nobody gets all devices there."""
         return any(not self._pools[key].usable for key in self._list_pools(node))
 
-    def _list_pools(self, node: str) -> Iterator[PoolId]:
-        yield from self._pools_at.get(node, ())
-        yield from self._wide
+    def _list_pools(self, node: str) -> list[PoolId]:
+        """The pools that a node may reach devices of, as kube-scheduler goes through them (1.36 and later)."""
+        keys = (*self._pools_at.get(node, ()), *self._wide)
+        return sorted(keys, key=lambda key: (self._pools[key].binds, key))
 
     def _settle(self, key: PoolId) -> None:
         pool = self._pools[key]
@@ -286,11 +317,12 @@ class Inventory:
         sorts = list(self._sorts.values())
         before = [(sort.beyond, sort.errors.pop(node, "")) for sort in sorts]
         for key in self._list_pools(node):
-            for device_id, (device, place) in self._pools[key].devices.items():
+            pool = self._pools[key]
+            for device_id, (device, place) in pool.devices.items():
                 if self._reaches(node, place):
                     of = tuple([sort for sort in sorts if _takes(sort, key.driver, device, node)])
                     if of:
-                        found[device_id] = _share_match(of, _find_note(device, place))
+                        found[device_id] = _share_match(of, _find_note(device, place, spread=pool.spread))
         if before != [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]:
             self.epoch += 1
         self._count(node, found)
@@ -349,12 +381,16 @@ def _list_places(found: ResourceSlice) -> list[Place]:
     return [device.place for device in found.devices] if found.per_device else [found.place]
 
 
-def _find_note(device: Device, place: Place) -> Note:
-    if device.shareable:
-        return SHAREABLE
-    if device.partition:
-        return PARTITIONS
-    return ORDINARY if place.node else WIDE
+def _find_note(device: Device, place: Place, *, spread: bool) -> Note:
+    phrase = "several nodes reach a device" if not place.node else ""
+    if spread and device.consumes:
+        phrase = "several nodes share counters of devices"
+    return _share_note(phrase, not device.shareable, device.shareable or bool(device.consumes))
+
+
+@lru_cache(maxsize=16)
+def _share_note(phrase: str, limits: bool, searched: bool) -> Note:  # noqa: FBT001  # its fields
+    return Note(phrase, limits, searched)
 
 
 def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:

@@ -9,7 +9,7 @@ import pytest
 from serried.cluster.cache import Store
 from serried.plan.fit import slots
 from tests.support.builders import node, pod, pod_group
-from tests.support.devices import DRIVER, claim, claiming, device_class, devices
+from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices
 
 NUMA = f"{DRIVER}/numa"
 BIG = {"cel": {"expression": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'}}
@@ -27,11 +27,10 @@ class World:
 
     def step(self) -> None:
         """Something happens."""
-        kind = self.random.choice(
-            ["node", "slice", "slice", "class", "claim", "claim", "claim", "pod", "pod", "pod", "group"]
-        )
-        names = {"node": NODES, "slice": NODES, "class": ["gpu", "big"], "claim": CLAIMS, "pod": PODS, "group": ["g"]}
-        name = self.random.choice(names[kind])
+        often = ["node", "slice", "slice", "counters", "class", "group", *["claim", "pod"] * 3]
+        kind = self.random.choice(often)
+        names = {"class": ["gpu", "big"], "claim": CLAIMS, "pod": PODS, "group": ["g"]}.get(kind, NODES)
+        name = self.random.choice(names)
         if (kind, name) in self.objects and self.random.random() < 0.25:
             del self.objects[kind, name]
             drop(self.store, kind, name)
@@ -43,7 +42,9 @@ class World:
         return node(name).cpu(8).pods(9).label("zone", self.random.choice("ab")).value()
 
     def make_slice(self, name: str) -> Any:
-        made = devices(name, self.random.randint(1, 4)).pool(1, self.random.choice([1, 1, 1, 2]))
+        made = devices(name, self.random.randint(1, 4)).pool(1, 1 if self.random.random() < 0.7 else 2)
+        if self.random.random() < 0.25:
+            made = made.consuming({"a": {"memory": 1}}, {"a": {"memory": 2}}).pool(1, 2)
         made = made.attribute("numa", {"int": self.random.randint(0, 1)}, {"int": 1})
         made = made.each(capacity={"memory": {"value": self.random.choice(["16Gi", "80Gi"])}})
         if self.random.random() < 0.15:
@@ -51,6 +52,9 @@ class World:
         if self.random.random() < 0.1:
             made = made.each(allowMultipleAllocations=True)
         return made.value()
+
+    def make_counters(self, name: str) -> Any:
+        return counters(name, {"a": {"memory": self.random.randint(2, 5)}}).pool(1, 2).value()
 
     def make_class(self, name: str) -> Any:
         made = device_class(name).selecting(f'device.driver == "{DRIVER}"')
@@ -64,7 +68,8 @@ class World:
         if draw < 0.15:
             made = made.request("r", deviceClassName="gpu", allocationMode="All")
         elif draw < 0.3:
-            made = made.first_of("r", {"deviceClassName": "gpu", "selectors": [BIG]}, {"deviceClassName": "big"})
+            ask = {"deviceClassName": "gpu", "selectors": [BIG], "count": self.random.randint(1, 2)}
+            made = made.first_of("r", ask, {"deviceClassName": "big"})
         else:
             made = made.request(
                 "r", deviceClassName=self.random.choice(["gpu", "gpu", "big"]), count=self.random.randint(1, 2)
@@ -77,7 +82,9 @@ class World:
             taken = {device.name for each in others for device in each.devices if device.pool.name == at}
             free = sorted({f"gpu-{index}" for index in range(4)} - taken)
             consumers = tuple(self.random.sample(PODS, self.random.choice([0, 1, 1, 1, 2])))
-            if free:
+            if free and self.random.random() < 0.2:
+                made = made.sharing(at, free[0], consumers=consumers, memory="2Gi")
+            elif free:
                 made = made.holding(at, *free[: self.random.randint(1, 2)], consumers=consumers)
         return made.value()
 
@@ -102,6 +109,7 @@ def put(store: Store, kind: str, found: Any) -> None:
     methods: dict[str, Callable[[Any], None]] = {
         "node": store.put_node,
         "slice": store.put_resource_slice,
+        "counters": store.put_resource_slice,
         "class": store.put_device_class,
         "claim": store.put_resource_claim,
         "pod": store.put_pod,
@@ -116,6 +124,8 @@ def drop(store: Store, kind: str, name: str) -> None:
             store.drop_node(name)
         case "slice":
             store.drop_resource_slice(f"{name}-0")
+        case "counters":
+            store.drop_resource_slice(f"{name}-counters")
         case "class":
             store.drop_device_class(name)
         case "claim":

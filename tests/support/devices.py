@@ -56,6 +56,14 @@ class ResourceSliceBuilder(Builder):
         ]
         return self.having(devices, "spec", "devices")
 
+    def consuming(self, *parts: dict[str, dict[str, Any]]) -> Self:
+        """Each device takes so much of the counters of some sets; the parts go round."""
+        devices = [
+            {**device, "consumesCounters": _count(parts[index % len(parts)], "counterSet")}
+            for index, device in enumerate(self._raw["spec"]["devices"])
+        ]
+        return self.having(devices, "spec", "devices")
+
     def pool(self, generation: int, slices: int) -> Self:
         """In a generation of its pool, which has so many slices."""
         return self.having(generation, "spec", "pool", "generation").having(
@@ -72,6 +80,24 @@ def devices(node: str, count: int, first: int = 0) -> ResourceSliceBuilder:
         "devices": [{"name": f"gpu-{first + index}"} for index in range(count)],
     }
     return ResourceSliceBuilder({"metadata": {"name": f"{node}-{first}", "uid": f"slice-{node}"}, "spec": spec})
+
+
+def counters(node: str, sets: dict[str, dict[str, Any]]) -> ResourceSliceBuilder:
+    """A slice of a node's pool that says what there is of counters, by set; the pool is to have one slice more."""
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 2},
+        "sharedCounters": _count(sets, "name"),
+    }
+    return ResourceSliceBuilder({"metadata": {"name": f"{node}-counters", "uid": f"counters-{node}"}, "spec": spec})
+
+
+def _count(sets: dict[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [
+        {key: name, "counters": {counter: {"value": str(value)} for counter, value in values.items()}}
+        for name, values in sets.items()
+    ]
 
 
 class ResourceClaimBuilder(Builder):
@@ -104,6 +130,13 @@ class ResourceClaimBuilder(Builder):
         allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
         reserved = [{"resource": "pods", "name": name, "uid": f"pod-{name}"} for name in consumers]
         return self.having(allocation, "status", "allocation").having(reserved, "status", "reservedFor")
+
+    def sharing(self, node: str, name: str, consumers: tuple[str, ...] = (), **consumed: str) -> Self:
+        """With a share of a device."""
+        made = self.holding(node, name, consumers=consumers)
+        (result,) = made.raw()["status"]["allocation"]["devices"]["results"]
+        share = {"shareID": f"share-{self._raw['metadata']['name']}", "consumedCapacity": consumed}
+        return made.having([result | share], "status", "allocation", "devices", "results")
 
 
 def claim(name: str, count: int | None = None) -> ResourceClaimBuilder:

@@ -10,7 +10,7 @@ from serried.feed import Kind
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, job, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import claim, device_class, devices
+from tests.support.devices import claim, counters, device_class, devices
 from tests.support.parents import job_set, leader_worker_set
 from tests.support.priorities import priority_class
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
@@ -39,6 +39,11 @@ Json = st.recursive(
 _LABEL_SELECTOR = {
     "matchLabels": {"a": "b"},
     "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}, {"key": "e", "operator": "Exists"}],
+}
+_POLICY = {
+    "default": "1Gi",
+    "validValues": ["1Gi", "2Gi"],
+    "validRange": {"min": "1Gi", "max": "2Gi", "step": "1Gi"},
 }
 _TERMS = [
     {
@@ -101,10 +106,16 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
         .attribute("a", {"int": 1}, {"version": "1.0.0"})
         .each(capacity={"memory": {"value": "1Gi"}}, taints=[{"key": "k", "effect": "NoSchedule"}])
         .raw(),
-        devices("n", 1).of_many(nodeSelector={"nodeSelectorTerms": _TERMS}).raw(),
+        devices("n", 1)
+        .of_many(nodeSelector={"nodeSelectorTerms": _TERMS})
+        .consuming({"s": {"memory": 1}})
+        .each(capacity={"memory": {"value": "4Gi", "requestPolicy": _POLICY}}, bindingConditions=["ready"])
+        .raw(),
+        counters("n", {"s": {"memory": 4}}).raw(),
     ),
     Kind.RESOURCE_CLAIMS: (
         claim("c", 2).constrained(matchAttribute="d/a").holding("n", "gpu-0", consumers=("p",)).raw(),
+        claim("c").request("r", capacity={"requests": {"memory": "1Gi"}}).sharing("n", "gpu-0", memory="1Gi").raw(),
         claim("c")
         .first_of("r", {"selectors": [{"cel": {"expression": "true"}}]}, {"tolerations": [{"key": "k"}]})
         .raw(),

@@ -86,18 +86,31 @@ var features = structured.Features{
 	DeviceBindingAndStatus: true, ConsumableCapacity: true, FractionalCapacityRange: true,
 }
 
+func take(state structured.AllocatedState, device resourceapi.DeviceRequestAllocationResult) {
+	id := structured.MakeDeviceID(device.Driver, device.Pool, device.Device)
+	switch {
+	case device.AdminAccess != nil && *device.AdminAccess:
+	case device.ShareID != nil:
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, device.ShareID))
+		if device.ConsumedCapacity != nil {
+			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, device.ConsumedCapacity))
+		}
+	default:
+		state.AllocatedDevices.Insert(id)
+	}
+}
+
 func allocate(asked *allocation) answer {
-	taken := sets.New[structured.DeviceID]()
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
 	for _, device := range asked.Taken {
-		taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+		take(state, device)
 	}
 	cache := cel.NewCache(100, cel.Features{EnableConsumableCapacity: true})
 	for pods := 0; pods < asked.Most; pods++ {
-		state := structured.AllocatedState{
-			AllocatedDevices:         taken,
-			AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-			AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-		}
 		ctx := context.Background()
 		allocator, err := structured.NewAllocator(ctx, features, state, classes(asked.Classes), asked.Slices, cache)
 		if err != nil {
@@ -109,9 +122,7 @@ func allocate(asked *allocation) answer {
 		}
 		for _, result := range results {
 			for _, device := range result.Devices.Results {
-				if device.AdminAccess == nil || !*device.AdminAccess {
-					taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
-				}
+				take(state, device)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ from tests.support.devices import (
     ResourceSliceBuilder,
     claim,
     claiming,
+    counters,
     device_class,
     devices,
     objection,
@@ -84,6 +85,24 @@ def in_every_order(*builders: Builder) -> list[Store]:
     return [stored(N1, N2, *order) for order in few]
 
 
+# Two cards on n1, as drivers say it: each is a whole one, two halves or four quarters.
+CARDS = [{"a": {"memory": 4}}, {"b": {"memory": 4}}]
+HALVES = [{"a": {"memory": 2}}, {"a": {"memory": 2}}, {"b": {"memory": 2}}, {"b": {"memory": 2}}]
+MIG: list[Builder] = [
+    counters("n1", {"a": {"memory": 4}, "b": {"memory": 4}}).pool(1, 3),
+    devices("n1", 2).attribute("size", {"int": 4}).consuming(*CARDS).pool(1, 3),
+    devices("n1", 4, 2).attribute("size", {"int": 2}).consuming(*HALVES).pool(1, 3),
+]
+
+
+def sized(size: int, **fields: Any) -> dict[str, Any]:
+    """A request for devices of one size."""
+    return {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].size == {size}'}}], **fields}
+
+
+SHARED = devices("n1", 2).each(allowMultipleAllocations=True, capacity={"memory": {"value": "80Gi"}})
+GIBI = {"capacity": {"requests": {"memory": "30Gi"}}}
+
 CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
     ("one device a pod", [P, CLASS, claim("mine", 1), devices("n1", 4)], (4, 0)),
     ("two devices a pod", [P, CLASS, claim("mine", 2), devices("n1", 4), devices("n2", 3)], (2, 1)),
@@ -141,6 +160,39 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
     ("the first of two classes", [P, CLASS, device_class("nic").selecting('device.driver == "nic"'),
                                   claim("mine").first_of("r", {"deviceClassName": "nic"}, {"count": 1}),
                                   devices("n1", 3)], (3, 0)),
+    ("two of one class, or one of another", [P, CLASS, claim("mine").first_of("r", {"count": 2}, {"count": 1}),
+                                             devices("n1", 3)], (2, 0)),
+    ("a constraint on one of the alternatives", [
+        P, CLASS, claim("mine").first_of("r", {"count": 2}, {"count": 1}).constrained(
+            matchAttribute=f"{DRIVER}/numa", requests=["r/r-0"]),
+        devices("n1", 3).attribute("numa", {"int": 0}, {"int": 1})], (2, 0)),
+    ("all devices of a class beside one of another", [
+        P, device_class("gpu").selecting(MODEL.format("a")), device_class("nic").selecting(MODEL.format("b")),
+        claim("mine").request("r", allocationMode="All").request("s", deviceClassName="nic"),
+        devices("n1", 4).attribute("model", {"string": "a"}, {"string": "b"})], (1, 0)),
+    ("whole cards", [P, CLASS, claim("mine").request("r", **sized(4)), *MIG], (2, 0)),
+    ("halves of cards", [P, CLASS, claim("mine").request("r", **sized(2)), *MIG], (4, 0)),
+    ("a card and a half", [P, CLASS, claim("mine").request("r", **sized(4)).request("s", **sized(2)), *MIG], (1, 0)),
+    ("whole cards where half of one is in use", [P, CLASS, claim("mine").request("r", **sized(4)),
+                                                 claim("x", 1).holding("n1", "gpu-2"), *MIG], (1, 0)),
+    ("half a card where a whole one is in use", [P, CLASS, claim("mine").request("r", **sized(2)),
+                                                 claim("x", 1).holding("n1", "gpu-0"), *MIG], (2, 0)),
+    ("whole cards, or half of one", [P, CLASS, claim("mine").first_of("r", sized(4), sized(2)),
+                                     claim("x", 1).holding("n1", "gpu-4"), *MIG], (2, 0)),
+    ("the resource of a class that is half a card", [
+        pod("p").cpu(1).request("example.com/half", 1), *MIG,
+        device_class("half").selecting(f'device.attributes["{DRIVER}"].size == 2').providing("example.com/half")],
+     (4, 0)),
+    ("counters that nobody gives", [P, CLASS, claim("mine", 1), devices("n1", 1).consuming({"a": {"memory": 1}})],
+     (0, 0)),
+    ("shares of devices", [P, CLASS, claim("mine").request("r", **GIBI), SHARED], (4, 0)),
+    ("shares of devices of which some are in use", [
+        P, CLASS, claim("mine").request("r", **GIBI), SHARED,
+        claim("x", 1).sharing("n1", "gpu-0", memory="30Gi"), claim("y", 1).sharing("n1", "gpu-0", memory="30Gi")],
+     (2, 0)),
+    ("all of a device that may be shared", [P, CLASS, claim("mine", 1), SHARED], (2, 0)),
+    ("enough of a device for one claim alone", [P, CLASS, claim("mine").request("r", **GIBI), SMALL_SLICE, BIG_SLICE],
+     (0, 4)),
     ("devices that all nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(allNodes=True)], (3, 3)),
     ("devices that some nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(nodeSelector={
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["n2"]}]}]})], (0, 3)),
@@ -203,16 +255,12 @@ def test_what_makes_a_claim_hopeless_is_an_obstacle(builders: list[Builder], exp
 UNCOUNTABLE: list[tuple[str, list[Builder], str]] = [
     ("a selector beyond us", [claim("mine").request("r", selectors=BEYOND)],
      "Serried does not know what sets.contains([1], [1]) means"),
-    ("shares of a device", [claim("mine").request("r", capacity={"requests": {"memory": "1Gi"}})],
-     "a claim asks for a share of a device's capacity"),
-    ("devices for several claims", [claim("mine", 1), devices("n1", 1).each(allowMultipleAllocations=True)],
-     "several claims may share a device"),
-    ("partitions", [claim("mine", 1), devices("n1", 1).each(consumesCounters=[{"counterSet": "s"}])],
-     "devices are parts of others"),
     ("devices of many nodes", [claim("mine", 1), devices("x", 1).of_many(allNodes=True)],
      "several nodes reach a device"),
-    ("other numbers", [claim("mine").first_of("r", {"count": 2}, {"count": 1})],
-     "a request has alternatives of different numbers of devices"),
+    ("partitions that several nodes reach", [
+        claim("mine", 1), counters("x", {"a": {"memory": 4}}).of_many(allNodes=True),
+        devices("x", 2).consuming({"a": {"memory": 2}}).of_many(allNodes=True).pool(1, 2)],
+     "several nodes share counters of devices"),
     ("a claim that is shared, of devices of many nodes", [claim("mine", 1), other("q", "mine"),
                                                           devices("x", 1).of_many(allNodes=True)],
      "several nodes reach a device"),
@@ -287,6 +335,26 @@ def test_nothing_is_counted_before_everything_is_known() -> None:
     store.note_devices(known=True)
     assert count(store) == (2, 0)
     assert not find(store).obstacle
+
+
+def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_for_their_own_kind() -> None:
+    halves = [claim(name).request("r", **sized(2)) for name in ("mine", "x")]
+    held = halves[1].holding("n1", "gpu-4", consumers=("q",))
+    for store in in_every_order(CLASS, P, other("q", "x").on("n1"), halves[0], held, *MIG):
+        assert count(store) == (3, 0)
+        assert slots(find(store).shape, store.nodes["n1"], None) == 4, "what would be without q"
+        store.drop_pod("pod-q")
+        assert count(store) == (3, 0), "its claim holds the device still"
+        store.put_resource_claim(halves[1].value())
+        assert count(store) == (4, 0)
+
+
+def test_too_many_ways_to_choose_devices_are_left_to_the_scheduler() -> None:
+    names = [{"string": str(index)} for index in range(24)]
+    asks = claim("mine", 12).constrained(distinctAttribute=f"{DRIVER}/name", requests=["s"])
+    asks = asks.request("s", count=3).constrained(matchAttribute=f"{DRIVER}/name", requests=["s"])
+    store = stored(N1, N2, P, CLASS, asks, devices("n1", 24).attribute("name", *names))
+    assert find(store).uncountable == "there are too many ways to choose devices"
 
 
 def test_pods_of_one_kind_share_their_shape() -> None:
