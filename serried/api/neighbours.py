@@ -136,6 +136,9 @@ class Beside:
     matching: Matching
     keys: tuple[str, ...]
 
+    follows: bool = False
+    """Whether a plan places another pod first: the one that asks for the devices of a claim that they share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Apart:

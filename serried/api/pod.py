@@ -49,7 +49,7 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.neighbours import APART, Neighbours, read_neighbours
+from serried.api.neighbours import APART, SHARING, Neighbours, read_neighbours
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.resources import ATTACHED, CHOSEN, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
@@ -419,6 +419,7 @@ _KEPT_OFF = {
     ATTACHED: _MANY_VOLUMES,
     CHOSEN: _NO_VOLUME,
     DEVICES: _NO_DEVICES,
+    SHARING: _NO_DEVICES,
 }
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
 

@@ -110,6 +110,9 @@ class Demand:
     mates: Key | None = None
     """The claim that it shares with others, and that has no devices yet."""
 
+    follows: bool = False
+    """Whether another one asks for these devices, and has to be placed first."""
+
     obstacle: str = ""
     uncountable: str = ""
 

@@ -53,6 +53,9 @@ class DeviceClaims:
         self._pods: dict[str, Pod] = {}
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
+        self._leaders: dict[Key, str] = {}
+        """Which of the pods of a claim asks for its devices if several share it (`_rank`)."""
+
         self._holders: dict[DeviceId, Key] = {}
         self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
@@ -78,12 +81,10 @@ class DeviceClaims:
         self.wanted = self.wanted or (raw.pending and raw.linked)
         before = self._pods.get(raw.uid)
         self._pods[raw.uid] = raw
-        if before is None or before.claim_refs != raw.claim_refs:
+        if before is None or _stand(before) != _stand(raw):
             self._leave_claims(before)
             for key in _list_claims(raw):
-                users = self._users.setdefault(key, {})
-                self._turned.update(users)
-                users[raw.uid] = None
+                self._join_claim(key, raw)
         demand, old = self._resolve(pod), self._demands.get(raw.uid)
         if before is None or before.phase is not raw.phase or old is None or old.kit != demand.kit:
             self._touch_reserved(raw.uid)
@@ -117,10 +118,35 @@ class DeviceClaims:
         self._release(uid)
         self._touch_reserved(uid)
 
+    def _join_claim(self, key: Key, raw: Pod) -> None:
+        users = self._users.setdefault(key, {})
+        leader, alone = self._pods[self._leaders[key]] if users else None, len(users) == 1
+        users[raw.uid] = None
+        if leader is None or _rank(raw) < _rank(leader):
+            self._leaders[key] = raw.uid
+            self._turn_users(key, leader, raw)
+        elif alone:
+            self._turned[leader.uid] = None
+
     def _leave_claims(self, raw: Pod | None) -> None:
         for key in _list_claims(raw) if raw is not None else ():
             discard(self._users, key, raw.uid)  # type: ignore[union-attr]
-            self._turned.update(self._users.get(key, {}))
+            users = self._users.get(key, {})
+            if not users:
+                self._leaders.pop(key, None)
+            elif self._leaders[key] == raw.uid:  # type: ignore[union-attr]
+                leader = min((self._pods[uid] for uid in users), key=_rank)
+                self._leaders[key] = leader.uid
+                self._turn_users(key, raw, leader)
+            if len(users) == 1:
+                self._turned.update(users)
+
+    def _turn_users(self, key: Key, before: Pod | None, leader: Pod) -> None:
+        """Another one leads the pods of a claim: if it is like the one before, to the others that is all the same."""
+        if before is not None and not _are_alike(before, leader):
+            self._turned.update(self._users[key])
+        elif before is not None:
+            self._turned.update(dict.fromkeys(uid for uid in (before.uid, leader.uid) if uid in self._users[key]))
 
     def restore(self, pod: Pod) -> Pod:
         """A pod as it came."""
@@ -315,21 +341,20 @@ class DeviceClaims:
                 demand.terms.append(claim.terms)
         elif not claim.allocated and key in coming.shared:
             demand.note(f"several of them name ResourceClaim {ref.claim}")
-        elif not claim.allocated and (sharing := self._list_sharing(key)):
-            self._share(demand, pod, claim, pod.uid == sharing[0].uid)
+        elif not claim.allocated and len(self._users.get(key, ())) > 1:
+            self._share(demand, pod, claim, self._pods[self._leaders[key]])
             demand.counted[origin] += not demand.uncountable
         elif self._add_spec(demand, claim):
             demand.counted[origin] += 1
 
-    def _list_sharing(self, key: Key) -> list[Pod]:
-        """The pods of a claim if there are several; the first one asks for its devices."""
-        uids = self._users.get(key, {})
-        return sorted((self._pods[uid] for uid in uids), key=lambda pod: (pod.name, pod.uid)) if len(uids) > 1 else []
+    def _share(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
+        """Add what a claim without devices asks for that pods share: where the leader is, all are.
 
-    def _share(self, demand: Demand, pod: Pod, claim: ResourceClaim, first: bool) -> None:  # noqa: FBT001 - of several
-        """Add what a claim without devices asks for that pods share: where the first one is, all are."""
-        rest = Demand()
-        self._add_spec(demand if first else rest, claim)
+        Whoever comes first gets the devices. So the leader stands for those that are like it, and may be placed before
+        them; others may have nodes where it has none.
+        """
+        rest, leads = Demand(), pod.uid == leader.uid
+        self._add_spec(demand if leads else rest, claim)
         demand.sorts += rest.sorts
         demand.obstacle = demand.obstacle or rest.obstacle
         demand.note(rest.uncountable)
@@ -339,6 +364,7 @@ class DeviceClaims:
             demand.note("pods share several claims")
         else:
             demand.mates = claim.key
+            demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
         """Add what a claim asks for; whether all of that is counted."""
@@ -419,7 +445,7 @@ class DeviceClaims:
         terms = tuple(dict.fromkeys(demand.terms))
         shape = _count_shape(pod.shape, tuple(sorted(demand.counted.items())), tuple(sorted(amounts.items())), terms)
         if demand.mates is not None and not demand.uncountable:
-            shape = _put_beside(shape, share_claim(*demand.mates))
+            shape = _put_beside(shape, replace(share_claim(*demand.mates), follows=demand.follows))
         return replace(
             pod,
             shape=shape,
@@ -456,6 +482,21 @@ def _is_searched(demand: Demand) -> bool:
         or any(option.capacity or (not option.number and len(each) > 1) for each in options for option in each)
         or (len(options) > 1 and any(option.admin or not option.number for each in options for option in each))
     )
+
+
+def _rank(pod: Pod) -> tuple[bool, str, str]:
+    """The least one of the pods that share a claim leads them: one that may still come."""
+    return pod.phase is not Phase.ACTIVE or pod.deleting or pod.gated_by_others, pod.name, pod.uid
+
+
+def _are_alike(one: Pod, other: Pod) -> bool:
+    """Whether they are of one group, and where one may be, the other may."""
+    return (one.group, one.owner, one.shape) == (other.group, other.owner, other.shape)
+
+
+def _stand(pod: Pod) -> tuple[object, ...]:
+    """What decides who leads the pods of a claim, and who follows."""
+    return pod.claim_refs, _rank(pod), pod.group, pod.owner, pod.shape
 
 
 def _is_concerned(pod: Pod) -> bool:

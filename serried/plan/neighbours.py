@@ -111,6 +111,9 @@ class _Rules:
     itself: bool = False
     """Whether a member would do as its own neighbour, while there is nobody else anywhere."""
 
+    leads: bool = False
+    """Whether a plan may begin with such a member then."""
+
     spread: list[SpreadCount] = field(default_factory=list)
 
 
@@ -201,6 +204,7 @@ class Neighbours:
                 amount = own.beside.matching.amount
                 rules.near = [self._count(amount, key) for key in own.beside.keys]
                 rules.itself = amount in kind.request
+                rules.leads = rules.itself and not own.beside.follows
         return rules
 
     def _count(self, amount: str, key: str) -> Count:
@@ -342,10 +346,14 @@ class Neighbours:
                     each.add(node, pods)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Which rule keeps the next member of a class off a node; None if none does."""
+        """Which rule keeps the next member of a class off a node; None if none does.
+
+        What keeps off a member that follows another one is what keeps that one off.
+        """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
-        if own is not None and own.beside is not None and rules.near and not _is_near(rules, node):
-            return Hurdle(HurdleKind.BESIDE, str(own.beside.matching))
+        beside = own.beside if own is not None and rules.near else None
+        if beside is not None and not beside.follows and not _is_near(rules, node):
+            return Hurdle(HurdleKind.BESIDE, str(beside.matching))
         for count in rules.off:
             if count.by_domain.get(node.labels.get(count.key, ""), 0) > 0:
                 return Hurdle(HurdleKind.APART, self._name(count))
@@ -380,7 +388,7 @@ class Neighbours:
     def find_first_key(self, kind: MemberClass) -> str | None:
         """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
         rules = self._rules[kind]
-        free = rules.itself and not any(count.total for count in rules.near)
+        free = rules.leads and not any(count.total for count in rules.near)
         return rules.near[0].key if free and rules.near else None
 
 
@@ -426,7 +434,7 @@ def _is_near(rules: _Rules, node: Node) -> bool:
         if domain is None:
             return False
         there = there and count.by_domain.get(domain, 0) > 0
-    return there or (rules.itself and not any(count.total for count in rules.near))
+    return there or (rules.leads and not any(count.total for count in rules.near))
 
 
 def _keeps_skew(count: SpreadCount, node: Node) -> bool:

@@ -33,6 +33,11 @@ def listening_on_8080(cpu: str) -> dict[str, Any]:
     return {"containers": [container | {"ports": port["ports"]}]}
 
 
+def as_a_whole(cpu: str) -> dict[str, Any]:
+    """Fields of a pod that asks for so much itself, and its container for nothing."""
+    return {"containers": [{"name": "main", "image": "none"}], "resources": {"requests": {"cpu": cpu}}}
+
+
 def nodes_of(stage: PriorityStage, rack: str) -> list[str]:
     nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
     return sorted(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][RACK] == rack)
@@ -60,6 +65,12 @@ def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
         pytest.param({"labels": OLD}, apart(OLD, HOSTNAME), id="anti-affinity"),
         pytest.param(apart(RING, HOSTNAME), {"labels": RING}, id="anti-affinity of whoever goes"),
         pytest.param(listening_on_8080("1"), listening_on_8080(BIG), id="host port"),
+        pytest.param(
+            {"labels": OLD, **as_a_whole("32")},
+            {**apart(OLD, HOSTNAME), **as_a_whole("32")},
+            id="anti-affinity, and requests of whole pods",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_whoever_keeps_members_off_a_node_goes_and_nobody_else(
@@ -133,6 +144,25 @@ def test_the_pod_that_members_have_to_be_beside_stays_and_those_beside_it_go(sta
     assert stage.racks("ring") == {"rack-1"}
     assert stage.bound("cache") == {"cache-0": first}
     assert len(staying(stage)) == 10
+
+
+@pytest.mark.full
+def test_of_the_pods_that_members_may_be_beside_those_go_that_are_in_the_way(stage: PriorityStage, high: str) -> None:
+    """Upstream's GangPreemptionAffinity (scheduler_perf/workload_preemption)."""
+    hosts = nodes_of(stage, "rack-1")[:2]
+    with stage.priority_class("higher", 2000) as higher:
+        for at, host in enumerate(hosts):
+            run(stage, f"anchor-{at}", host, labels={"app": "blue"}, priorityClassName=higher)
+            for index in range(5):
+                run(stage, f"old-{at}-{index}", host, labels={"app": "blue"})
+        stage.create_gang("ring", 2, priorityClassName=high)
+        stage.create_pods(
+            names("ring", 2), "ring", cpu="31", priorityClassName=high, **beside({"app": "blue"}, HOSTNAME)
+        )
+        stage.await_bound("ring", 2)
+        assert set(stage.bound("ring").values()) == set(hosts)
+        assert len(stage.bound("anchor")) == 2
+        assert not staying(stage)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from bench.cluster import Cluster
 from bench.cluster.api import ApiError
-from tests.e2e.promises.test_devices import Devices, claiming
+from tests.e2e.promises.test_devices import Devices, await_lack, claiming
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
 from tests.support.clusters import LEVELS, Find, at_one_level
 
@@ -109,6 +109,21 @@ def test_pods_that_share_a_device_and_may_not_be_on_one_node_wait_both(
     assert not devices.allocated()
 
 
+@at_one_level("fallback", "group claims")
+def test_while_there_is_no_device_for_all_nobody_goes_though_two_would_do(
+    stage: ClusterStage, devices: Devices, hosts: list[str]
+) -> None:
+    devices.create_claim("shared")
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 5), "ring", **claiming(**BY_NAME))
+    stage.await_reason("ring", "NoCapacity", "the cluster has room for 0 of 2 members")
+    await_lack(stage, "ring", devices)
+    assert not stage.reservations()
+    assert not stage.held_in_ledger()
+    devices.publish(hosts[0], 1)
+    stage.await_bound("ring", 5, seconds=60)
+
+
 @pytest.mark.parametrize("cluster", ["native", "fallback"], indirect=True)
 def test_without_the_gate_a_group_has_no_claims(stage: ClusterStage, devices: Devices, hosts: list[str]) -> None:
     if not stage.native:
@@ -188,7 +203,7 @@ class TestClaimsOfGroups:
             stage.create_pods(names(group, 2), group, **claiming(**BY_TEMPLATE))
             if group == "first":
                 stage.await_bound("first", 2)
-        stage.await_reason("second", "NoCapacity")
+        await_lack(stage, "second", devices)
         assert not stage.bound("second")
 
         stage.delete_pods(*names("first", 2))

@@ -1,15 +1,20 @@
 """Claims of devices, whatever comes first: how many pods like p each node takes."""
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
 
 from serried.api.names import GroupKey
-from serried.api.neighbours import share_claim
+from serried.api.neighbours import HOSTNAME, Neighbours, share_claim
 from serried.api.pod import Pod
+from serried.api.resources import DEVICES
+from serried.api.verdict import Verdict
 from serried.cluster.cache import Store
 from serried.plan.fit import admits, slots
+from serried.plan.gang import plan_gang
+from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.devices import (
     DRIVER,
@@ -23,6 +28,7 @@ from tests.support.devices import (
     devices,
     objection,
 )
+from tests.support.effort import measured
 
 N1, N2 = (node(name).cpu(64).pods(100).label("zone", name) for name in ("n1", "n2"))
 CLASS = device_class("gpu").selecting(f'device.driver == "{DRIVER}"')
@@ -281,7 +287,7 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
         mates = share_claim("default", "mine")
         assert first.neighbours is not None
         assert first.neighbours.beside == mates
-        assert second.neighbours == first.neighbours
+        assert second.neighbours == Neighbours(replace(mates, follows=True))
         assert dict(second.requests)[mates.matching.amount] == 1
         assert (slots(first, store.nodes["n1"], None), slots(second, store.nodes["n2"], None)) == (1, 64)
         store.put_resource_claim(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
@@ -291,12 +297,115 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
         assert not admits(store.pods["pod-q"].shape, store.nodes["n2"])
 
 
+def leads(store: Store, uid: str) -> bool:
+    """Whether a pod asks for the devices of the claim that it shares."""
+    return bool([name for name, _ in store.pods[uid].shape.requests if name.startswith(DEVICES)])
+
+
+def follows(store: Store, uid: str) -> bool:
+    """Whether a plan has to place another pod of the claim before."""
+    rules = store.pods[uid].shape.neighbours
+    return rules is not None and rules.beside is not None and rules.beside.follows
+
+
+Q = other("q", "mine")
+AFTER: list[tuple[str, PodBuilder, PodBuilder, tuple[bool, bool]]] = [
+    ("the one before in the alphabet", P, Q, (True, False)),
+    ("a pod of another group, which follows nobody", P.in_group("g"), Q, (True, False)),
+    ("a pod of another shape", P.cpu(2), Q, (True, False)),
+    ("one that may come by now", P.gate("other/gate"), Q, (False, True)),
+    ("one that stays", P.deleting(), Q, (False, True)),
+    ("one that has not ended", P.phase("Succeeded"), Q, (False, True)),
+]
+
+
+@pytest.mark.parametrize(("one", "another", "expected"), [pytest.param(*case[1:], id=case[0]) for case in AFTER])
+def test_of_pods_that_share_a_claim_one_asks_for_its_devices(
+    one: PodBuilder, another: PodBuilder, expected: tuple[bool, bool]
+) -> None:
+    alike = one.value().shape == another.value().shape and one.value().group == another.value().group
+    for store in in_every_order(one, another, CLASS, claim("mine", 1), devices("n1", 1)):
+        assert (leads(store, "pod-p"), leads(store, "pod-q")) == expected
+        assert (follows(store, "pod-p"), follows(store, "pod-q")) == (
+            (not expected[0]) and alike,
+            (not expected[1]) and alike,
+        )
+
+
+def test_whoever_asks_for_a_shared_device_is_another_one_once_it_goes_or_changes() -> None:
+    store = stored(N1, CLASS, claim("mine", 1), devices("n1", 1), P, Q, other("r", "mine"))
+    assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [True, False, False]
+    store.put_pod(P.gate("other/gate").value())
+    assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [False, True, False]
+    store.put_pod(P.value())
+    assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [True, False, False]
+    store.drop_pod("pod-p")
+    assert [leads(store, uid) for uid in ("pod-q", "pod-r")] == [True, False]
+    assert follows(store, "pod-r")
+    store.drop_pod("pod-q")
+    assert store.pods["pod-r"].shape.neighbours is None
+    assert leads(store, "pod-r")
+
+
+def plan(need: int, *builders: Builder) -> Plan | Verdict:
+    """Where the pods would go, of which so many are needed."""
+    hosts = [each.label(HOSTNAME, name) for each, name in ((N1, "n1"), (N2, "n2"))]
+    store = stored(*hosts, CLASS, *builders)
+    waiting = [each for each in store.pods.values() if each.pending]
+    return plan_gang(store.snapshots.take(0, waiting), PlanRequest(waiting, need))
+
+
+@pytest.mark.parametrize("at", ["n1", "n2"])
+def test_all_who_share_a_device_are_planned_where_it_is_in_any_order(at: str) -> None:
+    many = [other(f"q{index}", "mine") for index in range(5)]
+    for order in (many, many[::-1]):
+        found = plan(2, claim("mine", 1), devices(at, 1), *order)
+        assert isinstance(found, Plan)
+        assert set(found.nodes.values()) == {at}
+        assert len(found.nodes) == 5
+        assert len(found.waves) == 1, "whoever comes first gets the device"
+
+
+def test_where_the_shared_device_is_missing_there_is_room_for_nobody() -> None:
+    many = [other(f"q{index}", "mine") for index in range(5)]
+    found = plan(2, claim("mine", 1), *many)
+    assert isinstance(found, Verdict)
+    assert (found.have, found.need) == (0, 2)
+    assert not found.detail
+
+
+def test_those_of_another_shape_go_without_the_one_that_asks_where_it_can_go_nowhere() -> None:
+    nowhere = P.selecting("zone", "nowhere")
+    found = plan(2, claim("mine", 1), devices("n1", 1), nowhere, Q, other("r", "mine"))
+    assert isinstance(found, Plan)
+    assert len(found.nodes) == 2
+
+
+def test_one_more_pod_of_a_shared_claim_costs_the_same_however_many_share_it() -> None:
+    def cost(pods: int) -> int:
+        names = (f"p{at:03}" for at in range(pods))
+        store = stored(N1, CLASS, claim("mine", 1), devices("n1", 1), *(other(name, "mine") for name in names))
+        late = other("q", "mine").value()
+        with measured() as effort:
+            store.put_pod(late)
+        return effort.calls
+
+    assert cost(200) <= cost(20) * 1.1
+
+
 def test_devices_that_are_counted_are_room() -> None:
     refused = P.tried(message=objection("12 cannot allocate all claims"))
     for store in in_every_order(refused, CLASS, claim("mine", 1), devices("n1", 1)):
         assert not find(store).counted_elsewhere
         assert find(store).wants_room
         assert not find(store).refused
+
+
+def test_devices_of_another_pod_s_claim_are_room_for_those_that_share_it() -> None:
+    refused = Q.tried(message=objection("12 cannot allocate all claims"))
+    for store in in_every_order(P, refused, CLASS, claim("mine", 1)):
+        assert store.pods["pod-q"].wants_room
+        assert not store.pods["pod-q"].refused
 
 
 def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it() -> None:
