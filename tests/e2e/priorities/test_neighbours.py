@@ -186,3 +186,16 @@ def test_in_a_full_cluster_so_many_go_as_members_come_and_where_these_have_to_be
     stage.await_bound("ring", size)
     assert len(stage.racks("ring")) == racks
     assert len(staying(stage)) == 12 - len(set(stage.bound("ring").values()))
+
+
+def test_members_that_are_spread_two_on_a_node_get_the_room_of_victims_though_others_wait_for_it(
+    stage: PriorityStage, high: str
+) -> None:
+    stage.create_pods(names("old", 12), cpu="30")
+    stage.await_bound("old", 12)
+    stage.create_pods(names("next", 4), cpu="30")
+    stage.create_gang("ring", 8, priorityClassName=high)
+    stage.create_pods(names("ring", 8), "ring", cpu="15", labels=RING, priorityClassName=high, **spread(RING))
+    stage.await_bound("ring", 8)
+    assert len(staying(stage)) == 8
+    assert not stage.bound("next")

@@ -192,9 +192,11 @@ def test_members_that_share_a_claim_are_where_its_volume_is(stage: ClusterStage,
 
 
 def test_the_first_member_decides_where_a_shared_volume_is_made(stage: ClusterStage, made: Disks) -> None:
+    # Native gang scheduling finds nodes for all before the volume is made: until then it keeps them on one.
+    cpu = "10" if stage.beside_native else "20"
     made.create_claim("data")
     stage.create_group("ring", 3)
-    stage.create_pods(names("ring", 3), "ring", cpu="20", volumes=mounting("data"))
+    stage.create_pods(names("ring", 3), "ring", cpu=cpu, volumes=mounting("data"))
     hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
     first = made.provision("data", hosts)
     stage.await_bound("ring", 3)
