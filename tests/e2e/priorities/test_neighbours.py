@@ -67,7 +67,7 @@ def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
         pytest.param(listening_on_8080("1"), listening_on_8080(BIG), id="host port"),
         pytest.param(
             {"labels": OLD, **as_a_whole("32")},
-            {**apart(OLD, HOSTNAME), **as_a_whole("32")},
+            {**apart(OLD, HOSTNAME), **as_a_whole(BIG)},
             id="anti-affinity, and requests of whole pods",
             marks=pytest.mark.full,
         ),
