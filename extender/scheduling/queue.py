@@ -242,9 +242,9 @@ class Queue:
                 self._rouse(group)
 
     def _take_freed(self) -> set[GroupKey]:
-        freed = self._occupancy.freed_nodes.take()
+        freed, neighbours = self._occupancy.freed_nodes.take(), self._occupancy.freed_nodes.take_neighbours()
         withdrawn = self._nominations.withdrawn_nodes.take()
-        return self.unschedulable.wake(freed, withdrawn)
+        return self.unschedulable.wake(freed, withdrawn, neighbours)
 
     def _rouse(self, group: GroupKey) -> None:
         self.unschedulable.leave(group)

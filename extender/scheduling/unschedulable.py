@@ -7,7 +7,7 @@ its cost is that of freed nodes and hints, not of the cluster, nor of planning e
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -18,6 +18,7 @@ from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
 from serried.api.verdict import Reason, Verdict
+from serried.cluster.neighbours import list_concerns
 from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
@@ -65,6 +66,9 @@ class QueueingHint:
 
     namespace: str = ""
     """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
+
+    concerns: frozenset[str] = frozenset()
+    """Which pods could help by where they are (`serried.cluster.neighbours.list_concerns`)."""
 
 
 @dataclass(slots=True)
@@ -156,15 +160,18 @@ class UnschedulableGroups:
         hint = self._hints.get(group)
         return hint.closed if hint is not None else frozenset()
 
-    def wake(self, freed: Freed | None, withdrawn: Freed | None) -> set[GroupKey]:
+    def wake(self, freed: Freed | None, withdrawn: Freed | None, neighbours: Collection[str] = ()) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
-        ``withdrawn`` are nodes that pods were nominated to.
+        ``withdrawn`` are nodes that pods were nominated to. ``neighbours`` says whom pods concern that came or left
+        (`serried.cluster.neighbours.list_reached`): for these there may be room anywhere.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():
             if hint.namespace:
-                woken |= self._help_namespace(hint, waiters, freed, withdrawn)
+                woken |= self._help_namespace(hint, waiters, None if neighbours else freed, withdrawn)
+            elif not hint.concerns.isdisjoint(neighbours):
+                woken |= self._help(hint, waiters, None)
             else:
                 woken |= self._help(hint, waiters, withdrawn) - waiters.put_aside
                 woken |= self._help(hint, waiters, freed)
@@ -278,6 +285,7 @@ def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
         request.closed,
         priority=request.yielding_priority,
         counted=counted,
+        concerns=frozenset(name for shape in shapes for name in list_concerns(shape)),
     )
 
 

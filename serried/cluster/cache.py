@@ -37,7 +37,7 @@ from serried.cluster.membership import (
     is_replica,
     workload_of,
 )
-from serried.cluster.neighbours import MatchingPods
+from serried.cluster.neighbours import MatchingPods, list_reached
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import NOTHING, Coming, Uncounted
@@ -370,8 +370,7 @@ class Store:
 
     def _note_neighbour(self, pod: Pod) -> None:
         """A pod came to its node, or left it."""
-        if self.matching_pods.reaches_others(pod):
-            self.occupancy.note_room_anywhere()
+        self.occupancy.note_neighbours(list_reached(pod.shape))
 
     def _count_anew(self) -> None:
         """Some pods count for the rules of others by now, or count no more."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.neighbours import APART, COUNTS, SHARING, UNSEEN, Matching, Namespace
+from serried.api.neighbours import APART, COUNTS, SHARING, UNSEEN, Matching, Namespace, read_apart
 from serried.api.pod import Phase, Pod, Shape
 from serried.cluster.index import discard
 
@@ -102,18 +102,6 @@ class MatchingPods:
             return []
         turned, self._turned = self._turned, {}
         return [self._pods[uid] for uid in turned if uid in self._pods]
-
-    def reaches_others(self, pod: Pod) -> bool:
-        """Whether where a pod is may decide about other nodes than its own: others have rules about it, or it has.
-
-        Its gang's own rules do not count: what they wait for is not each other.
-        """
-        own = pod.shape.neighbours
-        mine = {each.amount for each in own.matchings} if own is not None else ()
-        return any(
-            (name.startswith(COUNTS) and name not in mine) or (name.startswith(APART) and amount == 1)
-            for name, amount in pod.shape.requests
-        )
 
     def put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
@@ -234,6 +222,31 @@ class MatchingPods:
         else:
             for namespace in scopes:
                 yield from self._labelled[label[0]].get((namespace, label[1]), ())
+
+
+def list_reached(shape: Shape) -> Iterator[str]:
+    """Whom it concerns that a pod of this shape has come to a node or left it, beside the room there (`list_concerns`).
+
+    Its gang's own rules do not count: what they wait for is not each other.
+    """
+    own = shape.neighbours
+    mine = {each.amount for each in own.matchings} if own is not None else ()
+    for name, amount in shape.requests:
+        if name.startswith(COUNTS) and name not in mine:
+            yield name
+        elif name.startswith(APART) and amount == 1:
+            yield APART + read_apart(name)[1]
+
+
+def list_concerns(shape: Shape) -> Iterator[str]:
+    """What concerns a pod of this shape that waits: who counts for its own rules, and whose rules it counts for."""
+    if shape.neighbours is not None:
+        yield from (each.amount for each in shape.neighbours.matchings)
+    for name, _ in shape.requests:
+        if name.startswith(SHARING):
+            yield name
+        elif name.startswith(COUNTS):
+            yield APART + name.removeprefix(COUNTS)
 
 
 def _means_somebody(matching: Matching) -> bool:

@@ -52,6 +52,7 @@ class FreedNodes:
 
     def __init__(self) -> None:
         self._before: dict[str, Resources | None] | None = {}
+        self._neighbours: set[str] = set()
 
     def add(self, node: str, before: Resources | None = None) -> None:
         """Room was freed here; ``before`` is what was used until then, and is copied."""
@@ -63,6 +64,15 @@ class FreedNodes:
             self._before[node] = dict(before)
         if len(self._before) > _MAX_FREED_NODES:
             self._before = None
+
+    def add_neighbours(self, names: Iterable[str]) -> None:
+        """It may be free on any node for those whom this concerns (`neighbours.list_concerns`)."""
+        self._neighbours.update(names)
+
+    def take_neighbours(self) -> Collection[str]:
+        """Whom the pods concerned that came or left since the last call."""
+        taken, self._neighbours = self._neighbours, set()
+        return taken
 
     def add_all(self) -> None:
         """Room was freed on nodes that nobody counts."""
@@ -169,6 +179,13 @@ class Occupancy:
         """Room appeared by other means: a node came, grew or changed."""
         self.freed += 1
         self.freed_nodes.add(node)
+
+    def note_neighbours(self, names: Iterable[str]) -> None:
+        """A pod came or left that decides about other nodes than its own, too (`neighbours.list_reached`)."""
+        reached = frozenset(names)
+        if reached:
+            self.freed += 1
+            self.freed_nodes.add_neighbours(reached)
 
     def note_room_anywhere(self) -> None:
         """What kept some from nodes has gone, and nothing of the nodes has changed."""

@@ -352,10 +352,16 @@ class ClusterStage:
         """What the events of this reason say about an object of this name."""
         return [message for found, message in self.events(about) if found == reason]
 
+    def list_decisions(self, group: str) -> list[dict[str, Any]]:
+        """The extender's decisions about a group as ``/debug`` shows them, the newest first."""
+        found: list[dict[str, Any]] = self._debug.get(
+            "/debug/decisions", params={"group": f"{self.namespace}/{group}"}
+        ).json()
+        return found
+
     def decisions(self, group: str) -> list[str]:
         """What the extender has decided of a group, the newest first."""
-        found = self._debug.get("/debug/decisions", params={"group": f"{self.namespace}/{group}"}).json()
-        return [each["text"] for each in found]
+        return [each["text"] for each in self.list_decisions(group)]
 
     def disruptions_allowed(self, budget: str) -> int | None:
         """How many pods a PodDisruptionBudget lets go by now; None before it was looked at."""

@@ -23,6 +23,7 @@ _SHORT_BESIDE = frozenset(
 """What `make test` tells beside native gang scheduling; `make test-full` tells the other stories there, too."""
 
 _NOT_BESIDE = {
+    "test_other_extenders": "there kube-scheduler's word may be about one domain alone, and is not gone by",
     "test_bad_input": "nobody is scheduled there",
     "test_page": "the page shows what all other stories read on /debug",
     "test_questions": "questions are answered, and decisions made again, without it",

@@ -1,0 +1,88 @@
+"""An extender beside Serried's in kube-scheduler's configuration, which refuses what a story says."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from bench.cluster import Cluster
+from bench.cluster.ports import LOOPBACK
+from tests.support.threaded_server import ThreadedServer
+
+WORDS = "licence of the node is taken"
+"""What it says of a node that it refuses."""
+
+
+class Asked(NamedTuple):
+    """It was asked about a pod; what it has left of the nodes, and which it has refused."""
+
+    at: float
+    """In seconds since 1970."""
+
+    pod: str
+    left: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+class OtherExtender(ThreadingHTTPServer):
+    """``refuses`` says of the names of a pod and a node whether they do not go together."""
+
+    def __init__(self) -> None:
+        super().__init__((LOOPBACK, 0), _Handler)
+        self.refuses: Callable[[str, str], bool] = lambda _pod, _node: False
+        self.asked: list[Asked] = []
+
+    def find_reactions(self) -> list[float]:
+        """For each node that was refused alone, how many seconds passed until another one was asked about."""
+        first: dict[str, float] = {}
+        for each in self.asked:
+            for name in (*each.left, *each.refused):
+                first.setdefault(name, each.at)
+        times = sorted(first.values())
+        return [after - before for before, after in pairwise(times)]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet: the second one of two waits 40 ms
+    server: OtherExtender
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        pod = str(asked["Pod"]["metadata"]["name"])
+        refused = tuple(name for name in asked["NodeNames"] if self.server.refuses(pod, name))
+        left = tuple(name for name in asked["NodeNames"] if name not in refused)
+        self.server.asked.append(Asked(time.time(), pod, left, refused))
+        data = json.dumps({"NodeNames": left, "FailedNodes": dict.fromkeys(refused, WORDS)}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def asking(cluster: Cluster, place: int, directory: Path) -> Iterator[OtherExtender]:
+    """Serried's kube-scheduler asks it, too, for as long as the body runs: before Serried at place 0, at 1 after it."""
+    shipped = cluster.kubectl_program.parent / "scheduler.yaml"
+    config = yaml.safe_load(shipped.read_text())
+    changed = directory / "scheduler.yaml"
+    other = OtherExtender()
+    with ThreadedServer(other) as server:
+        entry = {"urlPrefix": server.url, "filterVerb": "filter", "nodeCacheCapable": True}
+        config["extenders"].insert(place, entry)
+        changed.write_text(yaml.safe_dump(config))
+        cluster.restart("scheduler", f"--config={changed}")
+        try:
+            yield other
+        finally:
+            cluster.restart("scheduler", f"--config={shipped}")
