@@ -31,13 +31,14 @@ from serried.cli.output import CommandError
 from serried.cli.target import Target, find_credentials
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, Forbidden, Invalid
+from serried.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from serried.kube.wire import EVERYTHING, PODS, Resource, write_json
 
 Decoded = TypeVar("Decoded")
 
 _REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 _QUOTAS = Resource("", "v1", "resourcequotas")
+_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 
 _COMES_FIRST = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
 """What a manifest may bring that its pods need: a dry run does not find it."""
@@ -186,7 +187,10 @@ class Admitted:
     """Some objects as an API server would have them."""
 
     objects: list[Any] = field(default_factory=list)
-    """In their order, with the pods' specs as they were admitted; None for one whose pods are refused."""
+    """In their order, with the pods' specs as they were admitted; None for one whose pods are refused.
+
+    Behind them are the ResourceClaimTemplates that exist and that the pods name: the extender does not see them.
+    """
 
     refused: list[str] = field(default_factory=list)
     """Whose pods are refused, and why, a sentence each."""
@@ -205,6 +209,7 @@ async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admit
         trial = _Trial(client, namespace, objects)
         for each in objects:
             await trial.take(each)
+    trial.admitted.objects += trial.claim_templates
     return trial.admitted
 
 
@@ -240,6 +245,8 @@ class _Trial:
 
     def __init__(self, client: ApiClient, namespace: str, objects: Sequence[Any]) -> None:
         self.admitted = Admitted()
+        self.claim_templates: list[Any] = []
+        self._known_templates = {_find_claim_template(each, namespace) for each in objects}
         self._client = client
         self._namespace = namespace
         self._homes: dict[str, _Home] = {}
@@ -276,8 +283,28 @@ class _Trial:
             pod = await self._create(namespace, _find(obj, template.path))
             obj = _put(obj, template.path, _take_over(_find(obj, template.path), pod))
             pods.append(pod)
+            await self._find_claims(namespace, pod)
         self._charge(home.quotas, templates, pods)
         return obj
+
+    async def _find_claims(self, namespace: str, pod: Mapping[str, Any]) -> None:
+        """Get the ResourceClaimTemplates that a pod names; one that does not exist the extender tells."""
+        for claim in read_objects(read_map(pod, "spec"), "resourceClaims"):
+            name = read_text(claim, "resourceClaimTemplateName")
+            if not name or (namespace, name) in self._known_templates:
+                continue
+            self._known_templates.add((namespace, name))
+            try:
+                found = await self._client.get(_CLAIM_TEMPLATES, namespace, name)
+            except NotFound:
+                continue
+            except ApiError as error:
+                said = f"devices of ResourceClaimTemplate {name} in namespace {namespace}"
+                self._note(f"{said}: {error.message or error}")
+                continue
+            about = {"apiVersion": _CLAIM_TEMPLATES.api_version, "kind": "ResourceClaimTemplate"}
+            metadata = {"name": name, "namespace": namespace}
+            self.claim_templates.append({**about, "metadata": metadata, "spec": found.get("spec")})
 
     def _charge(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
         """Take the room that quotas have for all pods, else for those that a gang needs."""
@@ -337,6 +364,14 @@ class _Trial:
 
 
 _KEPT = ("labels", "annotations")
+
+
+def _find_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
+    """Namespace and name of a ResourceClaimTemplate among the objects; both "" for another object."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) and obj.get("kind") == "ResourceClaimTemplate" else None
+    if not isinstance(metadata, dict):
+        return "", ""
+    return str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
 
 
 def _find_coming(obj: Any) -> str:

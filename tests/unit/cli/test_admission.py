@@ -180,6 +180,33 @@ def test_a_gang_for_which_fewer_pods_are_enough_needs_no_more(server: Server) ->
     assert unchecked.endswith("it has room for those that the gang needs")
 
 
+CLAIM_TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"
+
+
+def claiming(server: Server, *templates: str) -> Raw:
+    """A Job whose pods, as they are admitted, have claims from these templates."""
+    claims = [{"name": name, "resourceClaimTemplateName": name} for name in templates]
+    server.proxy.answer(
+        PODS, {"kind": "Pod", "metadata": {"name": "x"}, "spec": {**ADMITTED, "resourceClaims": claims}}
+    )
+    return job()
+
+
+def test_claim_templates_that_exist_are_sent_with_the_question(server: Server) -> None:
+    spec = {"spec": {"devices": {"requests": []}}}
+    server.proxy.answer(f"{CLAIM_TEMPLATES}/one", {"kind": "ResourceClaimTemplate", "metadata": {}, "spec": spec})
+    sent = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}}
+    server.proxy.answer(f"{CLAIM_TEMPLATES}/gone", refuse("there is none", 404, "NotFound"), 404)
+    server.proxy.answer(f"{CLAIM_TEMPLATES}/hidden", refuse("you may not"), 403)
+    ended = server.ask(claiming(server, "one", "two", "gone", "hidden"), sent)
+    (asked,) = server.asked()
+    assert [each["metadata"]["name"] for each in asked] == ["train", "two", "one"]
+    assert asked[-1]["spec"] == spec
+    assert json.loads(ended.out)["unchecked"] == [
+        "devices of ResourceClaimTemplate hidden in namespace team: you may not"
+    ]
+
+
 def test_quotas_that_may_not_be_seen_are_told(server: Server) -> None:
     server.proxy.answer(QUOTAS, refuse("you may not list them"), 403)
     assert json.loads(server.ask(job()).out)["unchecked"] == [
