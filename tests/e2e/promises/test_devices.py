@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from bench.cluster.api import ApiError
 from tests.e2e.promises.test_preemption import create_high_class
+from tests.e2e.promises.test_volumes import Hopeless
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names, pod_spec
 
 pytestmark = pytest.mark.e2e
@@ -293,6 +295,31 @@ def test_a_gang_of_higher_priority_gets_the_devices_of_others(stage: ClusterStag
     stage.await_bound("ring", 2, seconds=20)
     assert set(stage.bound("ring").values()) == set(nodes)
     assert len(stage.bound("low")) == 2, "those keep theirs whose devices are not needed"
+
+
+def test_gangs_go_once_their_claims_and_devices_are_mended(stage: ClusterStage, devices: Devices) -> None:
+    with pytest.raises(ApiError, match="ompilation failed"):  # so no claim comes to be that does not compile
+        devices.create_claim("broken", selectors=[{"cel": {"expression": "device.attributes["}}])
+    devices.create_class()
+    late, node = f"{devices.name}-late", nodes_of_rack(stage, racks_of(stage)[0])[0]
+    devices.publish(node, 3)
+    selector = {"cel": {"expression": f'device.attributes["{devices.name}.example.com"].model == "x"'}}
+    devices.create_claim("failing", selectors=[selector])
+    devices.create_claim("classless", deviceClassName=late)
+    hopeless = Hopeless(stage)
+    hopeless.create("missing", "ResourceClaim missing does not exist", **claiming(resourceClaimName="missing"))
+    told = f"names DeviceClass {late}, which does not exist"
+    hopeless.create("classless", told, **claiming(resourceClaimName="classless"))
+    hopeless.create("failing", "fails for device gpu-0 of gpu-", **claiming(resourceClaimName="failing"))
+    hopeless.check_nobody_went()
+
+    devices.create_claim("missing")
+    hopeless.await_going("missing")
+    stage.cluster.api.post(CLASSES, {"metadata": {"name": late}, "spec": {}})
+    hopeless.await_going("classless")
+    better = [{"name": f"gpu-{index}", "attributes": {"model": {"string": "x"}}} for index in range(3)]
+    stage.cluster.api.patch(f"{SLICES}/{devices.name}-{node}", {"spec": {"devices": better}})
+    hopeless.await_going("failing")
 
 
 def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, devices: Devices, high: str) -> None:

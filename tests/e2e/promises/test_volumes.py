@@ -59,10 +59,10 @@ class Disks:
         self.create_volume(f"made-{claim}", values, mode, key, claimRef=reference)
         return node
 
-    def create_claim(self, name: str, volume: str = "", mode: str = "ReadWriteMany") -> None:
-        """A claim, bound to a volume if one is named."""
+    def create_claim(self, name: str, volume: str = "", mode: str = "ReadWriteMany", **more: str) -> None:
+        """A claim, bound to a volume if one is named; ``more`` is of its spec."""
         spec = {"accessModes": [mode], "resources": {"requests": SIZE}}
-        spec |= {"storageClassName": self.storage_class}
+        spec |= {"storageClassName": self.storage_class, **more}
         self.api.post(self.claims, {"metadata": {"name": name}, "spec": spec})
         if volume:
             self.bind(name, volume)
@@ -228,6 +228,70 @@ def test_a_claim_that_does_not_exist_yet_is_the_reason(stage: ClusterStage, disk
     stage.await_reason("ring", "NoCapacity", "can run nowhere: volume claim data does not exist")
     disks.create_claim("data", volume="data")
     stage.await_bound("ring", 2)
+
+
+class Hopeless:
+    """Gangs of two of higher priority in a cluster that is full, each of which asks for what there is not."""
+
+    def __init__(self, stage: ClusterStage, full_with: int = 12) -> None:
+        self._stage, self._high, self._full_with = stage, create_high_class(stage), full_with
+        stage.create_pods(names("low", full_with), cpu="32")
+        stage.await_bound("low", full_with)
+
+    def create(self, name: str, words: str, **fields: Any) -> None:
+        """A gang whose pods have these fields; it says so why it waits."""
+        spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": self._high}
+        self._stage.create_scheduling("PodGroup", name, spec)
+        self._stage.create_pods(names(name, 2), name, priorityClassName=self._high, **fields)
+        self._stage.await_reason(name, "NoCapacity", words)
+
+    def check_nobody_went(self) -> None:
+        """Nothing is planned, and everybody runs; then all who ran go, so that there is room."""
+        assert not self._stage.reservations()
+        assert not self._stage.held_in_ledger()
+        assert len(self._stage.bound("low")) == self._full_with
+        self._stage.delete_pods(*names("low", self._full_with))
+        eventually("room", lambda: not self._stage.bound("low"))
+
+    def await_going(self, name: str) -> None:
+        """What it waits for is there: the gang goes within two seconds, and the backoff of pods that were tried before.
+
+        Beside native gang scheduling a plan is all that is sure: kube-scheduler 1.37 fails with such a group (in
+        DynamicResources' PodGroupPostFilter), and then takes half a minute and more until it tries that again.
+        """
+        going = {"Planned", "Binding", "Scheduled"}
+        eventually(f"a plan for {name}", lambda: self._stage.view(name)["reason"] in going, seconds=2.0)
+        if not self._stage.beside_native:
+            self._stage.await_bound(name, 2, seconds=12.0)
+
+
+def test_hopeless_claims_are_told_nobody_is_evicted_and_the_gangs_go_once_they_are_mended(
+    stage: ClusterStage, disks: Disks
+) -> None:
+    hosts = sorted(node["metadata"]["name"] for node in stage.cluster.api.get(NODES)["items"])
+    hopeless = Hopeless(stage)
+    hopeless.create("missing", "volume claim missing does not exist", volumes=mounting("missing"))
+    disks.create_volume("lost", hosts)
+    disks.create_claim("lost", volume="lost")
+    volume, claim = f"{VOLUMES}/{stage.namespace}-lost", f"{disks.claims}/lost"
+    stage.cluster.api.delete(volume)
+    stage.cluster.api.patch(volume, {"metadata": {"finalizers": None}})
+    eventually("a lost claim", lambda: stage.cluster.api.get(claim)["status"]["phase"] == "Lost")
+    hopeless.create("lost", "volume claim lost has lost its PersistentVolume", volumes=mounting("lost"))
+    disks.create_claim("classless", storageClassName="absent")
+    told = "volume claim classless is not bound, and its StorageClass absent does not exist"
+    hopeless.create("classless", told, volumes=mounting("classless"))
+    hopeless.check_nobody_went()
+
+    disks.create_volume("missing", hosts)
+    disks.create_claim("missing", volume="missing")
+    hopeless.await_going("missing")
+    disks.create_volume("lost", hosts)
+    eventually("a claim that is found", lambda: stage.cluster.api.get(claim)["status"]["phase"] == "Bound")
+    hopeless.await_going("lost")
+    disks.create_volume("classless", hosts, storageClassName="absent")
+    disks.bind("classless", "classless")
+    hopeless.await_going("classless")
 
 
 def test_a_pod_of_lower_priority_leaves_the_claim_that_only_one_may_use(stage: ClusterStage, disks: Disks) -> None:

@@ -193,7 +193,7 @@ def claiming(server: Server, *templates: str) -> Raw:
 
 
 def test_claim_templates_that_exist_are_sent_with_the_question(server: Server) -> None:
-    spec = {"spec": {"devices": {"requests": []}}}
+    spec: Raw = {"spec": {"devices": {"requests": []}}}
     server.proxy.answer(f"{CLAIM_TEMPLATES}/one", {"kind": "ResourceClaimTemplate", "metadata": {}, "spec": spec})
     sent = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}}
     server.proxy.answer(f"{CLAIM_TEMPLATES}/gone", refuse("there is none", 404, "NotFound"), 404)
