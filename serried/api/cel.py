@@ -45,6 +45,9 @@ class Selector:
             raise Broken(f"must evaluate to bool, not {self._program.return_type().name()}")
         self._domains = None if _LOOKS_FOR_DOMAINS.search(expression) else _find_names(expression)
         self._named = None if _LOOKS_FOR_NAMES.search(expression) else frozenset(_WORD.findall(expression))
+        self._reads_attributes = "attributes" in expression
+        self._reads_capacity = "capacity" in expression
+        self._chosen: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._known: dict[object, bool | ValueError] = {}
 
     def matches(self, driver: str, attributes: Values, capacity: Values, *, shareable: bool) -> bool:
@@ -52,7 +55,13 @@ class Selector:
 
         Raises Broken if it fails for the device, Unsupported if it may.
         """
-        key = driver, shareable, *self._project(attributes), None, *self._project(capacity)
+        seen: list[object] = [driver, shareable]
+        if self._reads_attributes:
+            self._add_seen(seen, attributes)
+        seen.append(None)
+        if self._reads_capacity:
+            self._add_seen(seen, capacity)
+        key = tuple(seen)
         if key not in self._known:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
@@ -62,14 +71,23 @@ class Selector:
             raise found
         return found
 
-    def _project(self, values: Values) -> list[object]:
-        """What the selector can see of a device: few of its attributes, so many devices are one to it."""
-        seen: list[object] = [*values] if self._domains is None else []
+    def _add_seen(self, seen: list[object], values: Values) -> None:
+        """Add what the selector can see of a device: few of its attributes, so many devices are one to it."""
+        if self._domains is None:
+            seen += values
         for domain, named in values.items():
-            for name in named if self._named is None else self._named & named.keys():
+            for name in named if self._named is None else self._choose(tuple(named)):
                 value = named[name]
                 seen += (domain, name, type(value), tuple(value) if isinstance(value, list) else value)
-        return seen
+
+    def _choose(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of these names that the selector may ask for; most devices have the same names."""
+        chosen = self._chosen.get(names)
+        if chosen is None:
+            if len(self._chosen) >= _MAX_KNOWN:
+                self._chosen.clear()
+            chosen = self._chosen[names] = tuple([name for name in names if self._named is None or name in self._named])
+        return chosen
 
     def _evaluate(self, driver: str, attributes: Values, capacity: Values, shareable: object) -> bool | ValueError:
         # As upstream's map: a domain without values is empty when it is asked for, and yet not among the domains.

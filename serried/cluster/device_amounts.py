@@ -190,8 +190,9 @@ class Amounts:
         matches = self._inventory.find(node)
         free = {key: match for key, match in matches.items() if holders.counted.get(key, True)}
         amounts: Counter[str] = Counter()
+        alike = Counter(free.values())
         for group in self._inventory.groups:
-            amounts[name_group(group)] = sum(_serves(group, match) for match in free.values())
+            amounts[name_group(group)] = sum(count for match, count in alike.items() if _serves(group, match))
         # What a device plugin shows there is taken before devices.
         for sort, resource in self._resources:
             for group in dict.fromkeys((frozenset([sort]), *self._inventory.groups)):

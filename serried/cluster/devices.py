@@ -274,10 +274,9 @@ class Inventory:
         sort = self._sorts.get(wish)
         if sort is None:
             selectors, beyond = _compile(wish)
-            self._drop_idle()
+            dropped = self._drop_idle()
             sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
-            for name in set().union(*map(self.nodes_of, self._pools)):
-                self._search(name)
+            self._search_for(sort, dropped)
         sort.users += 1
         return sort
 
@@ -298,10 +297,9 @@ class Inventory:
         """One user less."""
         sort.users -= 1
 
-    def _drop_idle(self) -> None:
+    def _drop_idle(self) -> Group:
         idle = [wish for wish, sort in self._sorts.items() if not sort.users]
-        for wish in idle[: max(0, len(idle) - _MAX_IDLE)]:
-            del self._sorts[wish]
+        return frozenset([self._sorts.pop(wish) for wish in idle[: max(0, len(idle) - _MAX_IDLE)]])
 
     def _name(self, wish: Wish) -> str:
         name = f"devices of {wish.device_class}"
@@ -310,6 +308,29 @@ class Inventory:
         taken = {sort.name for sort in self._sorts.values()}
         names = (name, *(f"{name} ({count})" for count in range(2, len(taken) + 3)))
         return next(each for each in names if each not in taken)
+
+    def _search_for(self, sort: Sort, dropped: Group) -> None:
+        """Look for the devices of a new sort on all nodes; what was found of others holds, but for ``dropped``."""
+        kinds: Counter[Match] = Counter()
+        for node in set().union(*map(self.nodes_of, self._pools)):
+            before = self.find(node)
+            left = _leave_out(before, dropped) if dropped else before
+            found: dict[DeviceId, Match] = {}
+            for key in self._list_pools(node):
+                pool = self._pools[key]
+                for device_id, (device, place) in pool.devices.items():
+                    match = left.get(device_id)
+                    if self._reaches(node, place) and _takes(sort, key.driver, device, node):
+                        of = (sort,) if match is None else (*match.sorts, sort)
+                        match = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
+                    if match is not None:
+                        found[device_id] = match
+            kinds.update(found.values())
+            if found != before:
+                self._matches[node] = found
+                self.changed.add(node)
+                self.searched.add(node)
+        self._note_kinds(kinds)
 
     def _search(self, node: str) -> None:
         """Look at the devices of a node."""
@@ -320,9 +341,9 @@ class Inventory:
             pool = self._pools[key]
             for device_id, (device, place) in pool.devices.items():
                 if self._reaches(node, place):
-                    of = tuple([sort for sort in sorts if _takes(sort, key.driver, device, node)])
+                    of = [sort for sort in sorts if _takes(sort, key.driver, device, node)]
                     if of:
-                        found[device_id] = _share_match(of, _find_note(device, place, spread=pool.spread))
+                        found[device_id] = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
         if before != [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]:
             self.epoch += 1
         self._count(node, found)
@@ -336,14 +357,16 @@ class Inventory:
         return node is not None and (place.everywhere or (place.terms is not None and matches_terms(place.terms, node)))
 
     def _count(self, node: str, found: Matches) -> None:
-        before = set(self._kinds)
-        for match in self._matches.pop(node, _NOTHING).values():
-            self._kinds[match] -= 1
-        self._kinds.update(found.values())
-        self._kinds = +self._kinds
+        kinds = self._kinds.copy()
+        kinds.subtract(self._matches.pop(node, _NOTHING).values())
+        kinds.update(found.values())
         if found:
             self._matches[node] = found
-        if before != set(self._kinds):
+        self._note_kinds(+kinds)
+
+    def _note_kinds(self, kinds: Counter[Match]) -> None:
+        before, self._kinds = self._kinds, kinds
+        if before.keys() != kinds.keys():
             self._regroup()
 
     def _regroup(self) -> None:
@@ -407,9 +430,15 @@ def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
 
 
 @lru_cache(maxsize=1024)
-def _share_match(sorts: tuple[Sort, ...], note: Note) -> Match:
+def _share_match(sorts: Group, note: Note) -> Match:
     """One object for all devices that are alike."""
-    return Match(frozenset(sorts), note)
+    return Match(sorts, note)
+
+
+def _leave_out(matches: Matches, dropped: Group) -> dict[DeviceId, Match]:
+    """The devices that are of a sort all the same."""
+    left = {key: _share_match(match.sorts - dropped, match.note) for key, match in matches.items()}
+    return {key: match for key, match in left.items() if match.sorts}
 
 
 def _takes(sort: Sort, driver: str, device: Device, node: str) -> bool:
