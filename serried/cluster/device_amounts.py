@@ -179,6 +179,12 @@ class Amounts:
             if len(counter) != known:
                 self._inventory.touch_all()
                 self._inventory.epoch += counter is self._every
+                self._inventory.note_shown(frozenset(sort for sort, _ in self._resources))
+
+    @property
+    def any_every(self) -> bool:
+        """Whether somebody wants all devices of a sort that a node has."""
+        return bool(self._every)
 
     @property
     def any_resources(self) -> bool:
@@ -195,9 +201,9 @@ class Amounts:
             amounts[name_group(group)] = sum(count for match, count in alike.items() if _serves(group, match))
         # What a device plugin shows there is taken before devices.
         for sort, resource in self._resources:
-            for group in dict.fromkeys((frozenset([sort]), *self._inventory.groups)):
-                if sort in group:
-                    amounts[name_group(group)] += shown.get(resource, 0)
+            own = frozenset([sort])
+            for group in {own, *self._inventory.find_covering(own)}:
+                amounts[name_group(group)] += shown.get(resource, 0)
         for every in self._every:
             wanted = {key: match for key, match in matches.items() if every.tainted in match.sorts}
             whole = wanted and all(key in free and every.sort in match.sorts for key, match in wanted.items())
@@ -277,9 +283,8 @@ class Amounts:
                 amounts[_name_every(every)] += SHARES
                 amounts[_name_every(every)] += sum(self._inventory.overlap(every.sort, each.sort) for each in others)
         for need in demand.needs if held is not None else (*demand.needs, *demand.holding):
-            for group in dict.fromkeys((need.sorts, *self._inventory.groups)):
-                if need.sorts <= group:
-                    amounts[name_group(group)] += need.count
+            for group in {need.sorts, *self._inventory.find_covering(need.sorts)}:
+                amounts[name_group(group)] += need.count
             for every in self._every:
                 if all(self._inventory.is_within(sort, every.sort) for sort in need.sorts):
                     amounts[_name_every(every)] += need.count

@@ -91,7 +91,7 @@ class DeviceClaims:
         self._amounts.register(demand, 1)
         self._release(raw.uid)
         self._demands[raw.uid] = demand
-        self._follow_epoch()
+        self._follow_inventory()
         return self._dress(pod, demand)
 
     def show(self, pod: Pod, coming: Coming) -> Pod:
@@ -162,17 +162,27 @@ class DeviceClaims:
         if demand is not None:
             self._amounts.register(demand, -1)
 
-    def _follow_epoch(self) -> None:
-        if self._epoch != self.inventory.epoch:
+    def _follow_inventory(self) -> None:
+        sorts, self.inventory.turned = self.inventory.turned, set()
+        if self._epoch != self.inventory.epoch or (sorts and self._amounts.any_every):
             self._epoch = self.inventory.epoch
             self._turned.update(dict.fromkeys(self._pods))
             self.inventory.touch_all()
+        elif sorts:
+            self._turned.update(dict.fromkeys(uid for uid in self._pods if self._is_about(uid, sorts)))
+
+    def _is_about(self, uid: str, sorts: set[Sort]) -> bool:
+        """Whether a pod asks for devices of these sorts, or holds some."""
+        demand = self._demands.get(uid)
+        if demand is not None and not sorts.isdisjoint(demand.sorts):
+            return True
+        return any(not sorts.isdisjoint(match.sorts) for match, _ in self._list_held(self._pods[uid]))
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def take_changed(self) -> set[str]:
         """The nodes of which the amounts may be others now; they are told once."""
-        self._follow_epoch()
+        self._follow_inventory()
         changed, searched = self.inventory.changed, self.inventory.searched
         if changed:
             self.inventory.changed, self.inventory.searched = set(), set()

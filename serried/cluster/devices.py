@@ -164,9 +164,16 @@ class Inventory:
         self.groups: tuple[Group, ...] = ()
         """Sorts that are to be counted together: claims fit that fit by each of these counts (Hall's theorem)."""
 
-        self.epoch = 0
-        """Another one where what pods ask for has to be put in other words."""
+        self.turned: set[Sort] = set()
+        """The sorts of which pods may have to ask in other words since somebody took note of it."""
 
+        self.epoch = 0
+        """Another one where all pods may have to."""
+
+        self._covering: dict[Sort, frozenset[Group]] = {}
+        """The groups that all devices of a sort are among, if it has any."""
+
+        self._shown: frozenset[Sort] = frozenset()
         self._nodes = nodes
         self._sorts: dict[Wish, Sort] = {}
         self._pools: dict[PoolId, _Pool] = {}
@@ -277,6 +284,7 @@ class Inventory:
             dropped = self._drop_idle()
             sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
             self._search_for(sort, dropped)
+            self.epoch += bool(dropped)  # what was counted of them may have the new one's name
         sort.users += 1
         return sort
 
@@ -289,6 +297,18 @@ class Inventory:
         if len(self._unions) != before:
             self._regroup()
 
+    def note_shown(self, sorts: Group) -> None:
+        """Nodes may show more of these sorts than there are devices: who asks for them may ask for a resource, too."""
+        if self._shown != sorts:
+            self._shown = sorts
+            self.touch_all()
+            self._regroup()
+
+    def find_covering(self, sorts: Group) -> frozenset[Group]:
+        """The groups that all devices of these sorts are among: who asks for some of them takes from all of these."""
+        found = [self._covering[sort] for sort in sorts if sort in self._covering]
+        return frozenset.intersection(*found) if found else frozenset()
+
     def overlap(self, one: Sort, other: Sort) -> bool:
         """Whether there is a device of both sorts now."""
         return any(one in match.sorts and other in match.sorts for match in self._kinds)
@@ -299,7 +319,7 @@ class Inventory:
 
     def _drop_idle(self) -> Group:
         idle = [wish for wish, sort in self._sorts.items() if not sort.users]
-        return frozenset([self._sorts.pop(wish) for wish in idle[: max(0, len(idle) - _MAX_IDLE)]])
+        return frozenset([self._sorts.pop(wish) for wish in idle]) if len(idle) > _MAX_IDLE else frozenset()
 
     def _name(self, wish: Wish) -> str:
         name = f"devices of {wish.device_class}"
@@ -329,7 +349,6 @@ class Inventory:
             if found != before:
                 self._matches[node] = found
                 self.changed.add(node)
-                self.searched.add(node)
         self._note_kinds(kinds)
 
     def _search(self, node: str) -> None:
@@ -344,8 +363,8 @@ class Inventory:
                     of = [sort for sort in sorts if _takes(sort, key.driver, device, node)]
                     if of:
                         found[device_id] = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
-        if before != [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]:
-            self.epoch += 1
+        after = [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]
+        self.turned.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
         self._count(node, found)
         self.changed.add(node)
         self.searched.add(node)
@@ -371,24 +390,90 @@ class Inventory:
 
     def _regroup(self) -> None:
         """Find anew which sorts overlap, and what is known of their devices."""
+        masks = self._mask_sorts()
+        links = self._link_sorts(masks)
         groups: dict[Group, None] = {}
         for component in _join([*(match.sorts for match in self._kinds), *self._unions]):
             every = sorted(component, key=lambda sort: sort.name)
             sizes = range(1, len(every) + 1) if len(every) <= _MAX_SUBSETS else (1, 2, len(every))
-            groups.update((frozenset(some), None) for size in sizes for some in combinations(every, size))
+            subsets = (some for size in sizes for some in combinations(every, size))
+            groups.update((_reduce(some, masks), None) for some in subsets if _is_linked(some, links))
         groups.update(dict.fromkeys(self._unions))
-        notes = {
-            sort: frozenset(each.note for each in self._kinds if sort in each.sorts) for sort in self._sorts.values()
+        reach = {group: _unite(group, masks) for group in groups}
+        covering = {
+            sort: frozenset([each for each in groups if not mask & ~reach[each]])
+            for sort, mask in masks.items()
+            if mask
         }
-        if set(groups) != set(self.groups) or any(sort.notes != found for sort, found in notes.items()):
-            self.epoch += 1
-            self.groups = tuple(groups)
-            for sort, found in notes.items():
-                sort.notes = found
+        self._note_groups(tuple(groups), covering)
+        for sort in self._sorts.values():
+            notes = frozenset(each.note for each in self._kinds if sort in each.sorts)
+            if sort.notes != notes:
+                sort.notes = notes
+                self.turned.add(sort)
+
+    def _mask_sorts(self) -> dict[Sort, int]:
+        """The devices of each sort: a bit for each kind of them, and one for what nodes may show beside them."""
+        masks = dict.fromkeys((sort for union in self._unions for sort in union), 0)
+        for place, match in enumerate(self._kinds):
+            for sort in match.sorts:
+                masks[sort] = masks.get(sort, 0) | 1 << place
+        for place, sort in enumerate(self._shown, len(self._kinds)):
+            masks[sort] = masks.get(sort, 0) | 1 << place
+        return masks
+
+    def _link_sorts(self, masks: Mapping[Sort, int]) -> dict[Sort, int]:
+        """As the masks, and a bit for each union that a sort is in: sorts that share none have nothing in common."""
+        links = dict(masks)
+        for place, union in enumerate(self._unions, len(self._kinds) + len(self._shown)):
+            for sort in union:
+                links[sort] |= 1 << place
+        return links
+
+    def _note_groups(self, groups: tuple[Group, ...], covering: dict[Sort, frozenset[Group]]) -> None:
+        concerned = frozenset().union(*frozenset(groups).symmetric_difference(self.groups))
+        for node, matches in self._matches.items() if concerned else ():
+            if any(not concerned.isdisjoint(match.sorts) for match in matches.values()):
+                self.changed.add(node)
+        if concerned and self._shown:
+            self.touch_all()
+        before, none = self._covering, frozenset[Group]()
+        self.turned.update(
+            each for each in {**before, **covering} if before.get(each, none) != covering.get(each, none)
+        )
+        self.groups, self._covering = groups, covering
 
     def is_within(self, inner: Sort, outer: Sort) -> bool:
         """Whether all devices of one sort are of another one, too, as far as there are any now."""
         return all(outer in match.sorts for match in self._kinds if inner in match.sorts)
+
+
+def _unite(sorts: Iterable[Sort], masks: Mapping[Sort, int]) -> int:
+    found = 0
+    for sort in sorts:
+        found |= masks[sort]
+    return found
+
+
+def _is_linked(sorts: tuple[Sort, ...], links: Mapping[Sort, int]) -> bool:
+    """Whether sorts hang together: what falls into parts says no more than the parts."""
+    reached, rest = links[sorts[0]], list(sorts[1:])
+    while rest:
+        apart = [sort for sort in rest if not links[sort] & reached]
+        if len(apart) == len(rest):
+            return False
+        reached |= _unite((sort for sort in rest if sort not in apart), links)
+        rest = apart
+    return True
+
+
+def _reduce(sorts: tuple[Sort, ...], masks: Mapping[Sort, int]) -> Group:
+    """Those of some sorts that have all their devices: what is among those of the others says nothing new."""
+    for sort in sorts:
+        others = tuple([each for each in sorts if each is not sort])
+        if others and not masks[sort] & ~_unite(others, masks):
+            sorts = others
+    return frozenset(sorts)
 
 
 def _join(sets: Iterable[Group]) -> list[Group]:

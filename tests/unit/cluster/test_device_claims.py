@@ -488,3 +488,43 @@ def test_a_replay_has_no_devices_and_counts_what_was_counted() -> None:
     again.put_pod(find(store))
     assert count(again) == count(store) == (2, 0)
     assert find(again) == find(store)
+
+
+def test_a_new_sort_concerns_only_nodes_that_have_its_devices_and_pods_that_ask_for_them() -> None:
+    store = stored(N1, N2, CLASS, SMALL_SLICE, BIG_SLICE, claim("mine", 1), P)
+    before, small = find(store), store.nodes["n1"]
+    show(store, claim("big").request("r", selectors=[{"cel": {"expression": BIG}}]))
+    show(store, other("q", "big"))
+    assert find(store) is before
+    assert store.nodes["n1"] is small
+    assert [slots(store.pods["pod-q"].shape, each, None) for each in store.nodes.values()] == [0, 4]
+
+
+def test_whoever_asks_for_other_devices_is_let_alone_where_a_selector_fails() -> None:
+    store = stored(N1, N2, CLASS, SMALL_SLICE, BIG_SLICE, claim("mine", 1), P)
+    failing = f'device.attributes["{DRIVER}"].model == "x"'
+    show(store, claim("strange").request("r", selectors=[{"cel": {"expression": failing}}]))
+    show(store, other("q", "strange"))
+    before, big = find(store), store.nodes["n2"]
+    show(store, SMALL_SLICE.pool(2, 1))
+    assert "fails for device" in store.pods["pod-q"].obstacle
+    show(store, SMALL_SLICE.pool(3, 1).attribute("model", {"string": "x"}))
+    assert find(store) is before
+    assert store.nodes["n2"] is big
+
+
+def test_devices_that_are_of_two_sorts_are_given_once_where_neither_sort_is_among_the_other() -> None:
+    slices = devices("n1", 3).attribute("a", {"int": 1}, {"int": 1}, {"int": 0})
+    slices = slices.attribute("b", {"int": 0}, {"int": 1}, {"int": 1})
+    asked = [{"cel": {"expression": f'device.attributes["{DRIVER}"].{name} == 1'}} for name in "ab"]
+    mine = claim("mine").request("r0", selectors=asked[:1], count=2).request("r1", selectors=asked[1:], count=2)
+    assert count(stored(N1, N2, CLASS, slices, mine, P))[0] == 0
+    fewer = claim("mine").request("r0", selectors=asked[:1], count=2).request("r1", selectors=asked[1:])
+    assert count(stored(N1, N2, CLASS, slices, fewer, P))[0] == 1
+
+
+def test_who_asks_for_a_part_of_the_devices_leaves_less_of_the_whole() -> None:
+    both = claim("mine").request("r0", count=2).request("r1", selectors=[{"cel": {"expression": BIG}}], count=2)
+    assert count(stored(N1, N2, CLASS, SMALL_SLICE, BIG_SLICE, both, P)) == (0, 1)
+    more = claim("mine").request("r0", count=3).request("r1", selectors=[{"cel": {"expression": BIG}}], count=2)
+    assert count(stored(N1, N2, CLASS, SMALL_SLICE, BIG_SLICE, more, P)) == (0, 0)
