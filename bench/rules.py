@@ -1,9 +1,9 @@
-"""Gangs whose members have rules about other pods: how long their plans take, and how long until they are bound.
+"""Gangs whose members have rules about other pods, or claims: how long their plans take, and until they are bound.
 
 Plans are made in this process: 512 members on 5,000 nodes with 20,000 pods, first and again, and the longest step in
 which no filter call is answered. Live gangs of 8 are bound on a real control plane of 1,000 nodes, from the last
-create to the last Binding, each alone; a member that was refused its planned node counts. JSON goes to
-`bench/results/` and to standard output.
+create to the last Binding, each alone; a member that was refused its planned node counts. Where devices are asked for,
+every node has four, and two of them are taken. JSON goes to `bench/results/` and to standard output.
 
     python -m bench.rules                  both
     python -m bench.rules --nodes 100      a smaller cluster for the live gangs
@@ -28,15 +28,25 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.nodes import RACK, ZONE, node_name
 from bench.cluster.progress import stderr_report
 from bench.load.objects import NAMESPACE, POD_GROUP_LABEL, POD_GROUPS
-from bench.load.run import open_client, read_domains
+from bench.load.run import IN_FLIGHT, open_client, read_domains
 from bench.machine import describe_machine, measure_noise
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
-from serried.kube.wire import JSON, PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES
+from serried.kube.wire import (
+    DEVICE_CLASSES,
+    JSON,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
 from serried.plan.gang import solve_gang
 from serried.plan.request import Plan, PlanRequest
-from tests.support.builders import node, pod
+from tests.support.builders import PodBuilder, node, pod
+from tests.support.devices import claim, claiming, device_class, devices
 
 RESULTS = Path(__file__).with_name("results")
 HOSTNAME = "kubernetes.io/hostname"
@@ -46,6 +56,10 @@ SIZE = 8
 _MEMBERS, _NODES, _PODS, _NODES_PER_RACK = 512, 5_000, 20_000, 12
 _LONGEST_SECONDS = 60.0
 _STORAGE_CLASS = "bench-rules"
+_DRIVER = "bench.serried.dev"
+_DEVICES = 4
+_TWO_DEVICES = "two devices each, half of all taken"
+_ONE_DOMAIN = "two devices each, all with one value of an attribute"
 _POD: JSON = {"apiVersion": "v1", "kind": "Pod"}
 _CLUSTER = f"bench-rules-{os.getpid()}"
 
@@ -89,12 +103,36 @@ def build_store() -> Store:
     return store
 
 
-def measure_plan(store: Store, rules: JSON) -> dict[str, Any]:
-    """The milliseconds of the first plan, the median of later ones, and the longest step of these."""
-    made = pod("m").cpu("100m")
+def build_store_with_devices() -> Store:
+    """The same nodes with four devices each, of which two are taken."""
+    store = build_store()
+    store.note_devices(known=True)
+    store.put_device_class(device_class("gpu").value())
+    for name in list(store.nodes):
+        store.put_resource_slice(devices(name, _DEVICES).value())
+        store.put_resource_claim(claim(f"taken-{name}", 2).holding(name, "gpu-0", "gpu-1").value())
+    for index in range(_MEMBERS):
+        store.put_resource_claim(claim(f"m{index}", 2).value())
+    return store
+
+
+def describe_members(rules: JSON) -> list[PodBuilder]:
+    """The pods of a gang with these fields."""
+    made = pod("m").cpu("100m").having(OWN, "metadata", "labels")
     for name, value in {**rules, "schedulerName": "serried"}.items():
         made = made.having(value, "spec", name)
-    built = [made.having(OWN, "metadata", "labels").uid(f"m{index}").value() for index in range(_MEMBERS)]
+    return [made.uid(f"m{index}") for index in range(_MEMBERS)]
+
+
+def describe_claiming_members() -> list[PodBuilder]:
+    """The pods of a gang with a claim each."""
+    made = enumerate(describe_members({}))
+    return [member.having(claiming(f"m{index}"), "spec", "resourceClaims") for index, member in made]
+
+
+def measure_plan(store: Store, described: Sequence[PodBuilder]) -> dict[str, Any]:
+    """The milliseconds of the first plan, the median of later ones, and the longest step of these."""
+    built = [each.value() for each in described]
     for member in built:
         store.put_pod(member)
     members = [store.pods[member.uid] for member in built]
@@ -138,13 +176,19 @@ async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, An
         cache = {**_POD, "metadata": {"name": "cache", "labels": CACHE}, "spec": {**spec, "nodeName": node_name(0)}}
         await client.create(PODS, NAMESPACE, cache)
         for place, (name, rules) in enumerate(RULES.items()):
-            taken = [await _measure_gang(client, f"g{place}-{turn}", spec | rules) for turn in range(rounds)]
-            refused = sum(_count_refusals(cluster, f"g{place}-{turn}") for turn in range(rounds))
-            rows[name] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
-            rows[name]["refused"] = refused
-            print(f"{name}: {rows[name]}", file=sys.stderr)
+            gangs = [f"g{place}-{turn}" for turn in range(rounds)]
+            taken = [await _measure_gang(client, gang, [spec | rules] * SIZE) for gang in gangs]
+            rows[name] = _sum_up(cluster, name, gangs, taken)
         rows |= await _measure_claims(client, cluster, spec, rounds)
+        rows |= await _measure_devices(client, cluster, spec, rounds)
     return rows
+
+
+def _sum_up(cluster: Cluster, rule: str, gangs: Sequence[str], taken: Sequence[float]) -> dict[str, Any]:
+    row: dict[str, Any] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
+    row["refused"] = sum(_count_refusals(cluster, gang) for gang in gangs)
+    print(f"{rule}: {row}", file=sys.stderr)
+    return row
 
 
 async def _measure_claims(client: ApiClient, cluster: Cluster, spec: JSON, rounds: int) -> dict[str, dict[str, Any]]:
@@ -166,12 +210,13 @@ async def _measure_claims(client: ApiClient, cluster: Cluster, spec: JSON, round
                 await client.create(VOLUME_CLAIMS, NAMESPACE, _describe_claim(f"{name}-{index}", mode))
             shared = len(disks) == 1
             mounts = [f"{name}-{0 if shared else index}" for index in range(SIZE)]
-            taken.append(await _measure_gang(client, name, spec, mounts))
-        refused = sum(_count_refusals(cluster, f"c{len(rows)}-{turn}") for turn in range(rounds))
-        rows[rule] = {"median_s": round(statistics.median(taken), 2), "longest_s": round(max(taken), 2)}
-        rows[rule]["refused"] = refused
-        print(f"{rule}: {rows[rule]}", file=sys.stderr)
+            taken.append(await _measure_gang(client, name, [spec | _mount(each) for each in mounts]))
+        rows[rule] = _sum_up(cluster, rule, [f"c{len(rows)}-{turn}" for turn in range(rounds)], taken)
     return rows
+
+
+def _mount(name: str) -> JSON:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
 
 
 def _describe_volume(name: str, mode: str, racks: Sequence[str]) -> JSON:
@@ -192,17 +237,76 @@ def _describe_claim(name: str, mode: str) -> JSON:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
 
 
-async def _measure_gang(client: ApiClient, name: str, spec: JSON, claims: Sequence[str] = ()) -> float:
-    """Seconds from the last create to the last Binding; the gang is gone afterwards."""
+async def _measure_devices(client: ApiClient, cluster: Cluster, spec: JSON, rounds: int) -> dict[str, dict[str, Any]]:
+    """Gangs whose members have a claim of two devices each: anywhere, and in one domain of an attribute (a rack)."""
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": _DRIVER}}
+    selector = {"cel": {"expression": f'device.driver == "{_DRIVER}"'}}
+    await client.create(DEVICE_CLASSES, "", about | {"spec": {"selectors": [selector]}})
+    waiting = list((await read_domains(client, RACK)).items())
+    while waiting:
+        batch, waiting = waiting[:IN_FLIGHT], waiting[IN_FLIGHT:]
+        await asyncio.gather(*(_equip(client, spec, name, rack) for name, rack in batch))
+    rows: dict[str, dict[str, Any]] = {}
+    topology = {"scheduling.serried.dev/required-topology": f"{_DRIVER}/domain"}
+    for rule, annotations in ((_TWO_DEVICES, {}), (_ONE_DOMAIN, topology)):
+        taken = []
+        gangs = [f"d{len(rows)}-{turn}" for turn in range(rounds)]
+        for gang in gangs:
+            names = [f"{gang}-{index}" for index in range(SIZE)]
+            for each in names:
+                await client.create(RESOURCE_CLAIMS, NAMESPACE, _describe_device_claim(each))
+            taken.append(await _measure_gang(client, gang, [spec | _claim(each, spec) for each in names], annotations))
+        rows[rule] = _sum_up(cluster, rule, gangs, taken)
+    return rows
+
+
+async def _equip(client: ApiClient, spec: JSON, node: str, domain: str) -> None:
+    """A node has four devices, and a pod that runs there holds two of them."""
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"bench-{node}"}}
+    attributes = {"domain": {"string": domain}}
+    listed = [{"name": f"gpu-{index}", "attributes": attributes} for index in range(_DEVICES)]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    slice_spec = {"driver": _DRIVER, "nodeName": node, "pool": pool, "devices": listed}
+    await client.create(RESOURCE_SLICES, "", about | {"spec": slice_spec})
+    name = f"taken-{node}"
+    await client.create(RESOURCE_CLAIMS, NAMESPACE, _describe_device_claim(name))
+    running = spec | _claim(name, spec) | {"nodeName": node}
+    made = await client.create(PODS, NAMESPACE, {**_POD, "metadata": {"name": name}, "spec": running})
+    held = [{"request": "gpu", "driver": _DRIVER, "pool": node, "device": f"gpu-{index}"} for index in range(2)]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {"devices": {"results": held}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    user = {"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}
+    status = {"status": {"allocation": allocation, "reservedFor": [user]}}
+    await client.patch_merge(RESOURCE_CLAIMS, NAMESPACE, name, status, "status")
+
+
+def _describe_device_claim(name: str) -> JSON:
+    request = {"name": "gpu", "exactly": {"deviceClassName": _DRIVER, "count": 2}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+    return about | {"spec": {"devices": {"requests": [request]}}}
+
+
+def _claim(name: str, spec: JSON) -> JSON:
+    """Fields of a pod whose one container uses a claim."""
+    (container,) = spec["containers"]
+    resources = container["resources"] | {"claims": [{"name": "gpu"}]}
+    containers = [container | {"resources": resources}]
+    return {"containers": containers, "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+
+async def _measure_gang(
+    client: ApiClient, name: str, specs: Sequence[JSON], annotations: Mapping[str, str] | None = None
+) -> float:
+    """Seconds from the last create to the last Binding, of members with these specs; the gang is gone afterwards."""
     policy = {"gang": {"minCount": SIZE}}
     kind = POD_GROUPS["fallback"]
-    about = {"apiVersion": kind.api_version, "kind": "PodGroup", "metadata": {"name": name}}
-    await client.create(kind, NAMESPACE, about | {"spec": {"schedulingPolicy": policy}})
+    about = {"apiVersion": kind.api_version, "kind": "PodGroup"}
+    metadata = {"name": name, "annotations": dict(annotations or {})}
+    await client.create(kind, NAMESPACE, about | {"metadata": metadata, "spec": {"schedulingPolicy": policy}})
     names = [f"{name}-{index}" for index in range(SIZE)]
-    for index, each in enumerate(names):
+    for each, spec in zip(names, specs, strict=True):
         metadata = {"name": each, "labels": {**OWN, POD_GROUP_LABEL: name}}
-        mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": claims[index]}}] if claims else []
-        await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec | {"volumes": mounted}})
+        await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec})
     begun = time.monotonic()
     while time.monotonic() < begun + _LONGEST_SECONDS:
         pods = [item for item in await client.list_all(PODS) if item["metadata"]["name"] in names]
@@ -243,7 +347,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     noise = measure_noise()
     store = build_store()
-    rows = {name: measure_plan(store, rules) for name, rules in RULES.items()}
+    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in RULES.items()}
+    rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), describe_claiming_members())
     try:
         racks = max(3, options.nodes // _NODES_PER_RACK)
         spec = Spec(_CLUSTER, options.nodes, racks=racks, blocks=3, zones=3, api="fallback")
