@@ -397,8 +397,8 @@ class Offers:
     def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
         """Those of these members whom filter has sent to their nodes, and who should be at their bind calls; UIDs."""
         since = self._clock() - _SETTLED_SECONDS
-        slots = cycle.reservation.slots.keys() - cycle.reservation.committed
-        sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots)
+        slots, committed = cycle.reservation.slots, cycle.reservation.committed
+        sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots and uid not in committed)
         filtered = ((uid, member.filtered_at) for uid, member in sent if member.stage is MemberStage.FILTERED)
         return [uid for uid, at in filtered if at is not None and at <= since]
 

@@ -83,7 +83,7 @@ async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) ->
     with walk.follow():
         look(world)
     assert world.ledger.slot_of("pod-m1") is not None
-    assert walk.measure() == Length(36, 19), list(walk.files)
+    assert walk.measure() == Length(37, 19), list(walk.files)
 
 
 async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
@@ -141,5 +141,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(54, 32), list(walk.files)
+    assert walk.measure() == Length(56, 33), list(walk.files)
     await world.close()
