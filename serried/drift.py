@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from serried.api.device import DeviceClass, ResourceSlice
+from serried.api.device import DeviceClass, DeviceTaintRule, ResourceSlice
 from serried.api.names import Key, Malformed
 from serried.api.neighbours import Namespace
 from serried.api.node import Node
@@ -200,10 +200,9 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
 def _find_key(item: Item) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    if isinstance(
-        item,
-        Node | Namespace | PriorityClass | Volume | DeviceClass | StorageClass | CSIDriver | CSINode | ResourceSlice,
-    ):
+    if isinstance(item, Node | Namespace | PriorityClass | Volume | StorageClass | CSIDriver | CSINode):
+        return Key("", item.name)
+    if isinstance(item, DeviceClass | DeviceTaintRule | ResourceSlice):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)
 

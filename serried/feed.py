@@ -16,9 +16,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from serried.api.budget import DisruptionBudget, decode_budget
 from serried.api.device import (
     DeviceClass,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
     decode_device_class,
+    decode_device_taint_rule,
     decode_resource_claim,
     decode_resource_slice,
 )
@@ -62,6 +64,7 @@ from serried.kube.wire import (
     CSI_DRIVERS,
     CSI_NODES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     EVERYTHING,
     JOBS,
     JSON,
@@ -99,6 +102,7 @@ Item: TypeAlias = (
     | DeviceClass
     | ResourceSlice
     | ResourceClaim
+    | DeviceTaintRule
     | DisruptionBudget
     | Namespace
 )
@@ -134,6 +138,7 @@ class Kind(StrEnum):
     DEVICE_CLASSES = "deviceclasses"
     RESOURCE_SLICES = "resourceslices"
     RESOURCE_CLAIMS = "resourceclaims"
+    DEVICE_TAINT_RULES = "devicetaintrules"
     NAMESPACES = "namespaces"
     BUDGETS = "poddisruptionbudgets"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
@@ -167,7 +172,7 @@ _STORAGE: dict[Kind, tuple[type[Storage], Resource, Callable[[object], Any]]] = 
 _FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES})
 """Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
 
-_FOR_DEVICES = frozenset({Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS})
+_FOR_DEVICES = frozenset({Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES})
 """Kinds that are followed from the first such pod on that asks for devices."""
 
 _FOR_RULES = frozenset({Kind.NAMESPACES})
@@ -428,7 +433,7 @@ class Feed:
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_classes(kind, "")
-        self._note_seen(kind, seen=False)
+        self._note_seen(kind, seen=kind is Kind.DEVICE_TAINT_RULES)  # kube-scheduler of 1.36 has none by default
         if kind in self.optional:
             self._note_absent(kind)
             return
@@ -518,6 +523,10 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
         Kind.RESOURCE_CLAIMS: Channel(
             *(RESOURCE_CLAIMS, decode_resource_claim, _key),
             *(store.device_claims.claims, store.put_resource_claim, store.drop_resource_claim),
+        ),
+        Kind.DEVICE_TAINT_RULES: Channel(
+            *(DEVICE_TAINT_RULES, decode_device_taint_rule, _name),
+            *(store.device_claims.inventory.taint_rules, store.put_device_taint_rule, store.drop_device_taint_rule),
         ),
         Kind.NAMESPACES: Channel(
             *(NAMESPACES, decode_namespace, _name),

@@ -126,6 +126,47 @@ class Device:
     """Only of slices that leave it to their devices."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceTaintRule:
+    """A DeviceTaintRule: a taint of devices that their driver knows nothing of (v1, which 1.37 and later serve)."""
+
+    name: str
+    taint: Taint
+    selects: bool = True
+    """Whether it has a selector: without one it is about no device."""
+
+    driver: str = ""
+    """Of which driver the devices are; "" for any, as for the next two."""
+
+    pool: str = ""
+    device: str = ""
+    version: str = ""
+
+    def means(self, pool: "PoolId", device: str) -> bool:
+        """Whether it is about a device (resourceslice/tracker: applyPatches)."""
+        own = (self.driver, self.pool, self.device)
+        return self.selects and all(not name or name == other for name, other in zip(own, (*pool, device), strict=True))
+
+
+def decode_device_taint_rule(obj: object) -> DeviceTaintRule | Malformed:
+    """A DeviceTaintRule; the name is required."""
+    return attempt("DeviceTaintRule", _decode_taint_rule, obj)
+
+
+def _decode_taint_rule(obj: Raw) -> DeviceTaintRule:
+    spec = read_map(obj, "spec")
+    chosen = read_map(spec, "deviceSelector")
+    return DeviceTaintRule(
+        name=read_key(obj).name,
+        taint=read_taint(read_map(spec, "taint")),
+        selects=spec.get("deviceSelector") is not None,
+        driver=read_name(chosen, "driver"),
+        pool=read_name(chosen, "pool"),
+        device=read_name(chosen, "device"),
+        version=read_version(obj),
+    )
+
+
 class PoolId(NamedTuple):
     """A pool of devices."""
 

@@ -193,6 +193,9 @@ PROVIDED = "provided:"
 DEVICES = "devices:"
 """Before the name of devices that claims ask for: a node that shows none has none."""
 
+SETS = DEVICES + "sets of "
+"""Before the name of devices that only a search finds: how many there would be if others had none is not known."""
+
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """With a DeviceClass's name behind it, the resource that this class provides whatever else it says."""
 

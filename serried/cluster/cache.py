@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
-from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
+from serried.api.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
@@ -632,6 +632,16 @@ class Store:
     def drop_resource_slice(self, name: str) -> None:
         """A ResourceSlice went."""
         self.device_claims.inventory.drop_slice(name)
+        self._refit()
+
+    def put_device_taint_rule(self, rule: DeviceTaintRule) -> None:
+        """A DeviceTaintRule came or changed."""
+        self.device_claims.inventory.put_taint_rule(rule)
+        self._refit()
+
+    def drop_device_taint_rule(self, name: str) -> None:
+        """A DeviceTaintRule went."""
+        self.device_claims.inventory.drop_taint_rule(name)
         self._refit()
 
     def put_resource_claim(self, claim: ResourceClaim) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from serried.api.device import Amount, Capacity, Constraint, DeviceId
 from serried.api.names import Key
-from serried.api.resources import DEVICES, SHARES, UNLIMITED, Resources
+from serried.api.resources import DEVICES, SETS, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
 from serried.cluster.devices import Group, Inventory, Match, Sort
 
@@ -335,11 +335,7 @@ def _list_sorts(parts: tuple[Part, ...]) -> Group:
 @lru_cache(maxsize=1024)
 def _name_kit(kit: Kit) -> str:
     said = "; ".join(_name_part(part) for part in kit.parts)
-    if not kit.within:
-        return f"{DEVICES}sets of {said}"
-    options = list(_list_options(kit.parts))
-    one = said == f"1 {options[0].sort.name}"
-    return f"{DEVICES}{options[0].sort.name if one else f'sets of {said}'} within shared counters"
+    return f"{SETS}{said}{' within shared counters' if kit.within else ''}"
 
 
 def _name_part(part: Part) -> str:

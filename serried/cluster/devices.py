@@ -8,13 +8,13 @@ order in which the allocator takes them does not count: claims fit if devices ca
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
 from serried.api.cel import Broken, Selector, Unsupported, Value, compile_selector
-from serried.api.device import Device, DeviceId, Place, PoolId, ResourceSlice, Selectors
+from serried.api.device import Device, DeviceId, DeviceTaintRule, Place, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
 from serried.plan.fit import matches_terms, tolerates
@@ -122,15 +122,17 @@ class _Pool:
         self.binds = False
         """Whether devices are bound after a while only: then kube-scheduler looks into it last."""
 
-    def settle(self, key: PoolId) -> None:
-        """Read the slices."""
+    def settle(self, key: PoolId, rules: Iterable[DeviceTaintRule]) -> None:
+        """Read the slices; the rules say of what taints devices have besides."""
         places = [place for each in self.slices.values() for place in _list_places(each)]
         self.nodes = {place.node for place in places if place.node}
         self.wide = any(place.everywhere or place.terms is not None for place in places)
         newest = max((each.generation for each in self.slices.values()), default=0)
         current = [each for _, each in sorted(self.slices.items()) if each.generation == newest and not each.opaque]
         devices = [
-            (device, device.place if each.per_device else each.place) for each in current for device in each.devices
+            (_taint(key, device, rules), device.place if each.per_device else each.place)
+            for each in current
+            for device in each.devices
         ]
         self.devices = {DeviceId(key, each[0].name): each for each in devices}
         complete = bool(current) and len(current) == current[0].slices
@@ -154,6 +156,7 @@ class Inventory:
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.slices: dict[str, ResourceSlice] = {}
+        self.taint_rules: dict[str, DeviceTaintRule] = {}
 
         self.changed: set[str] = set()
         """The nodes of which the devices may be others since somebody took note of it."""
@@ -200,6 +203,23 @@ class Inventory:
         if old is not None:
             del self._pools[old.pool].slices[name]
             self._settle(old.pool)
+
+    def put_taint_rule(self, rule: DeviceTaintRule) -> None:
+        """A DeviceTaintRule came or changed."""
+        self.drop_taint_rule(rule.name)
+        self.taint_rules[rule.name] = rule
+        self._taint_anew(rule)
+
+    def drop_taint_rule(self, name: str) -> None:
+        """A DeviceTaintRule went."""
+        old = self.taint_rules.pop(name, None)
+        if old is not None:
+            self._taint_anew(old)
+
+    def _taint_anew(self, rule: DeviceTaintRule) -> None:
+        for key, pool in self._pools.items():
+            if any(rule.means(key, device.name) for found in pool.slices.values() for device in found.devices):
+                self._settle(key)
 
     def note_node(self, name: str) -> None:
         """A node came, has other labels, or went."""
@@ -261,7 +281,7 @@ class Inventory:
         for name in pool.nodes if not pool.wide else ():
             del self._pools_at[name][key]
         self._wide.pop(key, None)
-        pool.settle(key)
+        pool.settle(key, self.taint_rules.values())
         if pool.wide:
             self._wide[key] = None
         else:
@@ -483,6 +503,11 @@ def _join(sets: Iterable[Group]) -> list[Group]:
         apart = [other for other in joined if not other & each]
         joined = [*apart, each.union(*(other for other in joined if other & each))]
     return joined
+
+
+def _taint(key: PoolId, device: Device, rules: Iterable[DeviceTaintRule]) -> Device:
+    taints = tuple(rule.taint for rule in rules if rule.means(key, device.name))
+    return replace(device, taints=(*device.taints, *taints)) if taints else device
 
 
 def _list_places(found: ResourceSlice) -> list[Place]:

@@ -97,6 +97,7 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namesp
 POD_TEMPLATES = Resource("", "v1", "podtemplates")
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
+DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", namespaced=False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")

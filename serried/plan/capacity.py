@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.api.resources import Resources, count_slots
+from serried.api.resources import SETS, Resources, count_slots
 from serried.plan.fit import admits, list_named, weigh
 from serried.plan.request import Overlay, PlanRequest, Snapshot
 from serried.plan.steps import Work, finish
@@ -515,7 +515,7 @@ class Census:
 
         Nodes that are closed to the gang count, too.
         """
-        if self._capacity.ground is None:
+        if self._capacity.ground is None or any(name.startswith(SETS) for name in kind.request):
             return None
         table = yield from self._capacity.ground.count(kind.shape)
         return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}

@@ -141,7 +141,7 @@ def count(
     names = [each.raw()["metadata"]["name"] for each in claims]
     store.put_pod(pod("p").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
     found = store.pods["pod-p"]
-    searched = any("sets of" in name or "within" in name for name, _ in found.shape.requests)
+    searched = any("sets of" in name for name, _ in found.shape.requests)
     return min(MOST, slots(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched
 
 

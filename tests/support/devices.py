@@ -4,9 +4,11 @@ from typing import Any, Self
 
 from serried.api.device import (
     DeviceClass,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
     decode_device_class,
+    decode_device_taint_rule,
     decode_resource_claim,
     decode_resource_slice,
 )
@@ -98,6 +100,20 @@ def _count(sets: dict[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
         {key: name, "counters": {counter: {"value": str(value)} for counter, value in values.items()}}
         for name, values in sets.items()
     ]
+
+
+class DeviceTaintRuleBuilder(Builder):
+    """A DeviceTaintRule with a taint that keeps claims off."""
+
+    def value(self) -> DeviceTaintRule:
+        """As Serried sees it."""
+        return usable(decode_device_taint_rule(self._raw))
+
+
+def taint_rule(name: str, **selector: str) -> DeviceTaintRuleBuilder:
+    """A rule for the devices of a selector."""
+    spec = {"deviceSelector": selector, "taint": {"key": "sick", "value": "", "effect": "NoSchedule"}}
+    return DeviceTaintRuleBuilder({"metadata": {"name": name, "uid": f"rule-{name}"}, "spec": spec})
 
 
 class ResourceClaimBuilder(Builder):

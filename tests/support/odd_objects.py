@@ -10,7 +10,7 @@ from serried.feed import Kind
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, job, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import claim, counters, device_class, devices
+from tests.support.devices import claim, counters, device_class, devices, taint_rule
 from tests.support.parents import job_set, leader_worker_set
 from tests.support.priorities import priority_class
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
@@ -120,6 +120,7 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
         .first_of("r", {"selectors": [{"cel": {"expression": "true"}}]}, {"tolerations": [{"key": "k"}]})
         .raw(),
     ),
+    Kind.DEVICE_TAINT_RULES: (taint_rule("t", driver="d", device="gpu-0").raw(),),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
         .having({"p": "t"}, "status", "disruptedPods").freeing_unready()

@@ -17,7 +17,7 @@ from serried.kube.wire import Resource
 from serried.ops.metrics import Metrics
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
-from tests.support.devices import claim, claiming, device_class, devices
+from tests.support.devices import claim, claiming, device_class, devices, taint_rule
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
@@ -78,6 +78,7 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.DEVICE_CLASSES, device_class("d")),
         (Kind.RESOURCE_SLICES, devices("n", 1)),
         (Kind.RESOURCE_CLAIMS, claim("c", 1)),
+        (Kind.DEVICE_TAINT_RULES, taint_rule("t")),
         (Kind.BUDGETS, budget("b")),
     ]
     for kind, item in shown:
@@ -86,12 +87,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
     held += [*map(store.volumes.list_held, STORAGE), store.uncounted.classes, store.budgets]
     held += [store.device_claims.inventory.slices, store.device_claims.claims]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 11]
+    held += [store.device_claims.inventory.taint_rules]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 12]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 15
-    assert [new is None for _, new in watched.changes] == [False] * 16 + [True] * 16
+    assert [len(entries) for entries in held] == [0] * 16
+    assert [new is None for _, new in watched.changes] == [False] * 17 + [True] * 17
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:
@@ -240,7 +242,7 @@ def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:
     assert not watched.store.pods["pod-p"].obstacle
 
 
-FOR_DEVICES = (Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS)
+FOR_DEVICES = (Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES)
 CLAIMS_ONE = pod("s").in_group("g").having(claiming("c"), "spec", "resourceClaims")
 
 
@@ -258,7 +260,7 @@ def test_devices_are_followed_from_the_first_member_on_that_claims_some() -> Non
     for kind in FOR_DEVICES[1:]:
         watched.list_all(kind)
         said.append(watched.store.pods["pod-s"].obstacle)
-    assert said == ["devices are being listed"] * 2 + ["ResourceClaim c does not exist"]
+    assert said == ["devices are being listed"] * 3 + ["ResourceClaim c does not exist"]
 
 
 @pytest.mark.parametrize("denied", FOR_DEVICES)

@@ -135,7 +135,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         _extra(
             "list watch",
-            "resourceslices.resource.k8s.io resourceclaims.resource.k8s.io",
+            "resourceslices.resource.k8s.io resourceclaims.resource.k8s.io devicetaintrules.resource.k8s.io",
             "only the scheduler can count the devices of claims",
         ),
         _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),

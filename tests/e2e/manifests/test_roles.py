@@ -65,7 +65,7 @@ ALLOWED = [
     ),
     *(
         Access(EXTENDER, verb, what, "resource.k8s.io")
-        for what in ("deviceclasses", "resourceslices", "resourceclaims")
+        for what in ("deviceclasses", "resourceslices", "resourceclaims", "devicetaintrules")
         for verb in ("list", "watch")
     ),
     *(Access(EXTENDER, verb, "namespaces") for verb in ("list", "watch")),

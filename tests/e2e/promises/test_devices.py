@@ -14,6 +14,7 @@ pytestmark = pytest.mark.e2e
 
 API = "/apis/resource.k8s.io/v1"
 CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
+TAINT_RULES = f"{API}/devicetaintrules"
 
 
 class Devices:
@@ -41,6 +42,34 @@ class Devices:
         }  # fmt: skip
         self.api.post(SLICES, {"metadata": {"name": f"{self.name}-{node}"}, "spec": spec})
 
+    def publish_card(self, node: str) -> None:
+        """A node has a device that is given out whole or in two halves, as drivers say it: by a counter."""
+        pool = {"name": f"{self.name}-{node}", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": f"{self.name}.example.com", "nodeName": node, "pool": pool}
+        parts = [
+            {
+                "name": name,
+                "attributes": {"size": {"int": size}},
+                "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": str(size)}}}],
+            }
+            for name, size in (("whole", 2), ("left", 1), ("right", 1))
+        ]
+        counters = [{"name": "card", "counters": {"memory": {"value": "2"}}}]
+        for kind, fields in (("counters", {"sharedCounters": counters}), ("devices", {"devices": parts})):
+            self.api.post(SLICES, {"metadata": {"name": f"{self.name}-{node}-{kind}"}, "spec": spec | fields})
+
+    def sized(self, size: int) -> list[Raw]:
+        """Selectors of cards, or of halves of them."""
+        return [{"cel": {"expression": f'device.attributes["{self.name}.example.com"].size == {size}'}}]
+
+    def create_taint_rule(self, node: str) -> None:
+        """An administrator keeps claims off the devices of a node."""
+        chosen = {"driver": f"{self.name}.example.com", "pool": f"{self.name}-{node}"}
+        taint = {"key": "example.com/sick", "effect": "NoSchedule"}
+        self.api.post(
+            TAINT_RULES, {"metadata": {"name": self.name}, "spec": {"deviceSelector": chosen, "taint": taint}}
+        )
+
     def create_template(self, **fields: Any) -> None:
         """A template of claims for one device each; ``fields`` are more of the request."""
         self.api.post(self.templates, {"metadata": {"name": "one"}, "spec": {"spec": self._ask(**fields)}})
@@ -59,6 +88,7 @@ class Devices:
     def clear(self) -> None:
         """All of it goes."""
         self.stage.delete_all(SLICES)
+        self.stage.delete_all(TAINT_RULES)
         self.stage.delete_all(CLASSES)
         self.stage.delete_all(self.templates)
         self.stage.delete_all(self.claims)
@@ -275,6 +305,45 @@ def test_all_members_get_devices_with_one_value_of_an_attribute(stage: ClusterSt
         stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
     stage.await_bound("ring", 5)
     assert {domains[node] for node in stage.bound("ring").values()} == {"b"}
+    assert not retraced(stage, "ring")
+
+
+@pytest.mark.both_levels
+def test_members_get_the_halves_of_cards_that_nobody_has_whole(stage: ClusterStage, devices: Devices) -> None:
+    first, second, third = nodes_of_rack(stage, racks_of(stage)[0])
+    devices.create_class()
+    for node in (first, second):
+        devices.publish_card(node)
+    devices.create_claim("whole", selectors=devices.sized(2))
+    on_it = claiming(resourceClaimName="whole") | {"nodeSelector": {"kubernetes.io/hostname": first}}
+    stage.create_pods(["whole"], **on_it)
+    stage.await_bound("whole", 1)
+    stage.create_group("ring", 3)
+    for name in names("ring", 3):
+        devices.create_claim(name, selectors=devices.sized(1))
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    stage.await_reason("ring", "NoCapacity", "room for 2 of 3 members")
+    (hurdle, *_) = stage.view("ring")["diagnosis"]["hurdles"]
+    assert hurdle["name"].endswith("within shared counters")
+    assert len(devices.allocated()) == 1
+
+    devices.publish_card(third)
+    stage.await_bound("ring", 3)
+    assert set(stage.bound("ring").values()) == {second, third}
+
+
+def test_members_get_devices_that_no_rule_taints(stage: ClusterStage, devices: Devices) -> None:
+    sick, *well = nodes_of_rack(stage, racks_of(stage)[0])
+    devices.create_class()
+    for node in (sick, *well):
+        devices.publish(node, 2)
+    devices.create_taint_rule(sick)
+    stage.create_group("ring", 4)
+    for name in names("ring", 4):
+        devices.create_claim(name)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    stage.await_bound("ring", 4)
+    assert set(stage.bound("ring").values()) == set(well)
     assert not retraced(stage, "ring")
 
 

@@ -131,7 +131,7 @@ NATIVE_ROWS = (
             prepare=stories.prepare_no_devices,
             anew=True,
         )
-        for what in ("deviceclasses", "resourceslices", "resourceclaims")
+        for what in ("deviceclasses", "resourceslices", "resourceclaims", "devicetaintrules")
     ),
     Row(EXTENDER, FOLLOW, "jobs.batch", stories.job_is_bound),
     Row(EXTENDER, FOLLOW, "jobsets.jobset.x-k8s.io", stories.job_set_is_one_gang, anew=True),

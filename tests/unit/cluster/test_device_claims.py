@@ -19,6 +19,7 @@ from tests.support.builders import Builder, NodeBuilder, PodBuilder, PodGroupBui
 from tests.support.devices import (
     DRIVER,
     DeviceClassBuilder,
+    DeviceTaintRuleBuilder,
     ResourceClaimBuilder,
     ResourceSliceBuilder,
     claim,
@@ -27,6 +28,7 @@ from tests.support.devices import (
     device_class,
     devices,
     objection,
+    taint_rule,
 )
 from tests.support.effort import measured
 
@@ -66,6 +68,8 @@ def show(store: Store, builder: Builder) -> None:
             store.put_resource_slice(builder.value())
         case ResourceClaimBuilder():
             store.put_resource_claim(builder.value())
+        case DeviceTaintRuleBuilder():
+            store.put_device_taint_rule(builder.value())
 
 
 def stored(*builders: Builder, known: bool = True) -> Store:
@@ -140,6 +144,14 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
     ("a taint that is tolerated", [P, CLASS,
                                    claim("mine").request("r", tolerations=[{"key": "sick", "operator": "Exists"}]),
                                    SICK], (4, 0)),
+    ("a rule that taints a device", [P, CLASS, claim("mine", 1), devices("n1", 4), devices("n2", 2),
+                                     taint_rule("t", driver=DRIVER, pool="n1", device="gpu-1")], (3, 2)),
+    ("a rule that taints a driver's devices", [P, CLASS, claim("mine", 1), devices("n1", 4),
+                                               taint_rule("t", driver=DRIVER)], (0, 0)),
+    ("a rule for another pool's devices", [P, CLASS, claim("mine", 1), devices("n1", 4), taint_rule("t", pool="x")],
+     (4, 0)),
+    ("a rule without a selector", [P, CLASS, claim("mine", 1), devices("n1", 4),
+                                   taint_rule("t").having(None, "spec", "deviceSelector")], (4, 0)),
     ("a pool of which a slice is missing", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2)], (0, 0)),
     ("a pool of two slices", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2),
                               devices("n1", 2, 4).pool(1, 2)], (6, 0)),
@@ -444,6 +456,17 @@ def test_nothing_is_counted_before_everything_is_known() -> None:
     store.note_devices(known=True)
     assert count(store) == (2, 0)
     assert not find(store).obstacle
+
+
+def test_a_taint_goes_with_its_rule() -> None:
+    store = stored(N1, N2, P, CLASS, claim("mine", 1), devices("n1", 4), taint_rule("t", device="gpu-1"))
+    assert count(store) == (3, 0)
+    show(store, taint_rule("t", device="gpu-9"))
+    assert count(store) == (4, 0)
+    show(store, taint_rule("t"))
+    assert count(store) == (0, 0)
+    store.drop_device_taint_rule("t")
+    assert count(store) == (4, 0)
 
 
 def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_for_their_own_kind() -> None:
