@@ -52,7 +52,7 @@ class Records:
     Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
     not have its delete overtake the write. Every record names the term that has written it. An instance that has lost
     its Lease writes and deletes nothing. What slips through meets another version, because the next leader writes its
-    own term first.
+    own term first, or the commit of that leader, because there is one record a gang.
     """
 
     _client: ApiClient
@@ -107,6 +107,10 @@ class Records:
             written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
             self._note(key, written)
             _check_kept(key, body, written)
+
+    def check_size(self, group: PodGroup, reservation: Reservation) -> None:
+        """Raises Invalid if its record would be too large for the API server."""
+        _check_size(reservation.group, reservation, self._body(group, reservation))
 
     async def _create(self, key: GroupKey, body: JSON) -> JSON:
         try:

@@ -1,11 +1,13 @@
-"""The task of one cycle: record, steer, gather the quorum at bind, commit, bind, and what follows.
+"""The task of one cycle: steer, gather the quorum at bind, commit, bind, and what follows.
+
+Only a plan with victims is recorded before its commit (docs/decisions/0041-two-writes-a-gang.md).
 
 Each await is a place where the world can change, or where this process can die. What holds then:
 
 - while recording: nobody is nominated or bound; a restart finds no record, or a planned one that it may drop;
 - while preempting: the record names the victims; a restart goes on with those that are left (`preempting`);
-- while gathering: the record says Planned, so a restart takes the plan up again or drops it; nothing is bound;
-- while committing: the compare-and-swap is either done or not; only a read-back decides, never the error we got;
+- while gathering: nothing is bound; a restart plans anew, or takes a recorded plan up again, or drops it;
+- while committing: the record's write is either done or not; only a read-back decides, never the error we got;
 - while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
   nothing was sent, and that would leave a half gang, is withdrawn instead (of an earlier term's, the API server says
   what was sent: `earlier`);
@@ -162,7 +164,10 @@ class CycleRunner:
             self._effects.nominate(cycle)
             return
         try:
-            await self._records.write(cycle.group, cycle.reservation)
+            if cycle.preempts:
+                await self._records.write(cycle.group, cycle.reservation)
+            else:  # nobody ends for this plan: after a restart another one does as well
+                self._records.check_size(cycle.group, cycle.reservation)
         except ApiError as error:
             self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
             return

@@ -2,7 +2,8 @@
 
 Two releases read each other's records in every rolling upgrade. So a field may be added if a reader may do without it;
 for any other change ``FORMAT`` grows, and all older formats stay readable. ``tests/records`` has records of each. The
-lists of a gang of thousands are packed into one text, because the API server takes an object of 1.5 MiB at most.
+lists of all but small gangs are packed into one text: each member that is an object of its own costs the API server
+time at every write, and it takes 1.5 MiB at most (docs/decisions/0041-two-writes-a-gang.md).
 """
 
 import zlib
@@ -198,7 +199,7 @@ FORMAT = 1
 """The format that is written. A record that does not say its format is of format 1."""
 
 PACKED_FORMAT = 2
-"""That of a record too large to be read by people: its lists are ``packed``. All else is as in format 1."""
+"""That of a record with more than a few members: its lists are ``packed``. All else is as in format 1."""
 
 _MAX_READABLE_LENGTH = 200
 """How many characters of a group's name stay in the name of its record."""
@@ -206,11 +207,10 @@ _MAX_READABLE_LENGTH = 200
 MAX_RECORD_BYTES = 1_500_000
 """How large a record may be; etcd takes 1.5 MiB (--max-request-bytes) together with what the API server adds."""
 
-_MAX_LISTED_BYTES = MAX_RECORD_BYTES - 10_000
-"""How long the lists are as JSON before they are packed. The rest of a record is for its names.
+_MAX_LISTED_BYTES = 1_000
+"""How long the lists are as JSON before they are packed: about ten members.
 
-A release that cannot unpack takes a packed record for an empty one, and deletes it. It reads all that it could have
-written, and docs/operations.md says what to do about the rest.
+A release that cannot unpack takes a packed record for an empty one, and deletes it: docs/operations.md says what to do.
 """
 
 _MAX_UNPACKED_BYTES = 1 << 27

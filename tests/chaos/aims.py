@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.chaos.gangs import Gang
 from tests.chaos.mishaps import Request
+from tests.chaos.objects import list_slots
 
 Raw = dict[str, Any]
 
@@ -47,8 +48,7 @@ def read_aim(request: Request) -> Aim:
 
 
 def _find_nodes(body: Raw) -> Iterator[str]:
-    slots = (body.get("spec") or {}).get("slots") or ()
-    yield from (slot["node"] for slot in slots)
+    yield from (slot["node"] for slot in list_slots(body.get("spec") or {}))
     nominated = (body.get("status") or {}).get("nominatedNodeName")
     target = (body.get("target") or {}).get("name")
     yield from (str(node) for node in (nominated, target) if node)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+import httpx
+
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.api import ApiError
 from bench.cluster.nodes import node_name, node_object
@@ -103,9 +105,11 @@ class ClusterFaults:
 
     def delete_planned(self, aim: Aim) -> bool:
         """A member that has a slot, and is not bound yet."""
-        planned = {member["uid"] for record in self._records() for slot in _slots(record) for member in slot["members"]}
-        waiting = [pod for pod in self._members(aim) if not pod["spec"].get("nodeName")]
-        return self._delete_one([pod for pod in waiting if pod["metadata"]["uid"] in planned])
+        planned = {
+            (plan["namespace"], name) for plan in self._plans() for names in plan["slots"].values() for name in names
+        }
+        waiting = [pod["metadata"] for pod in self._members(aim) if not pod["spec"].get("nodeName")]
+        return self._delete_one([{"metadata": pod} for pod in waiting if (pod["namespace"], pod["name"]) in planned])
 
     def delete_group(self, aim: Aim) -> bool:
         """A PodGroup, or the root of a tree: the owner takes the rest away."""
@@ -166,7 +170,7 @@ class ClusterFaults:
 
     def take_planned(self, aim: Aim) -> bool:
         """Another scheduler binds a pod to a node that is planned for a gang, as far as it has room."""
-        planned = aim.nodes or sorted({slot["node"] for record in self._records() for slot in _slots(record)})
+        planned = aim.nodes or sorted({node for plan in self._plans() for node in plan["slots"]})
         self._foreign += 1
         name, node = f"foreign-{self._foreign}", self._source.choice(planned)
         if self._count_used(node) + 1 > int(self._cluster.spec.node_cpu):
@@ -198,9 +202,13 @@ class ClusterFaults:
         gangs = self._gangs(aim)
         return members if aim == ANYBODY else [pod for pod in members if any(_is_of(pod, gang) for gang in gangs)]
 
-    def _records(self) -> list[Raw]:
-        items: list[Raw] = self._cluster.api.get("/apis/scheduling.serried.dev/v1beta1/reservations")["items"]
-        return items
+    def _plans(self) -> list[Raw]:
+        """What the extender holds room for; a plan without victims is in no record before its commit."""
+        try:
+            plans: list[Raw] = httpx.get(f"{self._cluster.debug_url}/reservations").raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
+            return []
+        return plans
 
     def _pick_node(self, aim: Aim) -> str:
         spec = self._cluster.spec
@@ -251,8 +259,3 @@ def _is_of(pod: Raw, gang: Gang) -> bool:
     """Whether it is a member; the Jobs' own are called after their Job."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     return bool(namespace == gang.namespace and f"{name}-".startswith(f"{gang.name}-"))
-
-
-def _slots(record: Raw) -> list[Raw]:
-    found: list[Raw] = record["spec"].get("slots") or []
-    return found

@@ -1,5 +1,8 @@
 """What the invariant checker knows of each object, read from its JSON. No I/O, and none of Serried's own decoders."""
 
+import json
+import zlib
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,8 +189,14 @@ def read_node(raw: Raw) -> Node:
 def read_record(raw: Raw) -> Record:
     """A Reservation."""
     spec = raw["spec"]
-    slots = {member["uid"]: slot["node"] for slot in spec.get("slots") or () for member in slot["members"]}
+    slots = {member["uid"]: slot["node"] for slot in list_slots(spec) for member in slot["members"]}
     return Record(raw["metadata"]["uid"], read_name(raw), spec["podGroupUID"], spec["phase"] == "Committed", slots)
+
+
+def list_slots(spec: Raw) -> list[Raw]:
+    """The slots in the spec of a Reservation, which may be packed."""
+    lists = json.loads(zlib.decompress(b64decode(spec["packed"]))) if spec.get("packed") else spec
+    return list(lists.get("slots") or ())
 
 
 def read_milli(text: str) -> int:

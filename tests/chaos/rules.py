@@ -121,11 +121,19 @@ def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
             yield Violation("orphan", _show(record.name), f"a Reservation of a group that is gone for {took:.0f} s")
     kept = {record.group_uid for record in seen.records.values()}
     for pod in list(seen.pods.values()):
-        stray = bool(pod.nominated) and not pod.node and not pod.deleting and not kept & _name_groups(seen, pod)
+        held = kept & _name_groups(seen, pod) or _is_under_way(seen, pod)
+        stray = bool(pod.nominated) and not pod.node and not pod.deleting and not held
         took = _count_held(seen, "stray", pod.name, now, holds=stray)
         if took > (LATE_SECONDS if _is_late(seen, pod) else ORPHAN_SECONDS):
-            text = f"nominated to {pod.nominated} for {took:.0f} s, and its gang has no record"
+            text = f"nominated to {pod.nominated} for {took:.0f} s, and its gang has neither a record nor a plan"
             yield Violation("orphan", _show(pod.name), text)
+
+
+def _is_under_way(seen: Observed, pod: Pod) -> bool:
+    """Whether ``/debug`` says that its gang is placed: a plan without victims has no record before its commit."""
+    group = seen.groups.get(pod.group) if pod.group is not None else None
+    names = () if group is None else (group.name, (group.name[0], group.parent))
+    return any(seen.told.get(name, "").startswith("Planned") for name in names)
 
 
 def _is_late(seen: Observed, pod: Pod) -> bool:

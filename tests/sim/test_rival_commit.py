@@ -1,5 +1,6 @@
 """Two extenders were active at once, and one has died in its burst: the other one ends what it has committed."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,9 +9,12 @@ import pytest
 from extender import leadership as takeover
 from extender.binding.records import Records
 from extender.process import Extender
+from extender.protocol import BindRequest
 from serried.api.level import FALLBACK
+from serried.api.names import Key
 from serried.api.reservation import Reservation, Slot
 from serried.kube.wire import NODES, PODS, RESERVATIONS, pod_groups
+from tests.sim.test_standby import never
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod, pod_group
 from tests.support.controller_harness import until
@@ -49,11 +53,18 @@ def where(server: FakeApiServer, name: str) -> str:
 
 
 async def test_the_rest_of_the_commit_is_bound_where_it_was_committed() -> None:
-    async with FakeApiServer() as server, running(server):
+    async with FakeApiServer() as server, running(server) as extender:
         await commit_as_rival(server)
         for name, on in (("p0", ""), ("p1", "n2")):
             member = pod(name).cpu(1).scheduler("serried").in_group("g")
             server.add(PODS, (member.on(on) if on else member).raw())
+        await until(lambda: extender.core.ledger.slot_of("pod-p0"))
+        # Our own plan meets the record at its commit.
+        slot = extender.core.ledger.slot_of("pod-p0")
+        assert slot is not None
+        request = BindRequest(Key("default", "p0"), "pod-p0", slot.node)
+        coming = asyncio.create_task(extender.core.service.bind(request, never))
         await until(lambda: where(server, "p0"))
         assert (where(server, "p0"), where(server, "p1")) == ("n1", "n2")
         await until(lambda: not server.all(RESERVATIONS))
+        assert coming.done()

@@ -12,6 +12,7 @@ from extender.binding import run as cycle_runner
 from extender.options import NominationPolicy
 from extender.protocol import Steer
 from serried.api.names import GroupKey, Key
+from serried.api.reservation import decode_reservation
 from serried.kube.retry import Backoff
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness
@@ -31,7 +32,8 @@ def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def promised(record: Mapping[str, Any]) -> set[str]:
     """The members that a record names."""
-    return {member["name"] for slot in record["spec"]["slots"] for member in slot["members"]}
+    found = decode_reservation(record)
+    return {slot.name for slot in found.slots.values()} if found else set()
 
 
 class Storm:

@@ -568,6 +568,12 @@ def a_nomination_beyond_the_quorum(scene: Scene) -> None:
     scene.wait(60)
 
 
+def a_nomination_of_a_gang_that_is_placed(scene: Scene) -> None:
+    scene.seen.told["ns", "g"] = "Planned: placed, waiting for 2 members to pass the scheduler"
+    scene.nominate("g-0")
+    scene.wait(60)
+
+
 def a_nomination_of_a_tree(scene: Scene) -> None:
     scene.tree("t", 1)
     scene.group("leaf", 1, spec={"parentCompositePodGroupName": "t"})
@@ -742,6 +748,7 @@ SOUND: list[Tale] = [
     a_record_that_goes_soon,
     a_nomination_by_kube_scheduler,
     a_nomination_beyond_the_quorum,
+    a_nomination_of_a_gang_that_is_placed,
     a_nomination_of_a_tree,
     a_nomination_of_a_job,
     a_nomination_of_a_late_member,

@@ -51,6 +51,10 @@ async def test_two_groups_of_one_name_are_two_gangs(world: Harness) -> None:
 
 async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: Harness) -> None:
     await world.add(*small_nodes(2), theirs(2), *their_members(2)).go()
+    world.api.hold("bind")
+    for name in ("c0", "c1"):
+        world.bind(name)
+    await world.settle()
     ((key, record),) = world.api.records.items()
     assert key.name.startswith("compatible.g-")
     assert record["metadata"]["ownerReferences"] == [

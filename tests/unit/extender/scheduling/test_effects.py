@@ -77,7 +77,7 @@ async def test_the_runner_carries_out_what_was_decided(world: Harness) -> None:
     world.group_scheduler.consider(GANG)
     world.core.runner.carry_out()
     await world.settle()
-    assert world.api.phase() == "Planned"
+    assert world.cycle().stage is CycleStage.GATHERING
 
 
 async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after_it(world: Harness) -> None:

@@ -404,6 +404,10 @@ class TestDuringARound:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         await world.add(gang(2).uid("another")).go()
         assert world.cycle().group.uid == "another"
+        world.api.hold("bind")
+        for name in ("m0", "m1"):
+            world.bind(name)
+        await world.go()
         assert world.api.records[GANG.object_key]["spec"]["podGroupUID"] == "another"
 
     async def test_everything_is_deleted_at_once(self, world: Harness) -> None:

@@ -59,6 +59,7 @@ class TestTheWholeWay:
 
     async def test_there_is_one_record_which_names_the_groups_and_the_root_owns_it(self, world: Harness) -> None:
         await world.add(*racks(4), root(2), group("a", 1), group("b", 2), *pods("a", 1), *pods("b", 2)).go()
+        await bind(world, "a0", "b0", "b1")
         (written,) = world.api.said("create")
         assert written.body["metadata"]["ownerReferences"][0]["kind"] == "CompositePodGroup"
         assert written.body["metadata"]["ownerReferences"][0]["name"] == "root"

@@ -114,11 +114,11 @@ class TestThePodGroup:
 
     async def test_that_goes_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
-        world.api.hold("replace")
+        world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
         await world.settle()
         world.store.drop_group(GANG)
-        world.api.let_go("replace")
+        world.api.let_go("create")
         await world.go()
         assert all(call.error for call in calls)
         assert bound_of(world) == {}
@@ -167,12 +167,12 @@ class TestTheQuorum:
     async def test_that_breaks_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
         running = [each.on("n3") for each in members(2)]
         await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
-        world.api.hold("replace")
+        world.api.hold("create")
         call = world.bind("m2")
         await world.settle()
         world.delete("m0")
         world.look()
-        world.api.let_go("replace")
+        world.api.let_go("create")
         await world.go()
         assert call.error
         assert world.node_of("m2") == ""
