@@ -204,6 +204,9 @@ _OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0, absent_after=0.0)
 Most clusters lack some of these kinds, and no start is to wait until that is certain.
 """
 
+_QUESTION_SECONDS = 1.0
+"""How long a question waits until what it wants is followed."""
+
 _MAX_PROBLEMS = 1000
 """How many problems are remembered, so that each is reported once."""
 
@@ -307,6 +310,7 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
+            tasks.create_task(self._watch_questions(), name="questions")
 
     async def _follow(self, kind: Kind, reflector: Reflector) -> None:
         if kind in self._needed:
@@ -340,18 +344,31 @@ class Feed:
         channel.put(new)
         self._cached[kind] += old is None
         if self._idle:
-            mounts = isinstance(new, Pod) and bool(new.claims) and new.pending and new.linked
-            if mounts or self.store.volumes.wanted:
+            if isinstance(new, Pod) and new.claims and new.pending and new.linked:
                 self._follow_idle(_FOR_CLAIMS)
-            if self.store.device_claims.wanted:
-                self._follow_idle(_FOR_DEVICES)
-            if self.store.matching_pods.needs_namespaces:
-                self._follow_idle(_FOR_RULES)
+            self._follow_wanted()
         self.on_change(old, new)
+
+    def _follow_wanted(self) -> None:
+        """Follow what the Store has been asked about."""
+        if self.store.volumes.wanted:
+            self._follow_idle(_FOR_CLAIMS)
+        if self.store.device_claims.wanted:
+            self._follow_idle(_FOR_DEVICES)
+        if self.store.matching_pods.needs_namespaces:
+            self._follow_idle(_FOR_RULES)
+
+    async def _watch_questions(self) -> None:
+        """A question about pods that do not exist wants kinds, too, and brings no event."""
+        while self._idle:
+            self._follow_wanted()
+            await asyncio.sleep(_QUESTION_SECONDS)
 
     def _follow_idle(self, kinds: Collection[Kind]) -> None:
         """From now on somebody waits for what these say."""
         begun = self._idle.intersection(kinds)
+        if not begun:
+            return
         self._idle -= begun
         self._reading |= begun
         for kind in begun:

@@ -1,14 +1,17 @@
 """Members that ask for devices, which no node shows: 12 nodes of 32 CPU in 4 racks."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.cluster.api import ApiError
+from serried.cli import main
 from tests.e2e.promises.test_preemption import create_high_class
 from tests.e2e.promises.test_volumes import Hopeless
-from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, names, pod_spec
+from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, indexed_spec, names, pod_spec
 
 pytestmark = pytest.mark.e2e
 
@@ -239,6 +242,30 @@ def test_claims_from_a_template_are_waited_for(stage: ClusterStage, devices: Dev
         "ring", "QuorumMissing", "2 of 2 members exist; ring-0 has no ResourceClaim from template one yet"
     )
     assert not stage.reservations()
+
+
+def test_what_if_counts_the_devices_of_a_template_that_exists(
+    stage: ClusterStage, devices: Devices, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices.create_class()
+    devices.publish(nodes_of_rack(stage, racks_of(stage)[3])[0], 2)
+    devices.create_template()
+    manifest = tmp_path / "job.yaml"
+    where = ["--server", stage.cluster.ops_url, "--kubeconfig", str(stage.cluster.kubeconfig), "-n", stage.namespace]
+
+    def ask(size: int) -> Raw:
+        spec = indexed_spec("serried", "1") | {"parallelism": size, "completions": size}
+        spec["template"]["spec"] |= claiming(resourceClaimTemplateName="one")
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+        manifest.write_text(json.dumps(job))
+        main(["whatif", str(manifest), "-o", "json", *where])
+        (found,) = json.loads(capsys.readouterr().out)["groups"]
+        return dict(found)
+
+    # Slices are listed from the first question on.
+    eventually("devices that are counted", lambda: ask(2)["message"] == "2 of 2 members fit")
+    assert ask(3)["outcome"] == "DoesNotFit"
+    assert not stage.pods()
 
 
 def retraced(stage: ClusterStage, group: str) -> list[str]:
