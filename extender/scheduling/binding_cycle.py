@@ -422,7 +422,8 @@ class BindingCycle:
         member = self.member(uid)
         member.filtered_at = now
         if member.stage is not MemberStage.FILTERED:  # else it may have been refused since, and this is the next try
-            member.said, member.sent = said, nominated == self.reservation.slots[uid].node
+            slot = self.reservation.slots.get(uid)
+            member.said, member.sent = said, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.turn(MemberStage.FILTERED)
         self.unseated.pop(uid, None)
