@@ -48,7 +48,7 @@ but the names of API versions. A unit test breaks each rule in turn, and asserts
 | half bound | 0 < bound < minCount for longer than 2 s + minCount / 200 s outside of a recovery. Trees likewise |
 | domain | members of a gang or a tree run in two domains of the required key, or on a node without that key |
 | over-committed | Serried binds more pods or CPU to a node than it holds, and no other scheduler did so within 2 s |
-| orphan | a Reservation without its gang, or a nomination without Reservation or plan, for 15 s (beyond quorum 60 s) |
+| orphan | a Reservation without gang, or a nomination without a record or plan, for 15 s (beyond the quorum 60 s) |
 | silent | a gang that has not had its quorum waits for 10 s, and its condition or `/debug` gives no reason |
 | leaked finalizer | a deleted group still exists after 75 s, although no pod names it any more |
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
