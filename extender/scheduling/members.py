@@ -670,19 +670,21 @@ class CycleUpdates:
     def _move_refused(self, cycle: BindingCycle, uids: Collection[str]) -> None:
         """Move the members whose nodes the scheduler has tried in vain, or plan the gang anew."""
         for uid in self.offers.find_refused_after(cycle, uids):
-            if cycle.over or uid not in cycle.reservation.slots:
-                return
-            pod, node = self._store.pods[uid], cycle.reservation.slots[uid].node
+            pod = self._store.pods.get(uid)
+            if cycle.over or pod is None or uid not in cycle.reservation.slots:
+                continue
+            node = cycle.reservation.slots[uid].node
             self.offers.note_refusal_after(cycle, pod)
             if not self.reassignments.replace(cycle, pod):
                 self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
                 # Each try has closed one more node: it is no failure that has to wait, and there is an end to them.
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
         for uid in self._find_displaced(cycle, uids):
-            if cycle.over or uid not in cycle.reservation.slots:
-                return
-            pod, misfit = self._store.pods[uid], self._permit.find_misfit(cycle, uid) or ""
-            if misfit and not self.reassignments.replace(cycle, pod):
+            pod = self._store.pods.get(uid)
+            if cycle.over or pod is None or uid not in cycle.reservation.slots:
+                continue  # one that is gone is taken out where the others are looked at
+            misfit = self._permit.find_misfit(cycle, uid)
+            if misfit is not None and not self.reassignments.replace(cycle, pod):
                 self._drop_lost(cycle, pod, misfit)
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:

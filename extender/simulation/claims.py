@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from serried.api.device import ClaimSpec, ResourceClaim, decode_claim_template, decode_resource_claim
+from serried.api.device import ClaimSpec, Coming, ResourceClaim, decode_claim_template, decode_resource_claim
 from serried.api.names import Key, Malformed, read_map, read_objects
 from serried.api.pod import Pod
 from serried.api.volume import BETA_CLASS, VolumeClaim, decode_volume_claim
-from serried.cluster.shapes import Coming
 
 
 def take_claims(

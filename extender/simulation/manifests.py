@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import yaml
 
 from extender.simulation.claims import add_own
+from serried.api.device import NOTHING, Coming
 from serried.api.group import (
     Composite,
     PodGroup,
@@ -42,7 +43,6 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
-from serried.cluster.shapes import NOTHING, Coming
 from serried.kube.wire import read_json
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from controller.diff.objects import counting_templates, desired_templates
 from controller.diff.sentences import describe_templates
 from extender.simulation.manifests import READ, Asked, Manifests, make_pod, usable
+from serried.api.device import NOTHING, Coming
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, decode_job
 from serried.api.names import (
@@ -45,7 +46,6 @@ from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
 from serried.api.priority import PriorityClass, find_class
 from serried.cluster.cache import Store
 from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
-from serried.cluster.shapes import NOTHING, Coming
 from serried.plan.quorum import find_rank
 from serried.plan.steps import Work
 

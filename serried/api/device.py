@@ -4,8 +4,8 @@ What one field says is upstream's (k8s.io/api/resource/v1/types.go, 0.37). What 
 beyond counts, is named by ``ClaimSpec.beyond``: then kube-scheduler alone knows who fits.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from sys import intern
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from serried.api.names import (
 )
 from serried.api.resources import DEVICE_CLASS_PREFIX, parse_exact
 from serried.api.selectors import Taint, Terms, Toleration, read_taint, read_terms
+from serried.api.volume import VolumeClaim
 
 Selectors = tuple[str, ...]
 """CEL expressions; all must take a device."""
@@ -429,6 +430,22 @@ def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
 
 def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
     return read_key(obj), _read_claim_spec(read_map(read_map(obj, "spec"), "spec"))
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Claims, and templates of claims, that there are in a question only. Those that exist go before."""
+
+    volumes: Mapping[Key, VolumeClaim] = field(default_factory=dict)
+    devices: Mapping[Key, ResourceClaim] = field(default_factory=dict)
+    templates: Mapping[Key, ClaimSpec] = field(default_factory=dict)
+    """What a ResourceClaimTemplate says of the claims that are made from it."""
+
+    shared: frozenset[Key] = frozenset()
+    """The claims that several of its pods name."""
+
+
+NOTHING = Coming()
 
 
 def _read_device_id(obj: Raw) -> DeviceId:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
-from serried.api.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from serried.api.device import NOTHING, Coming, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
@@ -40,7 +40,7 @@ from serried.cluster.membership import (
 from serried.cluster.neighbours import MatchingPods, list_reached
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
-from serried.cluster.shapes import NOTHING, Coming, Uncounted
+from serried.cluster.shapes import Uncounted
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
 from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from serried.api.cel import Broken
-from serried.api.device import Amount, Ask, ClaimRef, DeviceClass, DeviceId, Request, ResourceClaim
+from serried.api.device import NOTHING, Amount, Ask, ClaimRef, Coming, DeviceClass, DeviceId, Request, ResourceClaim
 from serried.api.names import Key, is_label_value
 from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
@@ -25,7 +25,6 @@ from serried.api.selectors import Terms, Toleration
 from serried.cluster.device_amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
 from serried.cluster.devices import Inventory, Match, Sort, Wish
 from serried.cluster.index import discard
-from serried.cluster.shapes import NOTHING, Coming
 from serried.cluster.storage import both
 from serried.plan.fit import admits
 

@@ -6,33 +6,15 @@ missing: nobody fits, unless the scheduler offers a node all the same, for it ma
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.device import ClaimSpec, DeviceClass, ResourceClaim
-from serried.api.names import Key
+from serried.api.device import DeviceClass
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
-from serried.api.volume import VolumeClaim
 from serried.cluster.index import discard
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """Claims, and templates of claims, that there are in a question only. Those that exist go before."""
-
-    volumes: Mapping[Key, VolumeClaim] = field(default_factory=dict)
-    devices: Mapping[Key, ResourceClaim] = field(default_factory=dict)
-    templates: Mapping[Key, ClaimSpec] = field(default_factory=dict)
-    """What a ResourceClaimTemplate says of the claims that are made from it."""
-
-    shared: frozenset[Key] = frozenset()
-    """The claims that several of its pods name."""
-
-
-NOTHING = Coming()
 
 
 class Uncounted:

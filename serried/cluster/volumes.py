@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from serried.api.device import Coming
 from serried.api.names import Key
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape, is_for_room
@@ -36,7 +37,6 @@ from serried.api.volume import (
     Wish,
 )
 from serried.cluster.index import discard
-from serried.cluster.shapes import Coming
 from serried.cluster.storage import MAX_TERMS, Attachments, Reach, Supply, at_node, both, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode

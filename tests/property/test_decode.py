@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import serried.api
+from serried.api.device import decode_claim_template
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey, GroupKind, Malformed
 from serried.api.pod import Pod, decode_pod
@@ -21,7 +22,7 @@ from serried.kube import election
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.kube.election import decode_lease
-from tests.support.odd_objects import LEASE, RECORD, SPECIMENS, Json, Raw, odd_objects
+from tests.support.odd_objects import CLAIM_TEMPLATE, LEASE, RECORD, SPECIMENS, Json, Raw, odd_objects
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -31,6 +32,7 @@ DECODERS: dict[str, tuple[Any, tuple[Raw, ...]]] = {
     **{kind.value: (channel.decode, SPECIMENS[kind]) for kind, channel in CHANNELS.items()},
     "leases": (decode_lease, (LEASE,)),
     "reservations": (decode_reservation, (RECORD,)),
+    "resourceclaimtemplates": (decode_claim_template, (CLAIM_TEMPLATE,)),
 }
 EACH = pytest.mark.parametrize("kind", DECODERS)
 

@@ -141,6 +141,11 @@ LEASE: Raw = {
     "spec": {"holderIdentity": "h", "renewTime": "2026-11-22T10:00:00.000000Z", "leaseDurationSeconds": 15},
 }
 
+CLAIM_TEMPLATE: Raw = {
+    "metadata": {"name": "t", "namespace": "default"},
+    "spec": {"spec": claim("c", 2).constrained(matchAttribute="d/a").raw()["spec"]},
+}
+
 RECORD: Raw = {
     "metadata": {"name": "g", "namespace": "default", "uid": "u", "resourceVersion": "1"},
     "spec": {
