@@ -19,7 +19,9 @@ QPS = 5000
 
 _NATIVE_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 
-Name = Literal["plain", "native", "serried", "serried-beside", "serried-gate", "plain-isolated", "plain-asked"]
+Name = Literal[
+    "plain", "native", "serried", "serried-beside", "serried-together", "serried-gate", "plain-isolated", "plain-asked"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ class Contender:
     """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
 
     ``plain`` is whether it gets plain pods, or gangs. With ``isolated`` only marked pods are asked about. Waiting
-    members are held as ``hold`` says. With ``native`` kube-scheduler's own gang scheduling is on, whichever scheduler
-    it is.
+    members are held as ``hold`` says; ``args`` are more flags of the extender. With ``native`` kube-scheduler's own
+    gang scheduling is on, whichever scheduler it is.
     """
 
     name: Name
@@ -80,6 +82,7 @@ class Contender:
     isolated: bool = False
     native: bool = False
     hold: Hold = "auto"
+    args: tuple[str, ...] = ()
 
     def make_spec(self, nodes: int) -> Spec:
         """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
@@ -98,6 +101,7 @@ class Contender:
             serried=self.scheduler == _OURS,
             isolated=self.isolated,
             hold=self.hold,
+            serried_args=self.args,
         )
 
     def takes(self, workload: Workload) -> bool:
@@ -111,13 +115,20 @@ PLAIN = Contender("plain", "plain pods, stock scheduler", _STOCK, ("kube-schedul
 NATIVE = Contender("native", "native gangs, gates on", _STOCK, ("kube-scheduler",), native=True)
 SERRIED = Contender("serried", "Serried, gates off", _OURS, _BOTH)
 BESIDE = Contender("serried-beside", "Serried beside native gangs, gates on", _OURS, _BOTH, native=True)
+TOGETHER = Contender(
+    "serried-together",
+    "Serried, one judged for all alike",
+    _OURS,
+    _BOTH,
+    args=("--alike-members=together",),
+)
 GATED = Contender("serried-gate", "Serried, gates off, members held by gates", _OURS, _BOTH, hold="gate")
 ISOLATED = Contender("plain-isolated", "plain pods, Serried isolated", _OURS, _BOTH, plain=True, isolated=True)
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)
 """Those of the comparison of pods per second."""
 
-ON_REQUEST = (BESIDE,)
+ON_REQUEST = (BESIDE, TOGETHER)
 """Those that are measured where they are asked for by name."""
 
 

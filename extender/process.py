@@ -26,6 +26,7 @@ from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
 from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
 from extender.options import (
+    Alike,
     BackfillMode,
     Broken,
     Disrupted,
@@ -372,6 +373,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
         preemption_timeout_seconds=settings.preemption_timeout,
         preemption_spare_seconds=settings.preemption_spare,
         job_unknown_seconds=settings.job_unknown_deadline,
+        alike=Alike(settings.alike_members),
         bindings=settings.bind_concurrency,
         barrier_seconds=settings.barrier_deadline,
         barrier_idle_seconds=settings.barrier_idle,

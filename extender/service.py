@@ -56,6 +56,13 @@ _LAG_SECONDS = 5.0
 """How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
 
 
+_JUDGED_SECONDS = 0.25
+"""How long the scheduler waits at most for the Bindings of those that are judged by one member."""
+
+_LOOK_SECONDS = 0.005
+"""How often it is looked whether they are bound."""
+
+
 class ExtenderService:
     """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
 
@@ -83,6 +90,7 @@ class ExtenderService:
         self._plain_pods = plain_pods
         self._cycle_updates = cycle_updates
         self._nominator = nominator
+        self._alike = runner.alike
         self._runner = runner
         self._binder = binder
         self._timelines = context.timelines
@@ -146,7 +154,22 @@ class ExtenderService:
             self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
-        return Steer(offered)
+        simulated = may_try_out(group, pod, self._store)
+        judged = cycle.judged or (not simulated and self._alike.judge(cycle, pod, names))
+        return Steer(offered, alone=not judged)
+
+    async def wait_for_mates(self, uid: str) -> None:
+        """Return when those are bound that are judged by this member, for which the scheduler waits, or after a while.
+
+        It would come to them next, and learns from its watch that it need not.
+        """
+        cycle = self._groups.cycle_of(uid)
+        until = self._clock() + _JUDGED_SECONDS
+        if cycle is None:
+            return
+        # Answers and the watch both end it.
+        while not cycle.over and self._alike.is_unbound(cycle) and self._clock() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _hold(self, key: GroupKey) -> Hold:
         return Hold(self._status.describe_hold(key))
@@ -295,6 +318,7 @@ class ExtenderService:
         self, cycle: BindingCycle, uid: str, hangup: Callable[[], Coroutine[Any, Any, None]]
     ) -> str:
         call = cycle.open_call(uid, self._clock())
+        self._alike.note_at_bind(uid)
         self._timelines.note(cycle.reservation.group, Milestone.AT_BIND)
         watch: asyncio.Future[Any] = asyncio.ensure_future(hangup())
         try:

@@ -16,6 +16,7 @@ Each await is a place where the world can change, or where this process can die.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -24,8 +25,9 @@ from extender.binding.committed import EarlierBindings
 from extender.binding.effects import Effects
 from extender.binding.preempting import Preempting
 from extender.binding.records import Records
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage
-from extender.scheduling.effects import Context, Effect, StartCycle
+from extender.scheduling.alike import AlikeMembers
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.scheduling.effects import Context, Effect, Nominate, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
@@ -46,6 +48,16 @@ _LONGEST_QUEUE = 1800.0
 
 _LOOK_SECONDS = 0.25
 """A deadline that is put off again and again is not looked at more often."""
+
+
+_JUDGING_SECONDS = 0.5
+"""Members that wait to be judged by the first one are woken after that time."""
+
+_CALL_SECONDS = 1.0
+"""How long the Binding of a member that the scheduler was sent to waits for its bind call."""
+
+_CALL_LOOK_SECONDS = 0.005
+"""How often it is looked for that call."""
 
 
 class _First:
@@ -88,6 +100,7 @@ class CycleRunner:
     _records: Records
     _binder: Binder
     _earlier: EarlierBindings
+    alike: AlikeMembers
     _permit: Permit = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,7 +162,6 @@ class CycleRunner:
         if cycle.stage is CycleStage.PREEMPTING:
             await self._preempt(cycle)
         if cycle.stage is CycleStage.GATHERING:
-            self._effects.nominate(cycle)
             await self._gather(cycle)
         if cycle.stage is CycleStage.COMMITTING:
             await self._commit(cycle)
@@ -213,6 +225,7 @@ class CycleRunner:
         self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
+        all_by = self._send_to_slots(cycle)
         while not cycle.over:
             verdict = self._judge(cycle)
             if not self._context.term.leads():
@@ -222,11 +235,23 @@ class CycleRunner:
             self.carry_out()
             if cycle.over:
                 return
+            if self._context.clock() >= all_by:
+                self._effects.nominate(cycle)
+                all_by = math.inf
             if not cycle.quorum_at_bind():
-                await self._wait(cycle, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle)))
+                await self._wait(cycle, min(all_by, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle))))
             elif self._still_ready(cycle):
                 cycle.enter(CycleStage.COMMITTING)
                 return
+
+    def _send_to_slots(self, cycle: BindingCycle) -> float:
+        """Have the scheduler try the members; when those are woken that may not have to be, in loop seconds."""
+        first = self.alike.find_first(cycle)
+        if first is None:
+            self._effects.nominate(cycle)
+            return math.inf
+        self._effects.carry_out(Nominate(cycle, tuple(first)))
+        return self._context.clock() + _JUDGING_SECONDS
 
     def _still_ready(self, cycle: BindingCycle) -> bool:
         # The newest cache once more, without an await from here to the commit: members and group may have gone.
@@ -269,7 +294,7 @@ class CycleRunner:
 
     async def _commit(self, cycle: BindingCycle) -> None:
         reservation = cycle.reservation
-        chosen = reservation.committed or frozenset(cycle.at_bind)  # the first, if writing it broke off
+        chosen = reservation.committed or frozenset(cycle.ready)  # the first, if writing it broke off
         if not chosen:
             cycle.enter(CycleStage.BINDING)
             return
@@ -318,7 +343,9 @@ class CycleRunner:
 
     def _list_left(self, cycle: BindingCycle) -> list[str]:
         """The members of the commit that are still to be bound, but those in whose place others are."""
-        left = cycle.reservation.committed & cycle.reservation.slots.keys() - cycle.bound
+        committed, bound = cycle.reservation.committed, cycle.bound
+        # The last ones first: the scheduler comes to the first ones first, whom it need not try any more once bound.
+        left = [uid for uid in reversed(list(cycle.reservation.slots)) if uid in committed and uid not in bound]
         return [uid for uid in left if not self._is_replaced(cycle, uid)]
 
     def _is_replaced(self, cycle: BindingCycle, uid: str) -> bool:
@@ -353,6 +380,7 @@ class CycleRunner:
         quorum is bound without it.
         """
         attempts = Attempts(_ROLL_FORWARD)
+        await self._wait_for_call(cycle, uid)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
             sent = await self.send(cycle, uid, first.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
@@ -370,6 +398,14 @@ class CycleRunner:
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
             self._mend(cycle, uid)
+
+    async def _wait_for_call(self, cycle: BindingCycle, uid: str) -> None:
+        """A judged member that the scheduler has its node of: it must not learn of its Binding before it assumes it."""
+        until = self._context.clock() + _CALL_SECONDS
+        while uid in cycle.judged and cycle.member(uid).stage is MemberStage.FILTERED and not cycle.over:
+            if self._context.clock() >= until:
+                return
+            await asyncio.sleep(_CALL_LOOK_SECONDS)
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
         """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""

@@ -8,11 +8,13 @@ import logging
 import math
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 
 from extender.http.server import Hangup, Reply, Routes
 from extender.protocol import (
     MAX_BYTES,
     BadRequest,
+    Steer,
     read_args,
     read_bind,
     read_preemption,
@@ -74,7 +76,10 @@ class Verbs:
         start = self._clock()
         try:
             args = read_args(self._admit(body), self._service.pods)
-            return Reply(write_filter(self._service.filter(args.pod, args.names), args))
+            answer = self._service.filter(args.pod, args.names)
+            alone = not isinstance(answer, Steer) or answer.alone
+            after = None if alone else partial(self._service.wait_for_mates, args.pod.uid)
+            return Reply(write_filter(answer, args), after=after)
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)
         finally:

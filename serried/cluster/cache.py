@@ -41,7 +41,15 @@ from serried.cluster.neighbours import MatchingPods, list_reached
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import Uncounted
-from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
+from serried.cluster.usage import (
+    ClaimKind,
+    Nominations,
+    Occupancy,
+    PendingVictims,
+    Snapshots,
+    Vacancies,
+    WaitingPlainPods,
+)
 from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
@@ -184,6 +192,7 @@ class Store:
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
         self.vacancies = Vacancies(self.occupancy)
         self.nominations = Nominations(self.occupancy)
+        self.waiting_plain = WaitingPlainPods()
         self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
         self.endings = Endings(self.jobs)
         # Groups: which there are, and who is a member.
@@ -343,6 +352,7 @@ class Store:
         self.uncounted.forget(uid)
         self.device_claims.forget(uid)
         self.nominations.follow(uid, None)
+        self.waiting_plain.follow(uid, ())
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
@@ -457,6 +467,8 @@ class Store:
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
             self.dirty.orphans.add(pod.uid)
+        plain = group is None and pod.pending and not pod.gates and pod.scheduler in self.profiles
+        self.waiting_plain.follow(pod.uid, pod.shape.requests if plain else ())
 
     def _leave(self, uid: str) -> None:
         group = self.members.leave(uid)

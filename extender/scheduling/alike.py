@@ -1,0 +1,151 @@
+"""Members that are judged by one of their kind.
+
+kube-scheduler's opportunistic batching does so among plain pods (KEP-5598).
+
+A filter call says which nodes take a pod by all of the scheduler's own rules, and the scheduler assumes no other pod
+before it has the answer. If the planned members that are left differ in nothing that it looks at, what it has just said
+of one of them holds for all: they are bound while the answer waits, so most of them never come to the scheduler. The
+member that it asks about goes its usual way, to its bind call.
+
+What the scheduler knows and Serried does not are the pods of its own that it has placed and that are not bound yet. A
+node takes several members on one word only if there is room for the waiting plain pods beside them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import repeat
+
+from extender.options import Alike
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.scheduling.effects import Context
+from serried.api.pod import Pod, Shape
+from serried.api.resources import add, capacity
+from serried.plan.fit import slots
+
+_MAX_SHAPES = 1000
+"""How many shapes are remembered that have come to bind; of more, the oldest are forgotten."""
+
+
+class AlikeMembers:
+    """Says who is bound with a member that the scheduler asks about. Synchronous."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._on = context.options.alike is Alike.TOGETHER
+        self._passed: dict[int, Shape] = {}
+        """The shapes of which a member has come to its bind call, by identity: equal shapes are one object."""
+
+    def note_at_bind(self, uid: str) -> None:
+        """A member has passed all that the scheduler does before it binds: so do those that are alike."""
+        pod = self._store.pods.get(uid)
+        if self._on and pod is not None and is_judged_alone(pod):
+            self._passed.pop(id(pod.shape), None)
+            self._passed[id(pod.shape)] = pod.shape
+            if len(self._passed) > _MAX_SHAPES:
+                del self._passed[next(iter(self._passed))]
+
+    def judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
+        """Have the members that are left bound with this one, to which the scheduler offers these nodes.
+
+        Returns whether that is done: the answer to the scheduler has to wait for them. Their slots move to offered
+        nodes where any node will do. Nothing has changed if the quorum does not come about so.
+        """
+        if not self._may_judge(cycle) or not self._has_passed(pod):
+            return False
+        mates = list(self._iterate_alike(cycle, pod))
+        coming = [uid for uid in cycle.reservation.slots if cycle.member(uid).reached and uid not in cycle.bound]
+        if not mates or cycle.reservation.lacks({*mates, *coming, *cycle.bound}):
+            return False
+        nodes = self._find_nodes(cycle, pod, mates, names)
+        if nodes is None:
+            return False
+        for uid, node in nodes.items():
+            self._ledger.move(self._store.pods[uid], node)
+        cycle.note_judged((*mates, *coming))
+        return True
+
+    def find_first(self, cycle: BindingCycle) -> Collection[str] | None:
+        """The members that have to be woken for all to be judged by one of them (UIDs), None if that cannot be.
+
+        Nobody has to if the scheduler is about to try one by itself.
+        """
+        slots_of = cycle.reservation.slots
+        first = next((pod for uid in slots_of if (pod := self._store.pods.get(uid)) is not None), None)
+        if first is None or not cycle.any_node or not self._may_judge(cycle) or not self._has_passed(first):
+            return None
+        alike = list(self._iterate_alike(cycle, first))
+        if len(alike) < len(slots_of) - 1:
+            return None
+        aside = [uid for uid in slots_of if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
+        return aside[:1] if len(aside) == len(slots_of) else ()
+
+    def is_unbound(self, cycle: BindingCycle) -> bool:
+        """Whether a member that was judged by another one waits for its Binding yet, as far as the watch has shown."""
+        pods = self._store.pods
+        found = (pods.get(uid) for uid in cycle.judged if cycle.member(uid).filtered_at is None)
+        return any(pod is not None and pod.pending for pod in found)
+
+    def _may_judge(self, cycle: BindingCycle) -> bool:
+        fresh = cycle.stage in (CycleStage.RECORDING, CycleStage.GATHERING) and not cycle.reservation.committed
+        return self._on and fresh and bool(cycle.reservation.need) and not (cycle.waves or cycle.preempted)
+
+    def _has_passed(self, pod: Pod) -> bool:
+        return self._passed.get(id(pod.shape)) is pod.shape and is_judged_alone(pod)
+
+    def _iterate_alike(self, cycle: BindingCycle, pod: Pod) -> Iterator[str]:
+        """The members with slots to which the scheduler has not come, and that it would judge as it does ``pod``."""
+        for uid in cycle.reservation.slots:
+            mate = self._store.pods.get(uid)
+            if mate is None or uid == pod.uid or cycle.member(uid).reached:
+                continue
+            if is_alike(mate, pod) and is_judged_alone(mate) and mate.pending and not mate.gates and not mate.objection:
+                yield uid
+
+    def _find_nodes(
+        self, cycle: BindingCycle, pod: Pod, mates: Sequence[str], names: Sequence[str]
+    ) -> Mapping[str, str] | None:
+        """To which of the offered nodes the slots of these mates have to move; None if there is no room for all."""
+        offered, slots_of = set(names), cycle.reservation.slots
+        away = [uid for uid in mates if slots_of[uid].node not in offered]
+        if away and not cycle.any_node:
+            return None
+        stay = {slots_of[uid].node for uid in slots_of.keys() - set(away)}
+        room = self._iterate_room(cycle, pod.shape, [*sorted(stay & offered), *names])
+        moved = dict(zip(away, room, strict=False))
+        if len(moved) < len(away) or not all(self._has_room_beside(name) for name in stay):
+            return None
+        return moved
+
+    def _iterate_room(self, cycle: BindingCycle, shape: Shape, names: Sequence[str]) -> Iterator[str]:
+        """These nodes, each as often as it takes one more member and the plain pods that wait."""
+        key = cycle.group.topology_key
+        for name in dict.fromkeys(names):
+            node = self._store.nodes.get(name)
+            if node is None or name in cycle.closed:
+                continue
+            if key is not None and node.labels.get(key) != cycle.reservation.domain:
+                continue
+            used = add(self._store.occupancy.used.get(name, {}), self._store.waiting_plain.total)
+            yield from repeat(name, slots(shape, node, used))
+
+    def _has_room_beside(self, name: str) -> bool:
+        """Whether a node, with all that is planned on it, takes all plain pods that wait."""
+        node = self._store.nodes.get(name)
+        used = add(self._store.occupancy.used.get(name, {}), self._store.waiting_plain.total)
+        return node is not None and all(used[each] <= capacity(node.allocatable, each) for each in used)
+
+
+def is_judged_alone(pod: Pod) -> bool:
+    """Whether all that the scheduler looks at is in the pod's shape, and nothing of it depends on other pods.
+
+    Amounts with a colon in their names are no resources: host ports, and who counts for rules about pods.
+    """
+    shape = pod.shape
+    if pod.device_claims or pod.uncounted or pod.claims or pod.own_claims or shape.volumes or shape.neighbours:
+        return False
+    return not any(":" in name for name, _ in shape.requests)
+
+
+def is_alike(one: Pod, other: Pod) -> bool:
+    """Whether two pods are made from one template, so that they differ in nothing that the scheduler looks at."""
+    return one.shape is other.shape and one.owner == other.owner

@@ -1,0 +1,176 @@
+"""Members that are bound because one of their kind was judged."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.options import Alike
+from extender.protocol import Steer
+from extender.scheduling.binding_cycle import CycleStage
+from tests.support.builders import PodBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, BindCall, Harness, members, small_nodes
+
+MEMBERS = ["m0", "m1", "m2", "m3"]
+
+
+@pytest.fixture
+async def together() -> AsyncIterator[Harness]:
+    """Six nodes of four CPUs; a gang has run whose only member was like those of gang g: it came to its bind call."""
+    made = Harness(alike=Alike.TOGETHER)
+    made.add(*small_nodes(6, cpus=4), pod_group("before").gang(1), pod("first").cpu(1).in_group("before"))
+    await made.go()
+    made.filter("first")
+    call = made.bind("first")
+    await made.go()
+    assert call.error == ""
+    yield made
+    await made.close()
+
+
+async def plan(world: Harness, *pods: PodBuilder) -> None:
+    """Gang g of these pods is planned."""
+    await world.add(pod_group("g").gang(len(pods)), *pods).go()
+    assert world.cycle().stage is CycleStage.GATHERING
+
+
+async def bind(world: Harness, name: str) -> BindCall:
+    call = world.bind(name)
+    await world.go()
+    return call
+
+
+def bound(world: Harness) -> list[str]:
+    return [name for name in MEMBERS if world.node_of(name)]
+
+
+class TestOneIsJudgedForAll:
+    async def test_when_the_scheduler_asks_about_one_the_others_are_bound_and_then_it_is(
+        self, together: Harness
+    ) -> None:
+        await plan(together, *members(4))
+        answer = together.filter("m0")
+        assert isinstance(answer, Steer)
+        assert not answer.alone
+        await together.go()
+        assert bound(together) == MEMBERS[1:]
+        assert (await bind(together, "m0")).error == ""
+        assert bound(together) == MEMBERS
+        assert together.nothing_reserved
+
+    async def test_the_commit_is_recorded_with_all_of_them_before_a_binding_leaves(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.filter("m0")
+        await together.go()
+        uids = {together.pod(name).uid for name in MEMBERS}
+        assert together.cycle().reservation.committed == uids
+
+    async def test_the_answer_waits_for_the_others(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.filter("m0")
+        waiting = asyncio.create_task(together.service.wait_for_mates(together.pod("m0").uid))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await together.go()
+        async with asyncio.timeout(5):
+            await waiting
+
+    async def test_a_bind_call_that_never_comes_is_not_waited_for_for_ever(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.filter("m0")
+        await together.go()
+        together.clock.advance(2)
+        async with asyncio.timeout(5):
+            while together.node_of("m0") == "":
+                await asyncio.sleep(0.001)
+
+    async def test_slots_move_to_the_nodes_that_were_offered(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.filter("m0", "n6")
+        await together.go()
+        assert {together.node_of(name) for name in MEMBERS[1:]} == {"n6"}
+
+    async def test_nobody_is_woken_but_the_one_that_is_judged(self, together: Harness) -> None:
+        together.nominate()
+        together.add(*members(4))
+        for name in MEMBERS:
+            together.filter(name)  # there is no gang yet, so they are held
+        await together.add(pod_group("g").gang(4)).go()
+        assert len(together.api.said("nominate")) == 1
+
+    async def test_all_are_woken_if_nobody_comes_to_be_judged(self, together: Harness) -> None:
+        together.nominate()
+        together.add(*members(4))
+        for name in MEMBERS:
+            together.filter(name)
+        await together.add(pod_group("g").gang(4)).go()
+        await together.pass_time(1)
+        assert len({call.name for call in together.api.said("nominate")}) == 4
+
+
+class TestEachIsJudgedByItself:
+    @pytest.mark.parametrize(
+        "others",
+        [
+            pytest.param([each.cpu(2) for each in members(3, first=1)], id="members of another size"),
+            pytest.param([each.host_port(80) for each in members(3, first=1)], id="members with a host port"),
+            pytest.param([each.mounting("data") for each in members(3, first=1)], id="members with a claim"),
+            pytest.param([each.apart({"app": "x"}) for each in members(3, first=1)], id="members that keep others off"),
+            pytest.param(
+                [each.controlled_by("Job", "j") for each in members(3, first=1)], id="members of another owner"
+            ),
+            pytest.param(
+                [each.tried(message="0/6 nodes are available: 6 x.") for each in members(3, first=1)],
+                id="members that were refused",
+            ),
+        ],
+    )
+    async def test_others_have_to_come_themselves(self, together: Harness, others: list[PodBuilder]) -> None:
+        together.add(pod_group("g").gang(4), *members(1), *others)
+        await together.go()
+        answer = together.filter("m0")
+        assert not isinstance(answer, Steer) or answer.alone
+        await together.go()
+        assert bound(together) == []
+
+    async def test_a_kind_of_which_none_has_come_to_bind_is_not_known(self) -> None:
+        world = Harness(alike=Alike.TOGETHER)
+        world.add(*small_nodes(2, cpus=4))
+        await plan(world, *members(4))
+        assert world.filter("m0") == Steer("n1")
+        await world.close()
+
+    async def test_nothing_is_judged_for_others_unless_that_is_chosen(self, world: Harness) -> None:
+        world.add(*small_nodes(2, cpus=4), pod_group("before").gang(1), pod("first").cpu(1).in_group("before"))
+        await world.go()
+        world.filter("first")
+        world.bind("first")
+        await world.go()
+        await plan(world, *members(4))
+        assert world.filter("m0") == Steer(world.ledger.slot_of(world.pod("m0").uid).node)
+
+    async def test_a_node_that_a_waiting_plain_pod_could_need_is_taken_by_each_itself(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.add(pod("p").cpu(1).scheduler(SCHEDULER))
+        answer = together.filter("m0", "n2")
+        assert isinstance(answer, Steer)
+        assert answer.alone
+
+    async def test_a_node_with_room_for_both_is_taken_on_one_word(self, together: Harness) -> None:
+        together.add(node("big").cpu(9))
+        await plan(together, *members(4))
+        together.add(pod("p").cpu(1).scheduler(SCHEDULER))
+        answer = together.filter("m0", "big")
+        assert isinstance(answer, Steer)
+        assert not answer.alone
+
+    async def test_an_offer_without_room_for_all_moves_nobody(self, together: Harness) -> None:
+        await plan(together, *members(4))
+        together.add(pod("p").cpu(2).on("n2"))
+        before = dict(together.cycle().reservation.slots)
+        answer = together.filter("m3", "n2")
+        assert answer == Steer("n2")
+        after = dict(together.cycle().reservation.slots)
+        assert [before[uid].node for uid in before if uid != together.pod("m3").uid] == [
+            after[uid].node for uid in before if uid != together.pod("m3").uid
+        ]
