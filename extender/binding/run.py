@@ -56,9 +56,6 @@ _JUDGING_SECONDS = 0.5
 _CALL_SECONDS = 1.0
 """How long the Binding of a member that the scheduler was sent to waits for its bind call."""
 
-_CALL_LOOK_SECONDS = 0.005
-"""How often it is looked for that call."""
-
 
 class _First:
     """The last question before the first Binding of a commit leaves: whether all of them may still be sent.
@@ -334,12 +331,25 @@ class CycleRunner:
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
         while not cycle.over and (left := self._list_left(cycle)):
+            ready = [uid for uid in left if self._await_call_until(cycle, uid) <= self._context.clock()]
+            if not ready:
+                await self._wait(cycle, min(self._await_call_until(cycle, uid) for uid in left))
+                continue
             first = _First(cycle, self._refuse_commit)
-            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in left))
+            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in ready))
             if not cycle.binding_sent:
                 await self._look_again(cycle)
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
+
+    def _await_call_until(self, cycle: BindingCycle, uid: str) -> float:
+        """Until when the Binding of a member waits for its bind call, in loop seconds.
+
+        The scheduler has its node and is about to assume it there, which must come before it learns of a Binding.
+        """
+        member = cycle.member(uid)
+        comes = uid in cycle.judged and member.stage is MemberStage.FILTERED and member.filtered_at is not None
+        return (member.filtered_at or 0.0) + _CALL_SECONDS if comes else -math.inf
 
     def _list_left(self, cycle: BindingCycle) -> list[str]:
         """The members of the commit that are still to be bound, but those in whose place others are."""
@@ -380,7 +390,6 @@ class CycleRunner:
         quorum is bound without it.
         """
         attempts = Attempts(_ROLL_FORWARD)
-        await self._wait_for_call(cycle, uid)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
             sent = await self.send(cycle, uid, first.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
@@ -398,14 +407,6 @@ class CycleRunner:
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
             self._mend(cycle, uid)
-
-    async def _wait_for_call(self, cycle: BindingCycle, uid: str) -> None:
-        """A judged member that the scheduler has its node of: it must not learn of its Binding before it assumes it."""
-        until = self._context.clock() + _CALL_SECONDS
-        while uid in cycle.judged and cycle.member(uid).stage is MemberStage.FILTERED and not cycle.over:
-            if self._context.clock() >= until:
-                return
-            await asyncio.sleep(_CALL_LOOK_SECONDS)
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
         """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""

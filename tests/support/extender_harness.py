@@ -8,8 +8,8 @@ from typing import Any
 from extender.binding.records import Records
 from extender.core import Core
 from extender.options import (
-    Alike,
     USUAL,
+    Alike,
     BackfillMode,
     Disrupted,
     Method,

@@ -79,10 +79,9 @@ class TestOneIsJudgedForAll:
         await plan(together, *members(4))
         together.filter("m0")
         await together.go()
-        together.clock.advance(2)
-        async with asyncio.timeout(5):
-            while together.node_of("m0") == "":
-                await asyncio.sleep(0.001)
+        assert bound(together) == MEMBERS[1:]
+        await together.pass_time(2)
+        assert bound(together) == MEMBERS
 
     async def test_slots_move_to_the_nodes_that_were_offered(self, together: Harness) -> None:
         await plan(together, *members(4))
@@ -147,7 +146,9 @@ class TestEachIsJudgedByItself:
         world.bind("first")
         await world.go()
         await plan(world, *members(4))
-        assert world.filter("m0") == Steer(world.ledger.slot_of(world.pod("m0").uid).node)
+        answer = world.filter("m0")
+        assert isinstance(answer, Steer)
+        assert answer.alone
 
     async def test_a_node_that_a_waiting_plain_pod_could_need_is_taken_by_each_itself(self, together: Harness) -> None:
         await plan(together, *members(4))
