@@ -1,0 +1,55 @@
+"""Gangs of which one member is judged for all that are alike (``--alike-members together``)."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cluster import Cluster, Spec
+from tests.support.cluster_stage import RACK, ClusterStage, names
+from tests.support.clusters import running
+
+pytestmark = pytest.mark.e2e
+
+SIZE = 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Eight nodes of 32 CPUs in two racks."""
+    arguments = ("--alike-members", "together")
+    spec = Spec(name="alike", nodes=8, racks=2, api="fallback", hold="filter", serried_args=arguments)
+    with running(spec, tmp_path_factory) as started:
+        yield started
+
+
+def start_gang(stage: ClusterStage, name: str, cpu: str = "1") -> None:
+    stage.create_group(name, SIZE, RACK)
+    stage.create_pods(names(name, SIZE), name, cpu=cpu)
+
+
+def tried(stage: ClusterStage, name: str) -> int:
+    """How many members of a gang have come to kube-scheduler's own Binding, of which it tells."""
+    return sum(any(reason == "Scheduled" for reason, _ in stage.events(pod)) for pod in names(name, SIZE))
+
+
+def test_most_members_of_a_gang_never_come_to_the_scheduler_once_it_knows_their_kind(stage: ClusterStage) -> None:
+    for name in ("first", "second", "third"):
+        start_gang(stage, name)
+        stage.await_bound(name, SIZE)
+        assert len(stage.racks(name)) == 1
+    assert tried(stage, "second") + tried(stage, "third") < SIZE
+
+
+def test_no_node_is_overcommitted_by_plain_pods_that_come_beside_gangs(stage: ClusterStage) -> None:
+    start_gang(stage, "first", cpu="2")
+    stage.await_bound("first", SIZE)
+    for number in range(3):
+        start_gang(stage, f"gang-{number}", cpu="2")
+        stage.create_pods(names(f"plain-{number}", 10), None, cpu="1")
+    stage.await_bound("gang-", 3 * SIZE)
+    stage.await_bound("plain-", 30)
+    used = Counter[str]()
+    for pod in stage.pods():
+        used[pod["spec"]["nodeName"]] += int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+    assert max(used.values()) <= 32
