@@ -158,17 +158,14 @@ class ExtenderService:
         judged = cycle.judged or (not simulated and self._alike.judge(cycle, pod, names))
         return Steer(offered, alone=not judged)
 
-    async def wait_for_mates(self, uid: str) -> None:
-        """Return when those are bound that are judged by this member, for which the scheduler waits, or after a while.
+    async def wait_for_mates(self) -> None:
+        """Return when those are bound that are judged by a member, for which the scheduler waits, or after a while.
 
         It would come to them next, and learns from its watch that it need not.
         """
-        cycle = self._groups.cycle_of(uid)
         until = self._clock() + _JUDGED_SECONDS
-        if cycle is None:
-            return
         # Answers and the watch both end it.
-        while not cycle.over and self._alike.is_unbound(cycle) and self._clock() < until:  # noqa: ASYNC110
+        while self._alike.are_unbound() and self._clock() < until:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _hold(self, key: GroupKey) -> Hold:

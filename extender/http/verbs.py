@@ -8,7 +8,6 @@ import logging
 import math
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 
 from extender.http.server import Hangup, Reply, Routes
 from extender.protocol import (
@@ -78,7 +77,7 @@ class Verbs:
             args = read_args(self._admit(body), self._service.pods)
             answer = self._service.filter(args.pod, args.names)
             alone = not isinstance(answer, Steer) or answer.alone
-            after = None if alone else partial(self._service.wait_for_mates, args.pod.uid)
+            after = None if alone else self._service.wait_for_mates
             return Reply(write_filter(answer, args), after=after)
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)

@@ -25,6 +25,10 @@ _MAX_SHAPES = 1000
 """How many shapes are remembered that have come to bind; of more, the oldest are forgotten."""
 
 
+_MAX_JUDGED = 256
+"""How many members are judged by one word, beside whole gangs: as many as are bound while the scheduler waits."""
+
+
 class AlikeMembers:
     """Says who is bound with a member that the scheduler asks about. Synchronous."""
 
@@ -34,6 +38,12 @@ class AlikeMembers:
         self._on = context.options.alike is Alike.TOGETHER
         self._passed: dict[int, Shape] = {}
         """The shapes of which a member has come to its bind call, by identity: equal shapes are one object."""
+
+        self._gathering: dict[int, list[BindingCycle]] = {}
+        """The cycles whose members wait to be judged, by the identity of their shape."""
+
+        self._judged: list[BindingCycle] = []
+        """The cycles whose members were judged by another one, while they are not bound."""
 
     def note_at_bind(self, uid: str) -> None:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
@@ -47,10 +57,22 @@ class AlikeMembers:
     def judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
         """Have the members that are left bound with this one, to which the scheduler offers these nodes.
 
-        Returns whether that is done: the answer to the scheduler has to wait for them. Their slots move to offered
-        nodes where any node will do. Nothing has changed if the quorum does not come about so.
+        So are whole gangs of its kind that are planned. Returns whether that is done: the answer to the scheduler has
+        to wait for them. Slots move to offered nodes where any node will do. Nothing changes for a gang whose quorum
+        does not come about so.
         """
-        if not self._may_judge(cycle) or not self._has_passed(pod):
+        if not self._has_passed(pod) or not self._judge(cycle, pod, names):
+            return False
+        count = len(cycle.judged)
+        for other in self._list_gathering(pod.shape):
+            if count >= _MAX_JUDGED:
+                break
+            if other is not cycle and self._judge(other, pod, names):
+                count += len(other.judged)
+        return True
+
+    def _judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
+        if not self._may_judge(cycle):
             return False
         mates = list(self._iterate_alike(cycle, pod))
         coming = [uid for uid in cycle.reservation.slots if cycle.member(uid).reached and uid not in cycle.bound]
@@ -62,7 +84,15 @@ class AlikeMembers:
         for uid, node in nodes.items():
             self._ledger.move(self._store.pods[uid], node)
         cycle.note_judged((*mates, *coming))
+        self._judged.append(cycle)
         return True
+
+    def _list_gathering(self, shape: Shape) -> list[BindingCycle]:
+        """The cycles of a shape that wait to be judged; those that have got on are forgotten."""
+        left = [each for each in self._gathering.pop(id(shape), ()) if self._may_judge(each)]
+        if left:
+            self._gathering[id(shape)] = left
+        return left
 
     def find_first(self, cycle: BindingCycle) -> Collection[str] | None:
         """The members that have to be woken for all to be judged by one of them (UIDs), None if that cannot be.
@@ -76,18 +106,25 @@ class AlikeMembers:
         alike = list(self._iterate_alike(cycle, first))
         if len(alike) < len(slots_of) - 1:
             return None
+        self._gathering[id(first.shape)] = [*self._list_gathering(first.shape), cycle]
         aside = [uid for uid in slots_of if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         return aside[:1] if len(aside) == len(slots_of) else ()
 
-    def is_unbound(self, cycle: BindingCycle) -> bool:
+    def are_unbound(self) -> bool:
         """Whether a member that was judged by another one waits for its Binding yet, as far as the watch has shown."""
+        self._judged = [each for each in self._judged if self._is_unbound(each)]
+        return bool(self._judged)
+
+    def _is_unbound(self, cycle: BindingCycle) -> bool:
         pods = self._store.pods
         found = (pods.get(uid) for uid in cycle.judged if cycle.member(uid).filtered_at is None)
-        return any(pod is not None and pod.pending for pod in found)
+        return not cycle.over and any(pod is not None and pod.pending for pod in found)
 
     def _may_judge(self, cycle: BindingCycle) -> bool:
+        if not self._on or cycle.judged or cycle.waves or cycle.preempted:
+            return False
         fresh = cycle.stage in (CycleStage.RECORDING, CycleStage.GATHERING) and not cycle.reservation.committed
-        return self._on and fresh and bool(cycle.reservation.need) and not (cycle.waves or cycle.preempted)
+        return fresh and bool(cycle.reservation.need)
 
     def _has_passed(self, pod: Pod) -> bool:
         return self._passed.get(id(pod.shape)) is pod.shape and is_judged_alone(pod)
@@ -147,5 +184,5 @@ def is_judged_alone(pod: Pod) -> bool:
 
 
 def is_alike(one: Pod, other: Pod) -> bool:
-    """Whether two pods are made from one template, so that they differ in nothing that the scheduler looks at."""
-    return one.shape is other.shape and one.owner == other.owner
+    """Whether two pods differ in nothing that the scheduler's filters look at, if each `is_judged_alone`."""
+    return one.shape is other.shape and one.priority == other.priority

@@ -68,7 +68,7 @@ class TestOneIsJudgedForAll:
     async def test_the_answer_waits_for_the_others(self, together: Harness) -> None:
         await plan(together, *members(4))
         together.filter("m0")
-        waiting = asyncio.create_task(together.service.wait_for_mates(together.pod("m0").uid))
+        waiting = asyncio.create_task(together.service.wait_for_mates())
         await asyncio.sleep(0)
         assert not waiting.done()
         await together.go()
@@ -115,9 +115,7 @@ class TestEachIsJudgedByItself:
             pytest.param([each.host_port(80) for each in members(3, first=1)], id="members with a host port"),
             pytest.param([each.mounting("data") for each in members(3, first=1)], id="members with a claim"),
             pytest.param([each.apart({"app": "x"}) for each in members(3, first=1)], id="members that keep others off"),
-            pytest.param(
-                [each.controlled_by("Job", "j") for each in members(3, first=1)], id="members of another owner"
-            ),
+            pytest.param([each.priority(7) for each in members(3, first=1)], id="members of another priority"),
             pytest.param(
                 [each.tried(message="0/6 nodes are available: 6 x.") for each in members(3, first=1)],
                 id="members that were refused",
