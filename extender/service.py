@@ -154,9 +154,7 @@ class ExtenderService:
             self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
-        simulated = may_try_out(group, pod, self._store)
-        judged = cycle.judged or (not simulated and self._alike.judge(cycle, pod, names))
-        return Steer(offered, alone=not judged)
+        return Steer(offered, alone=not (cycle.judged or self._alike.judge(cycle, pod, names)))
 
     async def wait_for_mates(self) -> None:
         """Return when those are bound that are judged by a member, for which the scheduler waits, or after a while.

@@ -123,6 +123,8 @@ class AlikeMembers:
     def _may_judge(self, cycle: BindingCycle) -> bool:
         if not self._on or cycle.judged or cycle.waves or cycle.preempted:
             return False
+        if self._store.schedules_gangs or cycle.group.told_natively:
+            return False  # a call may be about a cluster that is not (`extender.service`)
         fresh = cycle.stage in (CycleStage.RECORDING, CycleStage.GATHERING) and not cycle.reservation.committed
         return fresh and bool(cycle.reservation.need)
 
@@ -178,7 +180,7 @@ def is_judged_alone(pod: Pod) -> bool:
     Amounts with a colon in their names are no resources: host ports, and who counts for rules about pods.
     """
     shape = pod.shape
-    if pod.device_claims or pod.uncounted or pod.claims or pod.own_claims or shape.volumes or shape.neighbours:
+    if pod.device_claims or pod.uncounted or pod.claims or pod.disks or shape.volumes or shape.neighbours:
         return False
     return not any(":" in name for name, _ in shape.requests)
 

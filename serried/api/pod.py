@@ -62,7 +62,7 @@ from serried.api.selectors import (
     read_label_selector,
     read_terms,
 )
-from serried.api.volume import NO_CLAIMS, Choice, read_claims, read_own_claims
+from serried.api.volume import NO_CLAIMS, Choice, has_disks, read_claims, read_own_claims
 
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -215,6 +215,9 @@ class Pod:
 
     own_claims: frozenset[str] = NO_CLAIMS
     """Those of them that are made for the pod, from its ephemeral volumes."""
+
+    disks: bool = False
+    """Whether it mounts volumes without a claim that not every node takes."""
 
     labels: Labels = field(default_factory=dict, hash=False)
 
@@ -604,6 +607,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         place=place,
         claims=read_claims(name, spec),
         own_claims=read_own_claims(name, spec),
+        disks=has_disks(spec),
         labels=read_labels(metadata, "labels"),
         index=_read_index(labels, annotations, place),
         deleting=is_deleting(obj),

@@ -106,6 +106,24 @@ class TestOneIsJudgedForAll:
         await together.pass_time(1)
         assert len({call.name for call in together.api.said("nominate")}) == 4
 
+    async def test_other_gangs_of_the_kind_that_are_planned_are_bound_on_the_same_word(self, together: Harness) -> None:
+        more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
+        together.add(pod_group("other").gang(4), *more)
+        await plan(together, *members(4))
+        together.filter("m0")
+        await together.go()
+        assert bound(together) == MEMBERS[1:]
+        assert all(together.node_of(f"o{index}") for index in range(4))
+
+    async def test_a_gang_with_no_room_on_the_nodes_that_were_offered_is_left_as_it_is(self, together: Harness) -> None:
+        more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
+        together.add(pod_group("other").gang(4), *more)
+        await plan(together, *members(4))
+        together.filter("m0", "n6")
+        await together.go()
+        assert bound(together) == MEMBERS[1:]
+        assert not any(together.node_of(f"o{index}") for index in range(4))
+
 
 class TestEachIsJudgedByItself:
     @pytest.mark.parametrize(
@@ -113,6 +131,10 @@ class TestEachIsJudgedByItself:
         [
             pytest.param([each.cpu(2) for each in members(3, first=1)], id="members of another size"),
             pytest.param([each.host_port(80) for each in members(3, first=1)], id="members with a host port"),
+            pytest.param(
+                [each.having([{"name": "d", "iscsi": {}}], "spec", "volumes") for each in members(3, first=1)],
+                id="members with a disk of their own",
+            ),
             pytest.param([each.mounting("data") for each in members(3, first=1)], id="members with a claim"),
             pytest.param([each.apart({"app": "x"}) for each in members(3, first=1)], id="members that keep others off"),
             pytest.param([each.priority(7) for each in members(3, first=1)], id="members of another priority"),
