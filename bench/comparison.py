@@ -9,6 +9,9 @@ PROMISED_RATIO = 2.0
 PROMISED_SHARES = {"plain-isolated": 0.95, "plain-asked": 0.8}
 """What plain pods are to keep of the stock scheduler's pods per second."""
 
+WAITING = ", all waiting"
+"""How the names of loads end whose pods all exist before a scheduler begins."""
+
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
@@ -16,8 +19,9 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 class Run:
     """One contender's run of one workload.
 
-    ``figures`` as in bench.load.figures; ``wall_seconds`` are with the creates; ``others_cpu`` is foreign work,
-    ``writes`` what the API server had to write.
+    ``figures`` as in bench.load.figures; ``wall_seconds`` and the CPU seconds count from when the schedulers begin.
+    ``others_cpu`` is foreign work, ``writes`` is what the API server had to write, with the creates, and ``speed_ms``
+    what a piece of work took before it that is always the same.
     """
 
     contender: str
@@ -29,6 +33,7 @@ class Run:
     others_cpu: float
     cores: int
     writes: Mapping[str, int]
+    speed_ms: float = 0.0
 
     @property
     def others_share(self) -> float:
@@ -85,6 +90,7 @@ def _summarize_group(workload: str, contender: str, runs: Sequence[Run]) -> dict
         "split_gangs": sum(run.figures["split_gangs"] for run in runs),
         "cpu_seconds": spread(sum(run.cpu_seconds.values()) for run in runs).describe(),
         "writes_per_pod": spread(sum(run.writes.values()) / max(1, run.figures["pods"]) for run in runs).describe(),
+        "speed_ms": spread(run.speed_ms for run in runs).describe(),
         "others_cpu": spread(run.others_cpu for run in runs).describe(),
     }
 
@@ -97,6 +103,24 @@ def ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for (workload, contender), rate in rates.items()
         if contender == "serried" and (native := rates.get((workload, "native")))
     }
+
+
+def ratios_to_plain(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Gangs' median pods per second over that of plain pods on the stock scheduler, by workload and contender.
+
+    Compared is with the plain pods that came as the gangs did: while it worked, or before.
+    """
+    rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
+    plain = {_way(workload): rate for (workload, contender), rate in rates.items() if contender == "plain"}
+    found: dict[str, dict[str, float]] = {}
+    for (workload, contender), rate in rates.items():
+        if not contender.startswith("plain") and (stock := plain.get(_way(workload))):
+            found.setdefault(workload, {})[contender] = round(rate / stock, 2)
+    return found
+
+
+def _way(workload: str) -> str:
+    return WAITING if workload.endswith(WAITING) else ""
 
 
 def shares(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -144,10 +168,10 @@ def find_disturbances(runs: Sequence[Run], tolerated: float) -> list[str]:
 
 def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table: one line per workload and contender."""
-    found, kept = ratios(summary), shares(summary)
+    found, kept, plain = ratios(summary), shares(summary), ratios_to_plain(summary)
     lines = [
-        "| load | scheduled by | pods/s | first create to last bind, s | p99 of a pod, s | longest burst, s | ratio |",
-        "|---|---|---|---|---|---|---|",
+        "| load | scheduled by | pods/s | first to last, s | p99 of a pod, s | burst, s | ratio | to plain | speed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in summary:
         by_contender = {"serried": found.get(row["workload"]), **kept.get(row["workload"], {})}
@@ -157,6 +181,8 @@ def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
             row["contender"],
             *(_cell(row, name) for name in ("pods_per_second", "seconds", "p99", "longest_burst")),
             f"{ratio:g}" if ratio is not None else "",
+            f"{plain.get(row['workload'], {}).get(row['contender'], '')}",
+            _cell(row, "speed_ms"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

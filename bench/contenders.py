@@ -12,6 +12,7 @@ from typing import Literal
 from bench.cluster import Spec
 from bench.cluster.nodes import RACK
 from bench.cluster.spec import Hold
+from bench.comparison import WAITING
 from bench.load.objects import Load, make_gangs
 
 NODES_PER_RACK = 100
@@ -44,7 +45,7 @@ class Workload:
 
 
 def _with_full_queues(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
-    return workloads + tuple(replace(one, name=f"{one.name}, all waiting", queue="full") for one in workloads)
+    return workloads + tuple(replace(one, name=f"{one.name}{WAITING}", queue="full") for one in workloads)
 
 
 FULL = _with_full_queues(
@@ -54,6 +55,7 @@ FULL = _with_full_queues(
         Workload("50 gangs of 20, each in one rack", gangs=50, size=20, key=RACK),
         Workload("5 gangs of 200", gangs=5, size=200),
         Workload("5 gangs of 200, each in one rack", gangs=5, size=200, key=RACK),
+        Workload("1 gang of 1,000", gangs=1, size=1000),
     )
 )
 QUICK = _with_full_queues(

@@ -12,6 +12,9 @@ QUIET = 0.15
 """The share of all cores that other work may take before a measurement is called disturbed."""
 
 
+_SPEED_STEPS = 1_000_000
+
+
 def describe_machine() -> dict[str, Any]:
     """Cores, memory, processor, Python."""
     return {
@@ -28,6 +31,13 @@ def measure_noise(seconds: float = 1.0) -> float:
     before, begun = read_usage({}), time.monotonic()
     time.sleep(seconds)
     return (read_usage({}).busy - before.busy) / (time.monotonic() - begun) / (os.cpu_count() or 1)
+
+
+def measure_speed() -> float:
+    """Milliseconds for work that is always the same: of two rows with other values the machine was not as fast."""
+    begun = time.process_time()
+    sum(number * number for number in range(_SPEED_STEPS))
+    return (time.process_time() - begun) * 1000
 
 
 def _processor() -> str:

@@ -7,6 +7,10 @@ everywhere. A small load that is not counted warms it up. JSON goes to `bench/re
     python -m bench.throughput --quick    100 nodes, 1 repetition, fewer gangs
     python -m bench.throughput --name throughput-beside --only native serried serried-beside
     python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
+    python -m bench.throughput --nodes 5000 --filled 70 --queue full --name throughput-filled-5000
+
+With `--filled` that much of all CPUs is used before, at random by node. CPU seconds count from when the schedulers
+begin. The speed is what a piece of work takes that is always the same: compare rows of one speed.
 """
 
 import argparse
@@ -33,9 +37,9 @@ from bench.comparison import Run
 from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, Contender, Workload, in_turns
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
-from bench.load.run import StuckError, clear, open_client, read_domains, run_load
+from bench.load.run import StuckError, clear, fill, open_client, read_domains, run_load
 from bench.load.usage import read_usage
-from bench.machine import QUIET, describe_machine, measure_noise
+from bench.machine import QUIET, describe_machine, measure_noise, measure_speed
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
@@ -53,6 +57,7 @@ class Plan:
     contenders: tuple[Contender, ...]
     workloads: tuple[Workload, ...]
     nodes: int
+    filled: int
     repetitions: int
     seconds: float
     attempts: int
@@ -83,6 +88,8 @@ class Bench:
     async def _measure_on(self, cluster: Cluster, contender: Contender, repetition: int) -> None:
         async with open_client(cluster.kubeconfig) as client:
             self._domains = await read_domains(client, RACK)
+            if self._plan.filled:
+                self._report(f"  filling {await fill(client, self._plan.filled)} nodes by {self._plan.filled} %")
             await self._warm_up(client, contender)
             for workload in filter(contender.takes, self._plan.workloads):
                 run = await self._measure_quietly(client, cluster, contender, workload, repetition)
@@ -112,19 +119,26 @@ class Bench:
         load = workload.make_load(f"r{repetition}-w{self._plan.workloads.index(workload)}", contender.scheduler)
         pids = cluster.pids | {"load generator": os.getpid()}
         paused = [pids[name] for name in contender.processes] if workload.queue == "full" else []
-        begun, used, written = time.monotonic(), read_usage(pids), await read_writes(client)
-        figures = await run_load(client, load, self._domains, self._plan.seconds, paused)
-        spent, writes = read_usage(pids).since(used), await read_writes(client) - written
+        written, speed, begun = await read_writes(client), measure_speed(), [(time.monotonic(), read_usage(pids))]
+
+        def begin() -> None:
+            begun.append((time.monotonic(), read_usage(pids)))
+
+        figures = await run_load(client, load, self._domains, self._plan.seconds, paused, begin)
+        start, used = begun[-1]
+        wall, spent = time.monotonic() - start, read_usage(pids).since(used)
+        writes = await read_writes(client) - written
         return Run(
             contender=contender.name,
             workload=workload.name,
             repetition=repetition,
             figures=figures.describe(),
-            wall_seconds=round(time.monotonic() - begun, 3),
+            wall_seconds=round(wall, 3),
             cpu_seconds={name: round(seconds, 2) for name, seconds in spent.by_name.items()},
             others_cpu=round(spent.others, 2),
             cores=os.cpu_count() or 1,
             writes=dict(writes.most_common()),
+            speed_ms=round(speed, 1),
         )
 
     async def _warm_up(self, client: ApiClient, contender: Contender) -> None:
@@ -190,10 +204,12 @@ def _describe(
         "machine": describe_machine(),
         "kubernetes": ALL[0].make_spec(options.nodes).kubernetes,
         "nodes": options.nodes,
+        "filled": options.filled,
         "qps": QPS,
         "noise_before": [round(share, 2) for share in bench.noise],
         "disturbances": comparison.find_disturbances(bench.runs, QUIET),
         "ratios": comparison.ratios(summary),
+        "to_plain": comparison.ratios_to_plain(summary),
         "shares": comparison.shares(summary),
         "defects": defects,
         "summary": summary,
@@ -205,8 +221,11 @@ def _make_plan(options: argparse.Namespace) -> Plan:
     if options.quick:
         options.nodes, options.repetitions = min(options.nodes, 100), 1
     workloads = QUICK if options.quick else FULL
+    workloads = tuple(one for one in workloads if options.queue in (one.queue, "both"))
     contenders = tuple(contender for contender in (*ALL, *ON_REQUEST) if contender.name in options.only)
-    return Plan(contenders, workloads, options.nodes, options.repetitions, options.seconds, options.attempts)
+    return Plan(
+        contenders, workloads, options.nodes, options.filled, options.repetitions, options.seconds, options.attempts
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,6 +235,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--quick", action="store_true", help="100 nodes, one repetition, fewer gangs")
     add("--nodes", type=int, default=1000)
+    add("--filled", type=int, default=0, metavar="PERCENT", help="use that much of all CPUs before")
+    add("--queue", choices=["live", "full", "both"], default="both", help="pods come while schedulers work, or before")
     add("--repetitions", type=int, default=3)
     add("--seconds", type=float, default=300.0, help="how long one load may take")
     add("--attempts", type=int, default=3, help="how often a run that other work disturbs is made, at most")

@@ -1,6 +1,7 @@
 """What a load consists of, as values and as objects for the API server. No I/O."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,6 +73,24 @@ def pod_objects(load: Load) -> Iterator[tuple[str, JSON]]:
             gang, index = members[gone]
             yield gang.name, member_object(load, gang, index)
             gone += 1
+
+
+def filler_objects(rooms: Mapping[str, int], percent: int) -> Iterator[tuple[Resource, JSON]]:
+    """A bound pod for each node with some of its CPUs (``rooms``), so that this much of all is used.
+
+    They are the same for the same nodes.
+    """
+    chance = random.Random(percent)
+    for number, (node, cpus) in enumerate(sorted(rooms.items())):
+        # The mean of the smaller, or of the larger, part of an even spread is in its middle.
+        low, high = (0, 2 * percent) if percent <= 50 else (2 * percent - 100, 100)
+        used = cpus * chance.randint(low, high) // 100
+        if used:
+            load = Load("", "", cpu=str(used))
+            pod = _pod_object(load, f"filler-{number:05d}", {})
+            del pod["metadata"]["labels"]
+            pod["spec"] |= {"nodeName": node, "schedulerName": "filler"}
+            yield PODS, pod
 
 
 def pod_group_object(load: Load, gang: Gang) -> JSON:

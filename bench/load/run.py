@@ -4,12 +4,22 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from bench.load.figures import Figures, Span, compute_figures
-from bench.load.objects import NAMESPACE, POD_GROUPS, RUN, WORKLOADS, Link, Load, leading_objects, pod_objects
+from bench.load.objects import (
+    NAMESPACE,
+    POD_GROUPS,
+    RUN,
+    WORKLOADS,
+    Link,
+    Load,
+    filler_objects,
+    leading_objects,
+    pod_objects,
+)
 from bench.load.watch import Watch
 from serried.kube.auth import load_credentials
 from serried.kube.client import ApiClient
@@ -43,12 +53,18 @@ async def read_domains(client: ApiClient, key: str) -> dict[str, str]:
 
 
 async def run_load(
-    client: ApiClient, load: Load, domains: Mapping[str, str], seconds: float, paused: Sequence[int] = ()
+    client: ApiClient,
+    load: Load,
+    domains: Mapping[str, str],
+    seconds: float,
+    paused: Sequence[int] = (),
+    begin: Callable[[], None] = lambda: None,
 ) -> Figures:
     """Create the load and return its figures when all pods are bound, or when ``seconds`` are over.
 
     The processes ``paused`` are stopped until all pods exist; then time counts from when they go on, and every pod
-    counts as created at that moment. Raises StuckError if that took so long that a scheduler has lost its Lease.
+    counts as created at that moment. ``begin`` is called when time begins. Raises StuckError if creating them took so
+    long that a scheduler has lost its Lease.
     """
     watch = Watch(load.pods, time.monotonic)
     reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=f"{RUN}={load.run}"))
@@ -56,12 +72,14 @@ async def run_load(
     try:
         await reflector.listed.wait()
         start = time.monotonic()
+        begin()
         with _stopped(paused):
             await _create_all(client, load, watch)
             created = time.monotonic()
         if paused:
             _require_short_stop(created - start)
             start = time.monotonic()
+            begin()
             watch.restart()
         with suppress(TimeoutError):
             await asyncio.wait_for(watch.complete.wait(), seconds)
@@ -109,6 +127,21 @@ async def _create_pods(client: ApiClient, pods: Iterator[tuple[str, JSON]], watc
     for gang, pod in pods:
         watch.created(pod["metadata"]["name"], gang)
         await client.create(PODS, NAMESPACE, pod)
+
+
+async def fill(client: ApiClient, percent: int) -> int:
+    """Run plain pods on all nodes, so that this much of the CPUs is used, at random by node; how many there are.
+
+    They are bound when they are made, and no run clears them away.
+    """
+    rooms = {
+        node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"]) for node in await client.list_all(NODES)
+    }
+    pods = filler_objects(rooms, percent)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(_create_leading(client, pods))
+    return len(rooms)
 
 
 async def clear(client: ApiClient, link: Link) -> None:

@@ -1,5 +1,6 @@
 """Runs side by side: spreads, ratios, defects, the README's table."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +8,13 @@ import pytest
 from bench.comparison import (
     BEGIN,
     END,
+    WAITING,
     Run,
     Spread,
     find_defects,
     find_disturbances,
     ratios,
+    ratios_to_plain,
     render_table,
     replace_table,
     shares,
@@ -45,6 +48,7 @@ def run(contender: str, rate: float, repetition: int = 0, others: float = 0.0, *
         others,
         2,
         {"POST pods": 250},
+        30.0,
     )
 
 
@@ -74,7 +78,17 @@ def test_what_plain_pods_keep_is_measured_against_the_stock_scheduler() -> None:
 
     assert shares(rows) == {"gangs": {"plain-isolated": 0.96, "plain-asked": 0.7}}
     assert find_defects(rows) == ["gangs, plain-asked: 0.7 of the stock scheduler's pods per second, promised is 0.8"]
-    assert [line.split(" | ")[-1] for line in render_table(rows).splitlines()[2:]] == [" |", "0.96 |", "0.7 |"]
+    assert [line.split(" | ")[6] for line in render_table(rows).splitlines()[2:]] == ["", "0.96", "0.7"]
+
+
+def test_gangs_are_compared_with_plain_pods_that_came_as_they_did() -> None:
+    live = [run("plain", 100.0), run("serried", 80.0)]
+    waiting = [replace(each, workload=f"gangs{WAITING}") for each in (run("plain", 50.0), run("serried", 80.0))]
+
+    assert ratios_to_plain(summarize([*live, *waiting])) == {
+        "gangs": {"serried": 0.8},
+        f"gangs{WAITING}": {"serried": 1.6},
+    }
 
 
 def test_without_the_stock_scheduler_beside_it_nothing_is_said_of_plain_pods() -> None:
@@ -99,7 +113,7 @@ def test_a_run_in_which_no_pod_was_bound_still_has_a_row() -> None:
     rows = summarize([run("serried", 0.0, bound=0, p50=None, p95=None, p99=None)])
 
     assert "p99" not in rows[0]
-    assert render_table(rows).splitlines()[2] == "| gangs | serried | 0.0 | 2.0 |  | 0.2 |  |"
+    assert render_table(rows).splitlines()[2] == "| gangs | serried | 0.0 | 2.0 |  | 0.2 |  |  | 30.0 |"
 
 
 def test_disturbed_runs_are_named() -> None:
@@ -114,8 +128,8 @@ def test_the_table_has_a_line_for_every_row_and_one_ratio() -> None:
     table = render_table(summarize([run("native", 40.0), run("serried", 100.0), run("serried", 120.0, 1)]))
 
     assert table.splitlines()[2:] == [
-        "| gangs | native | 40.0 | 2.0 | 1.0 | 0.2 |  |",
-        "| gangs | serried | 110 (100 to 120) | 2.0 | 1.0 | 0.2 | 2.75 |",
+        "| gangs | native | 40.0 | 2.0 | 1.0 | 0.2 |  |  | 30.0 |",
+        "| gangs | serried | 110 (100 to 120) | 2.0 | 1.0 | 0.2 | 2.75 |  | 30.0 |",
     ]
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from bench.load.figures import Figures, Life, Span, compute_figures, percentile
-from bench.load.objects import GANG, RUN, Gang, Load, leading_objects, make_gangs, pod_objects
+from bench.load.objects import GANG, RUN, Gang, Load, filler_objects, leading_objects, make_gangs, pod_objects
 from bench.load.watch import Watch
 from serried.kube.reflector import Deleted, Upserted
 
@@ -157,3 +157,14 @@ def test_a_restart_counts_every_pod_as_created_now() -> None:
     watch.restart()
 
     assert watch.lives == [Life("g", 4.0)]
+
+
+@pytest.mark.parametrize("percent", [30, 50, 70])
+def test_a_cluster_is_filled_to_what_is_asked_for_but_not_every_node_alike(percent: int) -> None:
+    rooms = {f"n{number}": 32 for number in range(1000)}
+    found = [pod for _, pod in filler_objects(rooms, percent)]
+    used = [int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]) for pod in found]
+    assert abs(sum(used) / sum(rooms.values()) * 100 - percent) < 3
+    assert max(used) <= 32
+    assert len(set(used)) > 10
+    assert {pod["spec"]["nodeName"] for pod in found} <= rooms.keys()
