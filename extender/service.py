@@ -56,7 +56,7 @@ _LAG_SECONDS = 5.0
 """How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
 
 
-_JUDGED_SECONDS = 0.25
+_JUDGED_SECONDS = 0.5
 """How long the scheduler waits at most for the Bindings of those that are judged by one member."""
 
 _LOOK_SECONDS = 0.005
@@ -162,9 +162,11 @@ class ExtenderService:
         It would come to them next, and learns from its watch that it need not.
         """
         until = self._clock() + _JUDGED_SECONDS
+        self._alike.open_window()
         # Answers and the watch both end it.
-        while self._alike.are_unbound() and self._clock() < until:  # noqa: ASYNC110
+        while self._alike.is_binding() and self._clock() < until:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
+        self._alike.close_window()
 
     def _hold(self, key: GroupKey) -> Hold:
         return Hold(self._status.describe_hold(key))

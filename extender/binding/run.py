@@ -332,8 +332,9 @@ class CycleRunner:
             await self._look_again(cycle)
         while not cycle.over and (left := self._list_left(cycle)):
             ready = [uid for uid in left if self._await_call_until(cycle, uid) <= self._context.clock()]
+            ready = self.alike.let_go(cycle, ready)
             if not ready:
-                await self._wait(cycle, min(self._await_call_until(cycle, uid) for uid in left))
+                await self._wait(cycle, self._context.clock() + _LOOK_SECONDS)
                 continue
             first = _First(cycle, self._refuse_commit)
             await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in ready))

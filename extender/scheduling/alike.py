@@ -25,8 +25,8 @@ _MAX_SHAPES = 1000
 """How many shapes are remembered that have come to bind; of more, the oldest are forgotten."""
 
 
-_MAX_JUDGED = 256
-"""How many members are judged by one word, beside whole gangs: as many as are bound while the scheduler waits."""
+_MAX_SENT = 80
+"""How many Bindings are sent while the scheduler waits for one answer; two cores send as many in 250 ms."""
 
 
 class AlikeMembers:
@@ -36,6 +36,9 @@ class AlikeMembers:
         self._store = context.store
         self._ledger = context.ledger
         self._on = context.options.alike is Alike.TOGETHER
+        self._held = context.groups.held
+        self._activity = context.groups.activity
+        self._clock = context.clock
         self._passed: dict[int, Shape] = {}
         """The shapes of which a member has come to its bind call, by identity: equal shapes are one object."""
 
@@ -43,7 +46,13 @@ class AlikeMembers:
         """The cycles whose members wait to be judged, by the identity of their shape."""
 
         self._judged: list[BindingCycle] = []
-        """The cycles whose members were judged by another one, while they are not bound."""
+        """The cycles with members that were judged by another one and wait for their Bindings."""
+
+        self._sent: set[str] = set()
+        """Those whose Bindings are sent, until the watch shows them bound; UIDs."""
+
+        self._left = 0
+        """How many more Bindings may be sent while the scheduler waits."""
 
     def note_at_bind(self, uid: str) -> None:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
@@ -65,7 +74,7 @@ class AlikeMembers:
             return False
         count = len(cycle.judged)
         for other in self._list_gathering(pod.shape):
-            if count >= _MAX_JUDGED:
+            if count >= _MAX_SENT:
                 break
             if other is not cycle and self._judge(other, pod, names):
                 count += len(other.judged)
@@ -110,15 +119,46 @@ class AlikeMembers:
         aside = [uid for uid in slots_of if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         return aside[:1] if len(aside) == len(slots_of) else ()
 
-    def are_unbound(self) -> bool:
-        """Whether a member that was judged by another one waits for its Binding yet, as far as the watch has shown."""
-        self._judged = [each for each in self._judged if self._is_unbound(each)]
-        return bool(self._judged)
+    def open_window(self) -> None:
+        """The scheduler waits for an answer from now on: Bindings of judged members may be sent."""
+        self._left = _MAX_SENT
+        for cycle in self._judged:
+            cycle.changed.set()
 
-    def _is_unbound(self, cycle: BindingCycle) -> bool:
+    def close_window(self) -> None:
+        """It waits no more."""
+        self._left = 0
+
+    def is_binding(self) -> bool:
+        """Whether some of the Bindings that may be sent are not, or our watch does not show their pods bound."""
         pods = self._store.pods
-        found = (pods.get(uid) for uid in cycle.judged if cycle.member(uid).filtered_at is None)
-        return not cycle.over and any(pod is not None and pod.pending for pod in found)
+        self._sent = {uid for uid in self._sent if uid in pods and pods[uid].pending}
+        self._judged = [each for each in self._judged if not each.over and self._has_unsent(each)]
+        return bool(self._sent or (self._judged and self._left))
+
+    def let_go(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+        """Those of these members whose Bindings may be sent now.
+
+        While the scheduler does not wait it may be about to try a judged one. It fails to assume one that it learns is
+        bound, and writes so; what it has to write of one that filter has turned away must not come after the Binding.
+        """
+        now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
+        written = [uid for uid in waiting if self._held.is_written(self._store.pods[uid], now)]
+        sent = written if self._activity.is_silent() else written[: self._left]
+        self._left = max(0, self._left - len(sent))
+        self._sent.update(sent)
+        kept = set(waiting) - set(sent)
+        return [uid for uid in uids if uid not in kept]
+
+    def _has_unsent(self, cycle: BindingCycle) -> bool:
+        return any(uid not in self._sent and self._waits(cycle, uid) for uid in cycle.judged)
+
+    def _waits(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether a member was judged by another one and is not bound, and the scheduler has not come to it since."""
+        if uid not in cycle.judged or cycle.member(uid).reached:
+            return False
+        pod = self._store.pods.get(uid)
+        return pod is not None and pod.pending
 
     def _may_judge(self, cycle: BindingCycle) -> bool:
         if not self._on or cycle.judged or cycle.waves or cycle.preempted:

@@ -1,12 +1,12 @@
 """Members that are bound because one of their kind was judged."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from extender.options import Alike
-from extender.protocol import Steer
+from extender.protocol import Answer, Steer
 from extender.scheduling.binding_cycle import CycleStage
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness, members, small_nodes
@@ -40,6 +40,23 @@ async def bind(world: Harness, name: str) -> BindCall:
     return call
 
 
+async def ask(world: Harness, name: str, *nodes: str, written: Sequence[str] = ()) -> Answer:
+    """kube-scheduler asks about a member, and waits for the answer; before it has it, it has ``written`` on others."""
+    answer = world.filter(name, *nodes)
+    if isinstance(answer, Steer) and not answer.alone:
+        waiting = asyncio.create_task(world.service.wait_for_mates())
+        await asyncio.sleep(0)
+        await world.go()
+        for other in written:
+            assert not world.node_of(other)
+            world.give_up(other)
+            world.api.pods[world.pod_key(other)]["metadata"]["resourceVersion"] = "later"
+        await world.go()
+        async with asyncio.timeout(5):
+            await waiting
+    return answer
+
+
 def bound(world: Harness) -> list[str]:
     return [name for name in MEMBERS if world.node_of(name)]
 
@@ -49,7 +66,7 @@ class TestOneIsJudgedForAll:
         self, together: Harness
     ) -> None:
         await plan(together, *members(4))
-        answer = together.filter("m0")
+        answer = await ask(together, "m0")
         assert isinstance(answer, Steer)
         assert not answer.alone
         await together.go()
@@ -60,8 +77,7 @@ class TestOneIsJudgedForAll:
 
     async def test_the_commit_is_recorded_with_all_of_them_before_a_binding_leaves(self, together: Harness) -> None:
         await plan(together, *members(4))
-        together.filter("m0")
-        await together.go()
+        await ask(together, "m0")
         uids = {together.pod(name).uid for name in MEMBERS}
         assert together.cycle().reservation.committed == uids
 
@@ -77,16 +93,32 @@ class TestOneIsJudgedForAll:
 
     async def test_a_bind_call_that_never_comes_is_not_waited_for_for_ever(self, together: Harness) -> None:
         await plan(together, *members(4))
-        together.filter("m0")
-        await together.go()
+        await ask(together, "m0")
         assert bound(together) == MEMBERS[1:]
         await together.pass_time(2)
         assert bound(together) == MEMBERS
 
+    async def test_no_binding_leaves_while_the_scheduler_does_not_wait_and_is_at_work(self, together: Harness) -> None:
+        """It may be about to try one that it learns is bound: it could not assume it, and would write so."""
+        await plan(together, *members(4))
+        together.filter("m0")
+        await together.go()
+        assert together.cycle().reservation.committed
+        assert bound(together) == []
+        await together.pass_time(1.5)
+        assert bound(together) == MEMBERS
+
+    async def test_a_member_that_was_just_turned_away_is_bound_when_that_is_written(self, together: Harness) -> None:
+        """kube-scheduler's word that it found no node must not come after the Binding."""
+        together.add(*members(4))
+        together.filter("m3")
+        await plan(together, *members(4))
+        await ask(together, "m0", written=["m3"])
+        assert bound(together) == MEMBERS[1:]
+
     async def test_slots_move_to_the_nodes_that_were_offered(self, together: Harness) -> None:
         await plan(together, *members(4))
-        together.filter("m0", "n6")
-        await together.go()
+        await ask(together, "m0", "n6")
         assert {together.node_of(name) for name in MEMBERS[1:]} == {"n6"}
 
     async def test_nobody_is_woken_but_the_one_that_is_judged(self, together: Harness) -> None:
@@ -110,8 +142,7 @@ class TestOneIsJudgedForAll:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
         together.add(pod_group("other").gang(4), *more)
         await plan(together, *members(4))
-        together.filter("m0")
-        await together.go()
+        await ask(together, "m0")
         assert bound(together) == MEMBERS[1:]
         assert all(together.node_of(f"o{index}") for index in range(4))
 
@@ -119,8 +150,7 @@ class TestOneIsJudgedForAll:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
         together.add(pod_group("other").gang(4), *more)
         await plan(together, *members(4))
-        together.filter("m0", "n6")
-        await together.go()
+        await ask(together, "m0", "n6")
         assert bound(together) == MEMBERS[1:]
         assert not any(together.node_of(f"o{index}") for index in range(4))
 
