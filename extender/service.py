@@ -163,10 +163,12 @@ class ExtenderService:
         """
         until = self._clock() + _JUDGED_SECONDS
         self._alike.open_window()
-        # Answers and the watch both end it.
-        while self._alike.is_binding() and self._clock() < until:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
-        self._alike.close_window()
+        try:
+            # Answers and the watch both end it.
+            while self._alike.is_binding() and self._clock() < until:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self._alike.close_window()
 
     def _hold(self, key: GroupKey) -> Hold:
         return Hold(self._status.describe_hold(key))

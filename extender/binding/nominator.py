@@ -203,7 +203,9 @@ class Nominator:
         known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
         if in_turn:
-            if not known and (member.stage is MemberStage.UNSCHEDULABLE or pod.held_by_gate):
+            # One whose slot was moved after filter had answered has left the scheduler's queue once more.
+            tried = known and member.filtered_at is None and pod.unschedulable
+            if (not known or tried) and (member.stage is MemberStage.UNSCHEDULABLE or pod.held_by_gate):
                 await self._activate(pod)
             return
         # A member that filter has answered already is on its way without any write, and so is one that is tried by

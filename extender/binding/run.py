@@ -27,7 +27,7 @@ from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.scheduling.alike import AlikeMembers
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
-from extender.scheduling.effects import Context, Effect, Nominate, StartCycle
+from extender.scheduling.effects import Activate, Context, Effect, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
@@ -247,7 +247,9 @@ class CycleRunner:
         if first is None:
             self._effects.nominate(cycle)
             return math.inf
-        self._effects.carry_out(Nominate(cycle, tuple(first)))
+        for pod in (self._context.store.pods.get(uid) for uid in first):
+            if pod is not None:
+                self._effects.carry_out(Activate(pod))  # a nomination would have it offered one node alone
         return self._context.clock() + _JUDGING_SECONDS
 
     def _still_ready(self, cycle: BindingCycle) -> bool:
@@ -408,6 +410,8 @@ class CycleRunner:
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
             self._mend(cycle, uid)
+            if cycle.judged:
+                return  # it comes anew with those that may be sent then: the others must not wait for it
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
         """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""

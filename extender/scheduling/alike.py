@@ -11,6 +11,7 @@ What the scheduler knows and Serried does not are the pods of its own that it ha
 node takes several members on one word only if there is room for the waiting plain pods beside them.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
@@ -25,6 +26,9 @@ _MAX_SHAPES = 1000
 """How many shapes are remembered that have come to bind; of more, the oldest are forgotten."""
 
 
+_PATIENCE_SECONDS = 1.0
+"""For how long after an answer Bindings wait for the next one; then the scheduler has nobody of theirs to try."""
+
 _MAX_SENT = 80
 """How many Bindings are sent while the scheduler waits for one answer; two cores send as many in 250 ms."""
 
@@ -36,8 +40,8 @@ class AlikeMembers:
         self._store = context.store
         self._ledger = context.ledger
         self._on = context.options.alike is Alike.TOGETHER
+        self._groups = context.groups
         self._held = context.groups.held
-        self._activity = context.groups.activity
         self._clock = context.clock
         self._passed: dict[int, Shape] = {}
         """The shapes of which a member has come to its bind call, by identity: equal shapes are one object."""
@@ -48,11 +52,14 @@ class AlikeMembers:
         self._judged: list[BindingCycle] = []
         """The cycles with members that were judged by another one and wait for their Bindings."""
 
-        self._sent: set[str] = set()
-        """Those whose Bindings are sent, until the watch shows them bound; UIDs."""
+        self._sent: dict[str, BindingCycle] = {}
+        """Those whose Bindings are sent, until the watch shows them bound; by UID."""
 
         self._left = 0
         """How many more Bindings may be sent while the scheduler waits."""
+
+        self._closed = -math.inf
+        """Since when it waits no more, in loop seconds."""
 
     def note_at_bind(self, uid: str) -> None:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
@@ -72,6 +79,7 @@ class AlikeMembers:
         """
         if not self._has_passed(pod) or not self._judge(cycle, pod, names):
             return False
+        self._closed = self._clock()
         count = len(cycle.judged)
         for other in self._list_gathering(pod.shape):
             if count >= _MAX_SENT:
@@ -115,7 +123,9 @@ class AlikeMembers:
         alike = list(self._iterate_alike(cycle, first))
         if len(alike) < len(slots_of) - 1:
             return None
-        self._gathering[id(first.shape)] = [*self._list_gathering(first.shape), cycle]
+        self._gathering.setdefault(id(first.shape), []).append(cycle)
+        if len(self._gathering) > _MAX_SHAPES:
+            del self._gathering[next(iter(self._gathering))]
         aside = [uid for uid in slots_of if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         return aside[:1] if len(aside) == len(slots_of) else ()
 
@@ -128,11 +138,16 @@ class AlikeMembers:
     def close_window(self) -> None:
         """It waits no more."""
         self._left = 0
+        self._closed = self._clock()
 
     def is_binding(self) -> bool:
         """Whether some of the Bindings that may be sent are not, or our watch does not show their pods bound."""
         pods = self._store.pods
-        self._sent = {uid for uid in self._sent if uid in pods and pods[uid].pending}
+        self._sent = {
+            uid: cycle
+            for uid, cycle in self._sent.items()
+            if uid in pods and pods[uid].pending and not (cycle.over or cycle.member(uid).failure)
+        }
         self._judged = [each for each in self._judged if not each.over and self._has_unsent(each)]
         return bool(self._sent or (self._judged and self._left))
 
@@ -144,9 +159,9 @@ class AlikeMembers:
         """
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
         written = [uid for uid in waiting if self._held.is_written(self._store.pods[uid], now)]
-        sent = written if self._activity.is_silent() else written[: self._left]
+        sent = written if now - self._closed > _PATIENCE_SECONDS else written[: self._left]
         self._left = max(0, self._left - len(sent))
-        self._sent.update(sent)
+        self._sent.update(dict.fromkeys(sent, cycle))
         kept = set(waiting) - set(sent)
         return [uid for uid in uids if uid not in kept]
 
@@ -189,7 +204,9 @@ class AlikeMembers:
         if away and not cycle.any_node:
             return None
         stay = {slots_of[uid].node for uid in slots_of.keys() - set(away)}
-        room = self._iterate_room(cycle, pod.shape, [*sorted(stay & offered), *names])
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store.nodes)
+        left = [name for name in dict.fromkeys([*sorted(stay & offered), *names]) if name not in out.nodes]
+        room = self._iterate_room(cycle, pod.shape, left)
         moved = dict(zip(away, room, strict=False))
         if len(moved) < len(away) or not all(self._has_room_beside(name) for name in stay):
             return None
@@ -198,7 +215,7 @@ class AlikeMembers:
     def _iterate_room(self, cycle: BindingCycle, shape: Shape, names: Sequence[str]) -> Iterator[str]:
         """These nodes, each as often as it takes one more member and the plain pods that wait."""
         key = cycle.group.topology_key
-        for name in dict.fromkeys(names):
+        for name in names:
             node = self._store.nodes.get(name)
             if node is None or name in cycle.closed:
                 continue

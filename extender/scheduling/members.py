@@ -137,11 +137,15 @@ class Reassignments:
         pod = self._store.pods.get(uid)
         if pod is None or not cycle.any_node or not cycle.may_move(uid):
             return None
-        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store.nodes)
-        node = find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
+        node = self._find_offered(cycle, pod, names)
         if node is not None:
             self._ledger.move(pod, node)
         return node
+
+    def _find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
+        """As `permit.find_offered`, without the nodes that are closed to the cycle, or were refused."""
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store.nodes)
+        return find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
 
     def trade(self, cycle: BindingCycle, uid: str, names: Collection[str]) -> str | None:
         """Find a member a slot on one of these nodes: its own, or that of a mate; the node, None if there is none.
@@ -162,7 +166,7 @@ class Reassignments:
             if node not in offered:
                 cells = self._sort(cycle, names) if cells is None else cells
                 alike = cells.pop(self._read_labels(cycle, slots[mate].node), ())
-                node = find_offered(cycle.reservation, pod, alike, self._store, cycle.closed) if alike else None
+                node = self._find_offered(cycle, pod, alike) if alike else None
             if node is not None:
                 self._exchange(cycle, pod, mate, node)
                 return node
@@ -671,7 +675,7 @@ class CycleUpdates:
         """Move the members whose nodes the scheduler has tried in vain, or plan the gang anew."""
         for uid in self.offers.find_refused_after(cycle, uids):
             pod = self._store.pods.get(uid)
-            if cycle.over or pod is None or uid not in cycle.reservation.slots:
+            if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
                 continue
             node = cycle.reservation.slots[uid].node
             self.offers.note_refusal_after(cycle, pod)
@@ -681,8 +685,8 @@ class CycleUpdates:
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
         for uid in self._find_displaced(cycle, uids):
             pod = self._store.pods.get(uid)
-            if cycle.over or pod is None or uid not in cycle.reservation.slots:
-                continue  # one that is gone is taken out where the others are looked at
+            if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
+                continue  # one that is gone, or bound by now, is looked at with the others
             misfit = self._permit.find_misfit(cycle, uid)
             if misfit is not None and not self.reassignments.replace(cycle, pod):
                 self._drop_lost(cycle, pod, misfit)

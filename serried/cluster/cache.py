@@ -467,7 +467,9 @@ class Store:
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
             self.dirty.orphans.add(pod.uid)
-        plain = group is None and pod.pending and not pod.gates and pod.scheduler in self.profiles
+        found = self.groups.get(group) if group is not None else None
+        alone = group is None or (found is not None and found.goes_one_by_one)
+        plain = alone and pod.pending and not pod.gates and pod.scheduler in self.profiles
         self.waiting_plain.follow(pod.uid, pod.shape.requests if plain else ())
 
     def _leave(self, uid: str) -> None:

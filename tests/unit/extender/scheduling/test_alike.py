@@ -127,7 +127,8 @@ class TestOneIsJudgedForAll:
         for name in MEMBERS:
             together.filter(name)  # there is no gang yet, so they are held
         await together.add(pod_group("g").gang(4)).go()
-        assert len(together.api.said("nominate")) == 1
+        assert len(together.api.said("activate")) == 1
+        assert together.api.said("nominate") == []
 
     async def test_all_are_woken_if_nobody_comes_to_be_judged(self, together: Harness) -> None:
         together.nominate()
