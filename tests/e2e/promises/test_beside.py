@@ -17,7 +17,7 @@ NOWHERE = {
         ]
     }
 }
-"""What the scheduler refuses on every node, and no plan knows of."""
+"""What the scheduler refuses on every node."""
 
 
 def test_the_selfcheck_says_that_the_scheduler_schedules_gangs_itself(stage: ClusterStage) -> None:
@@ -31,7 +31,7 @@ def test_nobody_comes_to_bind_before_the_scheduler_has_nodes_for_the_quorum(stag
     stage.create_group("held", 3)
     stage.create_pods(names("held", 2), "held", cpu=WHOLE_NODE)
     stage.create_pods(["held-2"], "held", affinity=NOWHERE)
-    stage.await_reason("held", "NoCapacity", "the scheduler refuses held-2 on every node", seconds=30.0)
+    stage.await_reason("held", "NoCapacity", "podAffinity app=nowhere", seconds=30.0)
     assert all(view["atBind"] == 0 for view in stage.held_in_ledger())
     assert not stage.bound("held")
 
