@@ -38,8 +38,9 @@ def prepare_refusal_of_records(stage: RoleStage) -> None:
 
 
 def gang_is_bound_after_a_write_that_failed(stage: RoleStage) -> Check:
+    """Without it nobody knows whether the commit stands, whatever its write was told."""
     bound = gang_is_bound(stage)
-    stage.await_reason("ring", "RecordFailed", seconds=60)
+    stage.await_reason("ring", "Binding", seconds=60)
     stage.allow_records()
     return bound
 
@@ -313,6 +314,12 @@ def prepare_low_pods_that_may_not_go(stage: RoleStage) -> None:
 def gang_gets_the_room_of_lower_pods(stage: RoleStage) -> Check:
     stage.submit_high("ring", 2)
     return lambda: len(stage.bound("ring")) == 2
+
+
+def gang_gets_the_room_of_lower_pods_as_it_was_recorded(stage: RoleStage) -> Check:
+    """Without it the commit cannot follow the plan in the record: that is given up when the victims have gone."""
+    got = gang_gets_the_room_of_lower_pods(stage)
+    return lambda: got() and not any("RecordFailed" in each for each in stage.decisions("ring"))
 
 
 def victims_say_that_they_go(stage: RoleStage) -> Check:

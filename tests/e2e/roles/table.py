@@ -221,7 +221,15 @@ NATIVE_ROWS = (
 
 FALLBACK_ROWS = (
     *_both(OURS),
-    *(Row(EXTENDER, verb, f"reservations.{OURS}", stories.gang_is_bound) for verb in ("create", "update")),
+    Row(EXTENDER, "create", f"reservations.{OURS}", stories.gang_is_bound),
+    Row(
+        EXTENDER,
+        "update",
+        f"reservations.{OURS}",
+        stories.gang_gets_the_room_of_lower_pods_as_it_was_recorded,
+        prepare=stories.prepare_low_pods,
+        anew=True,
+    ),
     Row(EXTENDER, "list", f"reservations.{OURS}", stories.gang_is_bound, restarts=True),
     Row(
         EXTENDER,
