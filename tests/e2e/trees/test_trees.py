@@ -103,7 +103,7 @@ def test_a_restart_amid_a_trees_round_binds_it_whole(stage: TreeStage) -> None:
     with stage.asleep("scheduler"):
         for group in ("a", "b"):
             stage.create_pods(names(group, 2), group, cpu=WHOLE_NODE)
-        eventually("a record", stage.reservations)
+        eventually("a plan", stage.held_in_ledger)
         stage.cluster.restart("extender")
     stage.await_bound("", 4)
     assert len(stage.domains(ZONE, "a", "b")) == 1
