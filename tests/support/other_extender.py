@@ -1,10 +1,9 @@
 """An extender beside Serried's in kube-scheduler's configuration, which refuses what a story says."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import yaml
 
 from bench.cluster import Cluster
 from bench.cluster.ports import LOOPBACK
-from tests.support.threaded_server import ThreadedServer
+from tests.support.threaded_server import JsonHandler, ThreadedServer
 
 WORDS = "licence of the node is taken"
 """What it says of a node that it refuses."""
@@ -48,26 +47,15 @@ class OtherExtender(ThreadingHTTPServer):
         return [after - before for before, after in pairwise(times)]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one packet: the second one of two waits 40 ms
+class _Handler(JsonHandler):
     server: OtherExtender
 
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def answer(self, asked: Any) -> Any:
         pod = str(asked["Pod"]["metadata"]["name"])
         refused = tuple(name for name in asked["NodeNames"] if self.server.refuses(pod, name))
         left = tuple(name for name in asked["NodeNames"] if name not in refused)
         self.server.asked.append(Asked(time.time(), pod, left, refused))
-        data = json.dumps({"NodeNames": left, "FailedNodes": dict.fromkeys(refused, WORDS)}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        self.wfile.flush()
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        return {"NodeNames": left, "FailedNodes": dict.fromkeys(refused, WORDS)}
 
 
 @contextmanager

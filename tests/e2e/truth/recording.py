@@ -1,9 +1,8 @@
 """A stock kube-scheduler that finds nodes for pods and never binds one: an extender notes what it found."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from bench.cluster import Cluster, binaries, ports, processes
 from bench.cluster.ports import LOOPBACK
 from bench.cluster.processes import Process
 from bench.cluster.progress import silent
-from tests.support.threaded_server import ThreadedServer
+from tests.support.threaded_server import JsonHandler, ThreadedServer
 
 SCHEDULER = "recorded"
 """The schedulerName of the pods that are asked about."""
@@ -33,26 +32,14 @@ class Recorder(ThreadingHTTPServer):
         """By the UID of a pod, the names of the nodes that passed all filters when it was tried first."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one packet: the second one of two waits 40 ms
+class _Handler(JsonHandler):
     server: Recorder
 
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def answer(self, asked: Any) -> Any:
         names = asked["NodeNames"]
         self.server.found.setdefault(asked["Pod"]["metadata"]["uid"], frozenset(names))
         # None of them will do, so that nothing is bound, and no eviction helps.
-        answer = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(names, "noted")}
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        self.wfile.flush()
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(names, "noted")}
 
 
 @contextmanager
