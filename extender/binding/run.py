@@ -293,7 +293,7 @@ class CycleRunner:
 
     async def _commit(self, cycle: BindingCycle) -> None:
         reservation = cycle.reservation
-        chosen = reservation.committed or frozenset(cycle.ready)  # the first, if writing it broke off
+        chosen = reservation.committed or cycle.ready  # the first, if writing it broke off
         if not chosen:
             cycle.enter(CycleStage.BINDING)
             return
@@ -333,8 +333,7 @@ class CycleRunner:
         if committed and not cycle.binding_sent:
             await self._look_again(cycle)
         while not cycle.over and (left := self._list_left(cycle)):
-            ready = [uid for uid in left if self._await_call_until(cycle, uid) <= self._context.clock()]
-            ready = self.alike.let_go(cycle, ready)
+            ready = self.alike.let_go(cycle, [uid for uid in left if not self._is_coming(cycle, uid)])
             if not ready:
                 await self._wait(cycle, self._context.clock() + _LOOK_SECONDS)
                 continue
@@ -345,14 +344,15 @@ class CycleRunner:
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
 
-    def _await_call_until(self, cycle: BindingCycle, uid: str) -> float:
-        """Until when the Binding of a member waits for its bind call, in loop seconds.
+    def _is_coming(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether the Binding of a member waits for its bind call.
 
         The scheduler has its node and is about to assume it there, which must come before it learns of a Binding.
         """
-        member = cycle.member(uid)
-        comes = uid in cycle.judged and member.stage is MemberStage.FILTERED and member.filtered_at is not None
-        return (member.filtered_at or 0.0) + _CALL_SECONDS if comes else -math.inf
+        if uid not in cycle.judged:
+            return False
+        member, since = cycle.member(uid), self._context.clock() - _CALL_SECONDS
+        return member.stage is MemberStage.FILTERED and member.filtered_at is not None and member.filtered_at > since
 
     def _list_left(self, cycle: BindingCycle) -> list[str]:
         """The members of the commit that are still to be bound, but those in whose place others are."""

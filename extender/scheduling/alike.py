@@ -157,6 +157,8 @@ class AlikeMembers:
         While the scheduler does not wait it may be about to try a judged one. It fails to assume one that it learns is
         bound, and writes so; what it has to write of one that filter has turned away must not come after the Binding.
         """
+        if not cycle.judged:
+            return list(uids)
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
         written = [uid for uid in waiting if self._held.is_written(self._store.pods[uid], now)]
         sent = written if now - self._closed > _PATIENCE_SECONDS else written[: self._left]

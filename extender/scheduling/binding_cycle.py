@@ -327,7 +327,7 @@ class BindingCycle:
     @property
     def ready(self) -> frozenset[str]:
         """The members that a commit would take: whose bind call is open, or that are judged by such a one (UIDs)."""
-        return (self.judged & self.reservation.slots.keys()) | self._at_bind
+        return frozenset(self._at_bind | (self.judged & self.reservation.slots.keys()))
 
     @property
     def bound(self) -> Set[str]:
