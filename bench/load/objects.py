@@ -31,7 +31,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run's pods, all for one scheduler; ``cpu`` is what every pod requests."""
+    """One run's pods, all for one scheduler; ``cpu`` and ``memory`` are what every pod requests, "" for nothing."""
 
     run: str
     scheduler: str
@@ -39,6 +39,7 @@ class Load:
     gangs: tuple[Gang, ...] = ()
     link: Link = "native"
     cpu: str = "1"
+    memory: str = ""
 
     @property
     def pods(self) -> int:
@@ -158,10 +159,10 @@ def _metadata(load: Load, name: str, labels: dict[str, str]) -> JSON:
 
 
 def _pod_spec(load: Load) -> dict[str, Any]:
-    requests = {"requests": {"cpu": load.cpu}}
+    asked = {"cpu": load.cpu} | ({"memory": load.memory} if load.memory else {})
     return {
         "schedulerName": load.scheduler,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
-        "containers": [{"name": "main", "image": "none", "resources": requests}],
+        "containers": [{"name": "main", "image": "none", "resources": {"requests": asked}}],
     }

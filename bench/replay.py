@@ -1,0 +1,203 @@
+"""Upstream's own benchmark of gangs, replayed: the same cases natively, through Serried, and with one judged for all.
+
+The cases are those of Kubernetes 1.37.1, in test/integration/scheduler_perf/podgroup: gangscheduling and tas, each in
+its performance-config.yaml. What they ask for is carried over: nodes of 4 CPUs and 32 GiB, a hundred in each rack,
+PodGroups whose minCount is their size, pods of 100m and 100 MiB. Upstream runs all of it in one process; here each
+component is a process, on the cores that there are. So `--share` takes a part of the PodGroups only, and the table says
+how many pods upstream has. Its cases of 6,000 and 9,000 pods are the same with more PodGroups, those of
+basicscheduling have no gangs, and those of workload_preemption are in bench.preemption.
+
+    python -m bench.replay                            a third of the PodGroups on 5,000 nodes, 1 repetition
+    python -m bench.replay --share 1 --queue live     all of them
+    python -m bench.replay --quick                    upstream's small cases, as they are, on 100 nodes
+
+As upstream does, pods are created while the schedulers work; in the rows with `all waiting` they exist before. How runs
+are made is bench.throughput's; JSON goes to `bench/results/`, the table to standard output.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.cluster import ClusterError, Spec
+from bench.cluster.cluster import down
+from bench.cluster.nodes import RACK
+from bench.cluster.progress import stderr_report
+from bench.comparison import WAITING, find_disturbances, summarize
+from bench.contenders import NATIVE, QPS, SERRIED, TOGETHER, Contender, Workload
+from bench.load.objects import Load
+from bench.load.run import StuckError
+from bench.machine import QUIET, describe_machine
+from bench.throughput import RESULTS, Bench, Plan
+from serried.kube.errors import ApiError
+
+NODES = 5000
+_SMALL = 100
+_NODES_PER_RACK = 100
+_GANGS, _RACKS = "GangScheduling", "TopologyAwareScheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Contender):
+    """A contender on nodes of upstream's shape, a zone for each rack."""
+
+    def make_spec(self, nodes: int) -> Spec:
+        """A cluster of ``nodes`` nodes, 4 CPUs, 32 GiB and 110 pods each."""
+        racks = max(2, nodes // _NODES_PER_RACK)
+        spec = Contender.make_spec(self, nodes)
+        return replace(spec, racks=racks, blocks=racks, zones=racks, node_cpu="4", node_memory="32Gi")
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Workload):
+    """One of upstream's workloads, or a part of it; ``upstream_pods`` is how many pods it has there."""
+
+    upstream_pods: int = 0
+
+    def make_load(self, run: str, scheduler: str) -> Load:
+        """The load of one run, of upstream's pods."""
+        return replace(Workload.make_load(self, run, scheduler), cpu="100m", memory="100Mi")
+
+    def take(self, share: int) -> "Case":
+        """One part of ``share``: that part of the gangs, or at least one gang."""
+        return replace(self, gangs=max(1, self.gangs // share))
+
+    def fill(self) -> "Case":
+        """The same with all pods there before a scheduler begins."""
+        return replace(self, name=f"{self.name}{WAITING}", queue="full")
+
+
+def _case(test: str, workload: str, gangs: int, size: int) -> Case:
+    key = RACK if test == _RACKS else ""
+    return Case(f"{test}/{workload}", gangs=gangs, size=size, key=key, upstream_pods=gangs * size)
+
+
+CASES = (
+    _case(_GANGS, "5000Nodes_1000Gangs_3000Pods", 1000, 3),
+    _case(_GANGS, "5000Nodes_3Gangs_3000Pods_1000PerGroup", 3, 1000),
+    _case(_RACKS, "5000Nodes_750Gangs_3000Pods", 750, 4),
+    _case(_RACKS, "5000Nodes_3Gangs_3000Pods_1000PerGroup", 3, 1000),
+)
+SMALL = (_case(_GANGS, "100Nodes_10Gangs", 10, 3), _case(_RACKS, "100Nodes_10Gangs", 10, 3))
+CONTENDERS = tuple(Replayed(**asdict(contender)) for contender in (NATIVE, SERRIED, TOGETHER))
+
+
+def choose_cases(cases: Sequence[Case], share: int, queue: str) -> tuple[Case, ...]:
+    """One part of ``share`` of each case, with pods that come ``live``, that are all there (``full``), or ``both``."""
+    parts = [case.take(share) for case in cases]
+    waiting = [case.fill() for case in parts]
+    return (*(parts if queue != "full" else ()), *(waiting if queue != "live" else ()))
+
+
+def find_ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Pods per second over the native ones, by case and contender; medians."""
+    rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
+    found: dict[str, dict[str, float]] = {}
+    for (case, contender), rate in rates.items():
+        if contender != NATIVE.name and (native := rates.get((case, NATIVE.name))):
+            found.setdefault(case, {})[contender] = round(rate / native, 2)
+    return found
+
+
+def render_table(cases: Sequence[Case], summary: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table: one line a case. Where somebody has not bound all pods, its cells are empty."""
+    rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
+    ratios, broken = find_ratios(summary), {(row["workload"], row["contender"]) for row in summary if row["unbound"]}
+    lines = [
+        "| upstream's case | its pods | pods here | native, pods/s | Serried | ratio | one judged for all | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        cells = [case.name, f"{case.upstream_pods:,}", f"{case.gangs * case.size:,}"]
+        for contender in (NATIVE.name, SERRIED.name, TOGETHER.name):
+            rate = rates.get((case.name, contender))
+            shown = rate is not None and (case.name, contender) not in broken
+            cells.append(f"{rate:.0f}" if shown else "")
+            if contender != NATIVE.name:
+                cells.append(f"{ratios.get(case.name, {}).get(contender, '')}" if shown else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Replay; the exit code is 1 if something could not be measured, or a pod of ours was not bound as promised."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = _parse(arguments)
+    cases = choose_cases(SMALL if options.quick else CASES, options.share, options.queue)
+    contenders = tuple(contender for contender in CONTENDERS if contender.name in options.only)
+    plan = Plan(
+        contenders, cases, options.nodes, 0, options.repetitions, seconds=options.seconds, attempts=options.attempts
+    )
+    bench, code = Bench(plan, stderr_report()), 0
+    try:
+        bench.measure()
+    except (ClusterError, ApiError, StuckError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    finally:
+        for contender in contenders:
+            down(contender.make_spec(plan.nodes).name)
+    return max(code, _publish(bench, cases, options)) if bench.runs else code
+
+
+def _publish(bench: Bench, cases: Sequence[Case], options: argparse.Namespace) -> int:
+    summary = summarize(bench.runs)
+    result = {
+        "date": options.date,
+        "machine": describe_machine(),
+        "kubernetes": CONTENDERS[0].make_spec(options.nodes).kubernetes,
+        "nodes": options.nodes,
+        "share": options.share,
+        "qps": QPS,
+        "noise_before": [round(share, 2) for share in bench.noise],
+        "disturbances": find_disturbances(bench.runs, QUIET),
+        "cases": [asdict(case) | {"pods": case.gangs * case.size} for case in cases],
+        "ratios": find_ratios(summary),
+        "summary": summary,
+        "runs": [asdict(run) for run in bench.runs],
+    }
+    path: Path = options.results / f"{options.name}-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(render_table(cases, summary))
+    for disturbance in result["disturbances"]:
+        print(f"note: {disturbance}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    ours = [row for row in summary if row["contender"] != NATIVE.name]
+    return int(any(row["unbound"] or row["split_gangs"] for row in ours))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [contender.name for contender in CONTENDERS]
+    add = parser.add_argument
+    add("--quick", action="store_true", help=f"upstream's small cases on {_SMALL} nodes, all of their pods")
+    add("--nodes", type=int, default=NODES)
+    add("--share", type=int, default=3, help="take one part of so many of each case's gangs")
+    add("--queue", choices=["live", "full", "both"], default="both", help="pods come while schedulers work, or before")
+    add("--repetitions", type=int, default=1)
+    add("--seconds", type=float, default=120.0, help="how long one load may take")
+    add("--attempts", type=int, default=1, help="how often a run that other work disturbs is made, at most")
+    add("--only", nargs="+", choices=names, default=names, help="leave the others out")
+    add("--name", default="replay", help="first part of the result's file name")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.nodes, options.share = min(options.nodes, _SMALL), 1
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
