@@ -152,7 +152,12 @@ _DAYS_IN_400_YEARS = 146_097
 
 def read_time(obj: Raw, name: str) -> int | None:
     """Seconds since 1970 at ``name``; None if absent, or no time in UTC."""
-    found = _TIME.fullmatch(read_text(obj, name))
+    return _seconds(read_text(obj, name))
+
+
+@lru_cache(maxsize=1024)
+def _seconds(text: str) -> int | None:
+    found = _TIME.fullmatch(text)
     if found is None:
         return None
     year, month, day, hour, minute, second = map(int, found.groups())

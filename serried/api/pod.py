@@ -1,17 +1,19 @@
 """A pod, as far as gangs and placement need it, and its shape: the part that decides where it fits.
 
-Equal shapes are one object, and nothing of the raw pod is kept. Host ports become requests for amounts of which every
-node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts (HostPortInfo.CheckConflict); so do the
-rules about other pods, as far as they are amounts (``serried.api.neighbours``). Whatever counts resources keeps such
-pods apart.
+Equal shapes are one object, and nothing of the raw pod is kept. What pods of one template have in common is read once:
+a spec that says the same again, as in most changes of a pod, is recognised (`_recall_spec`). Host ports become requests
+for amounts of which every node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts
+(HostPortInfo.CheckConflict); so do the rules about other pods, as far as they are amounts
+(``serried.api.neighbours``). Whatever counts resources keeps such pods apart.
 
 Why kube-scheduler found no node is read from the pod's condition, the text of a FitError (1.37, scheduler/framework/
 types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims. preemption: ...``.
 """
 
+import marshal
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -52,7 +54,7 @@ from serried.api.names import (
 from serried.api.neighbours import APART, SHARING, Neighbours, read_neighbours
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import ATTACHED, CHOSEN, DEVICES, ONCE, PROVIDED, SHARES, is_marked, pod_requests
+from serried.api.resources import ATTACHED, CHOSEN, DEVICES, ONCE, PROVIDED, SHARES, is_marked, is_resized, pod_requests
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -427,26 +429,26 @@ _KEPT_OFF = {
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
 
 
-def _read_trial(status: Raw, shape: Shape) -> dict[str, Any]:
+def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
     """What kube-scheduler says of a pod that has no node yet: the condition PodScheduled is False.
 
     The objection is the scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last
     tried. There is none if it did not say so, if a node was offered to us, and for reasons that every plan checks
     itself. A gated pod has the condition, too, and was never tried.
     """
-    for condition in read_objects(status, "conditions"):
-        if read_text(condition, "type") == "PodScheduled" and read_text(condition, "status") == "False":
-            reason = read_text(condition, "reason")
-            message = read_text(condition, "message")
-            said, objection = _find_objection(message) if reason == "Unschedulable" else ("", "")
-            return {
-                "unschedulable": reason != "SchedulingGated",
-                "offered": HELD in message,
-                "said": said,
-                "objection": objection,
-                "wants_room": bool(objection) and is_for_room(objection, shape),
-            }
-    return {}
+    condition = conditions.get(("PodScheduled", "False"))
+    if condition is None:
+        return {}
+    reason = read_text(condition, "reason")
+    message = read_text(condition, "message")
+    said, objection = _find_objection(message) if reason == "Unschedulable" else ("", "")
+    return {
+        "unschedulable": reason != "SchedulingGated",
+        "offered": HELD in message,
+        "said": said,
+        "objection": objection,
+        "wants_room": bool(objection) and is_for_room(objection, shape),
+    }
 
 
 def is_for_room(objection: str, shape: Shape) -> bool:
@@ -523,6 +525,64 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What pods of one template have in common."""
+
+    shape: Shape | None
+    """The shape while the kubelet reports no resize; None where it depends on the pod's labels, too."""
+
+    rest: Mapping[str, Any]
+    """Fields of a Pod."""
+
+
+_READ = frozenset(
+    {"activeDeadlineSeconds", "affinity", "containers", "initContainers", "nodeSelector", "overhead", "priority"}
+    | {"preemptionPolicy", "resourceClaims", "resources", "schedulerName", "schedulingGates", "tolerations"}
+    | {"terminationGracePeriodSeconds", "topologySpreadConstraints"}
+)
+"""The fields that `_read_spec` reads. Node, group and volumes are not among them: they are the pod's own."""
+
+_READ_OF_CONTAINERS = frozenset({"name", "ports", "resources", "restartPolicy"})
+
+_MAX_WRITTEN = 4096
+"""Up to how many bytes a spec may have to be recognised."""
+
+
+def _recall_spec(spec: Raw) -> _Spec:
+    """As `_read_spec`, from memory where a spec has said the same before. A field of another type is read anew."""
+    said = {name: value for name, value in spec.items() if name in _READ}
+    for name in ("containers", "initContainers"):
+        if containers := read_objects(said, name):
+            said[name] = [{key: each[key] for key in each if key in _READ_OF_CONTAINERS} for each in containers]
+    try:
+        written = marshal.dumps(said, 2)  # in later versions the bytes depend on more than the values
+    except ValueError:
+        return _read_spec(spec)  # a test's, or a file's: the API server sends nothing that cannot be written
+    return _read_written(written) if len(written) <= _MAX_WRITTEN else _read_spec(spec)
+
+
+@lru_cache(maxsize=4096)
+def _read_written(written: bytes) -> _Spec:
+    return _read_spec(marshal.loads(written))  # noqa: S302 - our own, of a moment ago
+
+
+def _read_spec(spec: Raw) -> _Spec:
+    alone: Raw = {"spec": spec}
+    rest = {
+        "scheduler": read_name(spec, "schedulerName", "default-scheduler"),
+        "priority": read_int(spec, "priority"),
+        "preemption": read_preemption(spec),
+        "gates": tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
+        "lifetime": read_int(spec, "activeDeadlineSeconds") or None,
+        "grace": max(0, read_int(spec, "terminationGracePeriodSeconds", 30)),
+        "marked": is_marked(spec),
+        "device_claims": read_device_claims(spec),
+        "affinity": read_affinity(spec),
+    }
+    return _Spec(None if read_neighbours(alone) else decode_shape(alone), rest)
+
+
 _MAX_SHARED = 64
 """Up to how many of anything a shape may have for the cache to keep it."""
 
@@ -595,7 +655,9 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
     group, link = _read_group(metadata, spec, namespace)
     place = read_place(labels)
     gang = read_text(annotations, GANG)
-    shape = decode_shape(obj, rule)
+    known = _recall_spec(spec)
+    shape = decode_shape(obj, rule) if known.shape is None or is_resized(obj) else known.shape
+    conditions = _read_conditions(status)
     return Pod(
         namespace=namespace,
         name=name,
@@ -618,25 +680,13 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         claim_refs=read_claim_refs(spec, status),
         unclaimed=read_unclaimed(spec, status),
         version=read_version(obj),
-        **_read_spec(spec),
+        **known.rest,
         **_read_status(obj, status),
-        **_read_trial(status, shape),
+        **_read_disruption(conditions),
+        **_read_trial(conditions, shape),
+        node=(node := read_name(spec, "nodeName")),
+        ready=bool(node) and ("Ready", "True") in conditions,
     )
-
-
-def _read_spec(spec: Raw) -> dict[str, Any]:
-    return {
-        "scheduler": read_name(spec, "schedulerName", "default-scheduler"),
-        "node": read_name(spec, "nodeName"),
-        "priority": read_int(spec, "priority"),
-        "preemption": read_preemption(spec),
-        "gates": tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
-        "lifetime": read_int(spec, "activeDeadlineSeconds") or None,
-        "grace": max(0, read_int(spec, "terminationGracePeriodSeconds", 30)),
-        "marked": is_marked(spec),
-        "device_claims": read_device_claims(spec),
-        "affinity": read_affinity(spec),
-    }
 
 
 def _read_status(obj: Raw, status: Raw) -> dict[str, Any]:
@@ -648,10 +698,8 @@ def _read_status(obj: Raw, status: Raw) -> dict[str, Any]:
         "phase": phase,
         "started": read_time(status, "startTime"),
         "unstarted": said == "Pending",
-        "ready": bool(read_text(read_map(obj, "spec"), "nodeName")) and _is_ready(status),
         "ends": read_end(read_map(obj, "metadata"), status) if ends else None,
         "refusal": _read_refusal(status),
-        **_read_disruption(status),
     }
 
 
@@ -676,23 +724,31 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
     return ControllerRef(kind, name, uid)
 
 
-def _is_ready(status: Raw) -> bool:
-    return any(
-        read_text(condition, "type") == "Ready" and read_text(condition, "status") == "True"
-        for condition in read_objects(status, "conditions")
-    )
+_Conditions = Mapping[tuple[str, str], Raw]
+"""By type and status, the first condition that has them."""
+
+_READ_CONDITIONS = frozenset({"PodScheduled", "Ready", DISRUPTION_TARGET})
 
 
-def _read_disruption(status: Raw) -> dict[str, Any]:
-    """What the condition DisruptionTarget says, if it is True."""
+def _read_conditions(status: Raw) -> _Conditions:
+    found: dict[tuple[str, str], Raw] = {}
     for condition in read_objects(status, "conditions"):
-        if read_text(condition, "type") == DISRUPTION_TARGET and read_text(condition, "status") == "True":
-            return {
-                "disruption": read_name(condition, "reason") or "Disrupted",
-                "disrupted": read_time(condition, "lastTransitionTime"),
-                "disruption_message": read_text(condition, "message"),
-            }
-    return {}
+        kind = read_text(condition, "type")
+        if kind in _READ_CONDITIONS:
+            found.setdefault((kind, read_text(condition, "status")), condition)
+    return found
+
+
+def _read_disruption(conditions: _Conditions) -> dict[str, Any]:
+    """What the condition DisruptionTarget says, if it is True."""
+    condition = conditions.get((DISRUPTION_TARGET, "True"))
+    if condition is None:
+        return {}
+    return {
+        "disruption": read_name(condition, "reason") or "Disrupted",
+        "disrupted": read_time(condition, "lastTransitionTime"),
+        "disruption_message": read_text(condition, "message"),
+    }
 
 
 def _read_refusal(status: Raw) -> str:

@@ -313,6 +313,13 @@ def pod_requests(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> tuple[tuple
     return tuple(sorted(item for item in asked.items() if item[1] > 0 and item[0] not in MARKERS))
 
 
+def is_resized(pod: Raw) -> bool:
+    """Whether the kubelet may report other amounts of a raw pod than its spec has."""
+    spec = read_map(pod, "spec")
+    containers, inits = read_objects(spec, "containers"), read_objects(spec, "initContainers")
+    return _find_resize({}, {}, containers, inits, read_map(pod, "status")) is not None
+
+
 def is_marked(spec: Raw) -> bool:
     """Whether the containers name all markers, in any quantity, as kube-scheduler looks (extender.go: IsInterested)."""
     named: set[str] = set()

@@ -4,6 +4,7 @@ from functools import partial
 from importlib import import_module
 from types import NoneType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,25 @@ def test_every_decoded_pod_is_hashable_and_takes_one_pod_slot(raw: Any) -> None:
     if isinstance(decoded, Pod):
         hash(decoded)
         assert dict(decoded.shape.requests)["pods"] == 1
+
+
+@given(
+    before=st.sampled_from(SPECIMENS[Kind.PODS]),
+    other=st.sampled_from(SPECIMENS[Kind.PODS]),
+    after=odd_objects(*SPECIMENS[Kind.PODS]),
+    data=st.data(),
+)
+def test_a_changed_pod_is_what_it_would_be_if_it_had_never_been_seen_before(
+    before: Raw, other: Raw, after: Any, data: st.DataObject
+) -> None:
+    fields = data.draw(st.lists(st.sampled_from([*before["spec"], *other["spec"]]), max_size=3))
+    spec = before["spec"] | {name: other["spec"][name] for name in fields if name in other["spec"]}
+    part = data.draw(st.sampled_from(["spec", "status", "metadata"]))
+    mixed = after[part] if isinstance(after, dict) and part in after else {}
+    for raw in (before, before | {"spec": spec}, before | {part: mixed}, after, before):
+        seen = decode_pod(raw)
+        with patch("serried.api.pod._MAX_WRITTEN", -1):  # nothing is recalled
+            assert seen == decode_pod(raw)
 
 
 @given(name=st.from_regex(OBJECT_NAME, fullmatch=True).filter(lambda name: len(name) <= 253))
