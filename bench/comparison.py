@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 PROMISED_RATIO = 2.0
 PROMISED_SHARES = {"plain-isolated": 0.95, "plain-asked": 0.8}
@@ -13,6 +13,81 @@ WAITING = ", all waiting"
 """How the names of loads end whose pods all exist before a scheduler begins."""
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+How = Literal["ratio", "more", "seconds"]
+"""What has a bound: a figure by another one, at least; how much more it is, or what it is, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A figure of a row: the load, and who scheduled it, "" for each that schedules gangs by Serried in turn.
+
+    With ``where`` it is that of the result of an empty cluster, or of one of 1,000 nodes.
+    """
+
+    workload: str
+    contender: str = ""
+    where: Literal["", "empty", "1,000 nodes"] = ""
+    figure: str = "pods_per_second"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a speed is to be: ``of`` compared with ``to``."""
+
+    name: str
+    bound: float
+    of: Side
+    to: Side | None = None
+    how: How = "ratio"
+
+
+_PLAIN, _GANGS = f"1,000 plain pods{WAITING}", f"50 gangs of 20{WAITING}"
+_RACKS, _PORTS = f"50 gangs of 20, each in one rack{WAITING}", f"50 gangs of 20, each on a port{WAITING}"
+_ALONE, _TURNS = "20 plain pods a second", "one gang of 20 after the other"
+_P99 = "plain_p99"
+
+TARGETS = (
+    Target("gangs in racks to native gangs in racks", 8.0, Side(_RACKS), Side(_RACKS, "native")),
+    Target("gangs to native gangs", 2.0, Side(_GANGS), Side(_GANGS, "native")),
+    Target("gangs to plain pods", 1.2, Side(_GANGS), Side(_PLAIN, "plain")),
+    Target("gangs to Bindings alone", 0.65, Side(_GANGS), Side(_PLAIN, "bindings")),
+    Target("gangs on ports to plain pods", 0.9, Side(_PORTS), Side(_PLAIN, "plain")),
+    Target("gangs in racks, filled to empty", 0.9, Side(_RACKS), Side(_RACKS, where="empty")),
+    Target("plain pods, isolated to stock", 0.95, Side(_PLAIN, "plain-isolated"), Side(_PLAIN, "plain")),
+    Target(
+        "plain pods' p99 while 50 gangs start, isolated",
+        0.3,
+        Side(f"{_ALONE}, 50 gangs of 20", "plain-isolated", figure=_P99),
+        Side(_ALONE, "plain-isolated", figure=_P99),
+        "more",
+    ),
+    Target(
+        "plain pods' p99 while 50 gangs start",
+        0.3,
+        Side(f"{_ALONE}, 50 gangs of 20", figure=_P99),
+        Side(_ALONE, figure=_P99),
+        "more",
+    ),
+    Target(
+        "plain pods' p99 beside 5 gangs a second, isolated",
+        0.3,
+        Side(f"{_ALONE}, 5 gangs of 20 a second", "plain-isolated", figure=_P99),
+        Side(_ALONE, "plain-isolated", figure=_P99),
+        "more",
+    ),
+    Target(
+        "one gang of 1,000, last create to last bind",
+        2.5,
+        Side("1 gang of 1,000", figure="last_create_to_last_bind"),
+        how="seconds",
+    ),
+    Target("quorum to last bind, p50", 0.15, Side(_TURNS, figure="quorum_p50"), how="seconds"),
+    Target("quorum to last bind, p99", 0.5, Side(_TURNS, figure="quorum_p99"), how="seconds"),
+    Target("gangs, more nodes to 1,000", 0.9, Side(_GANGS), Side(_GANGS, where="1,000 nodes")),
+    Target("gangs in racks, more nodes to 1,000", 0.9, Side(_RACKS), Side(_RACKS, where="1,000 nodes")),
+)
+"""How fast Serried is to be, by medians."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +150,14 @@ def summarize(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _summarize_group(workload: str, contender: str, runs: Sequence[Run]) -> dict[str, Any]:
-    figures = ("pods_per_second", "seconds", "p50", "p95", "p99", "longest_burst", "partial_gang_seconds")
+    figures = (
+        *("pods_per_second", "seconds", "p50", "p95", "p99", "longest_burst", "partial_gang_seconds"),
+        *("last_create_to_last_bind", "plain_p50", "plain_p99", "quorum_p50", "quorum_p99"),
+    )
     spreads = {
         name: spread(found).describe()
         for name in figures
-        if (found := [run.figures[name] for run in runs if run.figures[name] is not None])
+        if (found := [run.figures[name] for run in runs if run.figures.get(name) is not None])
     }
     return {
         "workload": workload,
@@ -131,6 +209,68 @@ def shares(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         if contender in PROMISED_SHARES and (stock := rates.get((workload, "plain"))):
             found.setdefault(workload, {})[contender] = round(rate / stock, 2)
     return found
+
+
+Place = tuple[int, int]
+"""Nodes, and how many percent of their CPUs were used before."""
+
+
+def compute_targets(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What became of each target in each result that has the rows for it; several results are compared with each other.
+
+    An entry has ``target``, ``contender``, ``nodes``, ``filled``, ``value``, ``bound`` and whether it is ``met``.
+    """
+    rows: dict[Place, dict[tuple[str, str], Mapping[str, Any]]] = {}
+    for result in results:
+        place = (result["nodes"], result.get("filled", 0))
+        found = {(row["workload"], row["contender"]): row for row in result["summary"]}
+        rows[place] = found | rows.get(place, {})
+    ours = [name for found in rows.values() for _, name in found if name.startswith("serried")]
+    entries = []
+    for target in TARGETS:
+        for place in rows:
+            for contender in dict.fromkeys([target.of.contender] if target.of.contender else ours):
+                value = _compare(target, contender, place, rows)
+                if value is not None:
+                    entries.append(_describe_target(target, contender, place, value))
+    return entries
+
+
+def _compare(
+    target: Target,
+    contender: str,
+    place: Place,
+    rows: Mapping[Place, Mapping[tuple[str, str], Mapping[str, Any]]],
+) -> float | None:
+    """None where a row is missing, or would be compared with itself."""
+    value = _find(target.of, contender, place, rows)
+    if target.to is None or value is None:
+        return value
+    nodes, filled = place
+    other = {"": place, "empty": (nodes, 0), "1,000 nodes": (1000, filled)}[target.to.where]
+    base = _find(target.to, target.to.contender or contender, other, rows)
+    if not base or (target.to.where and other == place):
+        return None
+    return value / base if target.how == "ratio" else value - base
+
+
+def _find(
+    side: Side, contender: str, place: Place, rows: Mapping[Place, Mapping[tuple[str, str], Mapping[str, Any]]]
+) -> float | None:
+    row = rows.get(place, {}).get((side.workload, contender), {})
+    return row[side.figure]["median"] if side.figure in row else None
+
+
+def _describe_target(target: Target, contender: str, place: Place, value: float) -> dict[str, Any]:
+    return {
+        "target": target.name,
+        "contender": contender,
+        "nodes": place[0],
+        "filled": place[1],
+        "value": round(value, 3),
+        "bound": target.bound,
+        "met": value >= target.bound if target.how == "ratio" else value <= target.bound,
+    }
 
 
 def find_defects(summary: Sequence[Mapping[str, Any]]) -> list[str]:

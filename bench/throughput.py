@@ -8,6 +8,7 @@ everywhere. A small load that is not counted warms it up. JSON goes to `bench/re
     python -m bench.throughput --name throughput-beside --only native serried serried-beside
     python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
     python -m bench.throughput --nodes 5000 --filled 70 --queue full --name throughput-filled-5000
+    python -m bench.throughput --only serried plain-isolated --loads thousand steady turns beside
 
 With `--filled` that much of all CPUs is used before, at random by node. CPU seconds count from when the schedulers
 begin. The speed is what a piece of work takes that is always the same: compare rows of one speed.
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import uvloop
 
@@ -33,8 +34,8 @@ from bench.cluster import Cluster, ClusterError
 from bench.cluster.cluster import down
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
-from bench.comparison import Run
-from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, Contender, Workload, in_turns
+from bench.comparison import WAITING, Run
+from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, USUAL, Contender, Part, Workload, in_turns
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
 from bench.load.run import StuckError, clear, fill, open_client, read_domains, run_load
@@ -107,7 +108,7 @@ class Bench:
         runs: list[Run] = []
         for _ in range(self._plan.attempts):
             run = await self._measure_workload(client, cluster, contender, workload, repetition)
-            await self._clear(client)
+            await self._clear(client, contender)
             if run.others_share <= QUIET:
                 return run
             runs.append(run)
@@ -116,7 +117,7 @@ class Bench:
     async def _measure_workload(
         self, client: ApiClient, cluster: Cluster, contender: Contender, workload: Workload, repetition: int
     ) -> Run:
-        load = workload.make_load(f"r{repetition}-w{self._plan.workloads.index(workload)}", contender.scheduler)
+        load = contender.make_load(workload, f"r{repetition}-w{self._plan.workloads.index(workload)}")
         pids = cluster.pids | {"load generator": os.getpid()}
         paused = [pids[name] for name in contender.processes] if workload.queue == "full" else []
         written, speed, begun = await read_writes(client), measure_speed(), [(time.monotonic(), read_usage(pids))]
@@ -142,13 +143,13 @@ class Bench:
         )
 
     async def _warm_up(self, client: ApiClient, contender: Contender) -> None:
-        gangs = make_gangs(0 if contender.plain else 2, 10)
-        load = Load("warm-up", contender.scheduler, plain=20 - 10 * len(gangs), gangs=gangs)
+        gangs = make_gangs(1 if contender.cluster.isolated or not contender.plain else 0, 10)
+        load = contender.make_load(Workload("", "plain", Load(plain=20 - 10 * len(gangs), gangs=gangs)), "warm-up")
         await run_load(client, load, self._domains, self._plan.seconds)
-        await self._clear(client)
+        await self._clear(client, contender)
 
-    async def _clear(self, client: ApiClient) -> None:
-        await clear(client, "native")
+    async def _clear(self, client: ApiClient, contender: Contender) -> None:
+        await clear(client, contender.cluster.api)
         await asyncio.sleep(_SETTLE)
 
 
@@ -184,6 +185,8 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
     path.write_text(json.dumps(result, indent=2) + "\n")
     table = comparison.render_table(summary)
     print(table)
+    for entry in result["targets"]:
+        print("{target}, {contender}: {value:.3g}, wanted {bound:g}".format(**entry), file=sys.stderr)
     for defect in defects:
         print(f"DEFECT: {defect}", file=sys.stderr)
     for disturbance in result["disturbances"]:
@@ -199,7 +202,7 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
 def _describe(
     bench: Bench, options: argparse.Namespace, summary: list[dict[str, Any]], defects: list[str]
 ) -> dict[str, Any]:
-    return {
+    result = {
         "date": options.date,
         "machine": describe_machine(),
         "kubernetes": ALL[0].make_spec(options.nodes).kubernetes,
@@ -215,13 +218,20 @@ def _describe(
         "summary": summary,
         "runs": [asdict(run) for run in bench.runs],
     }
+    return result | {"targets": comparison.compute_targets([result])}
 
 
 def _make_plan(options: argparse.Namespace) -> Plan:
     if options.quick:
         options.nodes, options.repetitions = min(options.nodes, 100), 1
     workloads = QUICK if options.quick else FULL
-    workloads = tuple(one for one in workloads if options.queue in (one.queue, "both"))
+    twins = {one.name for one in workloads if f"{one.name}{WAITING}" in {other.name for other in workloads}}
+    workloads = tuple(
+        one
+        for one in workloads
+        if one.part in options.loads
+        and (options.queue in (one.queue, "both") or (one.queue == "live" and one.name not in twins))
+    )
     contenders = tuple(contender for contender in (*ALL, *ON_REQUEST) if contender.name in options.only)
     return Plan(
         contenders, workloads, options.nodes, options.filled, options.repetitions, options.seconds, options.attempts
@@ -237,6 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--nodes", type=int, default=1000)
     add("--filled", type=int, default=0, metavar="PERCENT", help="use that much of all CPUs before")
     add("--queue", choices=["live", "full", "both"], default="both", help="pods come while schedulers work, or before")
+    add("--loads", nargs="+", choices=get_args(Part), default=USUAL, help="which loads (default: %(default)s)")
     add("--repetitions", type=int, default=3)
     add("--seconds", type=float, default=300.0, help="how long one load may take")
     add("--attempts", type=int, default=3, help="how often a run that other work disturbs is made, at most")

@@ -20,26 +20,50 @@ POD_GROUPS = {"native": pod_groups("scheduling.k8s.io", "v1beta1"), "fallback": 
 WORKLOADS = {"native": workloads("scheduling.k8s.io", "v1beta1"), "fallback": workloads(FALLBACK_GROUP, "v1beta1")}
 
 
+BINDINGS = "bindings"
+"""The schedulerName of pods that no scheduler takes: the load generator binds them itself, once all of them exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """``size`` pods that start together; ``key`` is the topology key whose value they must share, "" for none."""
+    """``size`` pods that start together; ``key`` is the topology key whose value they must share, "" for none.
+
+    Each member wants the host's ``port``, 0 for none: whether a node has it free is for the scheduler to judge.
+    """
 
     name: str
     size: int
     key: str = ""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast pods are created: ``plain`` pods a second, ``gangs`` a second; 0 for as fast as the server takes them.
+
+    With ``idle`` each gang comes so many seconds after the last pod of the one before it was bound.
+    """
+
+    plain: float = 0.0
+    gangs: float = 0.0
+    idle: float = 0.0
+
+
+AT_ONCE = Pace()
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """One run's pods, all for one scheduler; ``cpu`` and ``memory`` are what every pod requests, "" for nothing."""
 
-    run: str
-    scheduler: str
+    run: str = ""
+    scheduler: str = ""
     plain: int = 0
     gangs: tuple[Gang, ...] = ()
     link: Link = "native"
     cpu: str = "1"
     memory: str = ""
+    pace: Pace = AT_ONCE
 
     @property
     def pods(self) -> int:
@@ -47,9 +71,9 @@ class Load:
         return self.plain + sum(gang.size for gang in self.gangs)
 
 
-def make_gangs(count: int, size: int, key: str = "") -> tuple[Gang, ...]:
-    """``count`` equal gangs."""
-    return tuple(Gang(f"gang-{index:03d}", size, key) for index in range(count))
+def make_gangs(count: int, size: int, key: str = "", first_port: int = 0) -> tuple[Gang, ...]:
+    """``count`` equal gangs; with a first port each has a host port of its own."""
+    return tuple(Gang(f"gang-{index:03d}", size, key, first_port and first_port + index) for index in range(count))
 
 
 def leading_objects(load: Load) -> Iterator[tuple[Resource, JSON]]:
@@ -63,17 +87,28 @@ def leading_objects(load: Load) -> Iterator[tuple[Resource, JSON]]:
 
 def pod_objects(load: Load) -> Iterator[tuple[str, JSON]]:
     """Every pod that is not a Job's to make, with its gang's name: gang by gang, plain pods evenly between them."""
-    members = [] if load.link == "job" else [(gang, index) for gang in load.gangs for index in range(gang.size)]
-    total = load.plain + len(members)
+    count = 0 if load.link == "job" else load.pods - load.plain
+    plain_pods, members = plain_objects(load), (pod for gang in load.gangs for pod in gang_objects(load, gang))
     plain = gone = 0
-    for _ in range(total):
-        if plain * len(members) < gone * load.plain or gone == len(members):
-            yield "", _pod_object(load, f"{load.run}-plain-{plain:05d}", {})
+    for _ in range(load.plain + count):
+        if plain * count < gone * load.plain or gone == count:
+            yield next(plain_pods)
             plain += 1
         else:
-            gang, index = members[gone]
-            yield gang.name, member_object(load, gang, index)
+            yield next(members)
             gone += 1
+
+
+def plain_objects(load: Load) -> Iterator[tuple[str, JSON]]:
+    """The pods of no gang, each with "" for its gang."""
+    for index in range(load.plain):
+        yield "", _pod_object(load, f"{load.run}-plain-{index:05d}", {})
+
+
+def gang_objects(load: Load, gang: Gang) -> Iterator[tuple[str, JSON]]:
+    """The pods of one gang, each with its gang's name."""
+    for index in range(gang.size):
+        yield gang.name, member_object(load, gang, index)
 
 
 def filler_objects(rooms: Mapping[str, int], percent: int) -> Iterator[tuple[Resource, JSON]]:
@@ -118,6 +153,8 @@ def member_object(load: Load, gang: Gang, index: int) -> JSON:
     pod = _pod_object(load, f"{group_name(load, gang)}-{index:04d}", labels)
     if load.link == "native":
         pod["spec"]["schedulingGroup"] = {"podGroupName": group_name(load, gang)}
+    if gang.port:
+        pod["spec"]["containers"][0]["ports"] = [{"containerPort": gang.port, "hostPort": gang.port}]
     return pod
 
 

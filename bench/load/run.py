@@ -1,15 +1,18 @@
 """One run: create everything, watch until all pods are bound, say how long it took; and the clearing up after it."""
 
 import asyncio
+import itertools
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from bench.load.figures import Figures, Span, compute_figures
 from bench.load.objects import (
+    AT_ONCE,
+    BINDINGS,
     NAMESPACE,
     POD_GROUPS,
     RUN,
@@ -17,7 +20,9 @@ from bench.load.objects import (
     Link,
     Load,
     filler_objects,
+    gang_objects,
     leading_objects,
+    plain_objects,
     pod_objects,
 )
 from bench.load.watch import Watch
@@ -28,9 +33,11 @@ from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, JSON, NODES, PODS, RESERVATIONS, Resource, Selection
 
 IN_FLIGHT = 32
+_BINDINGS_IN_FLIGHT = 12
 _DELETE_TIMEOUT = 180.0
 _DELETE_ATTEMPTS = 5
 _PAUSE = 0.1
+_GLANCE = 0.01
 _LONGEST_STOP = 9.0
 
 
@@ -63,8 +70,8 @@ async def run_load(
     """Create the load and return its figures when all pods are bound, or when ``seconds`` are over.
 
     The processes ``paused`` are stopped until all pods exist; then time counts from when they go on, and every pod
-    counts as created at that moment. ``begin`` is called when time begins. Raises StuckError if creating them took so
-    long that a scheduler has lost its Lease.
+    counts as created at that moment. So does it for pods that are bound here. ``begin`` is called when time begins.
+    Raises StuckError if creating them took so long that a scheduler has lost its Lease.
     """
     watch = Watch(load.pods, time.monotonic)
     reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=f"{RUN}={load.run}"))
@@ -73,14 +80,18 @@ async def run_load(
         await reflector.listed.wait()
         start = time.monotonic()
         begin()
-        with _stopped(paused):
-            await _create_all(client, load, watch)
-            created = time.monotonic()
+        with _stopped(paused), suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await _create_all(client, load, watch)
+        created = time.monotonic()
         if paused:
             _require_short_stop(created - start)
+        if paused or load.scheduler == BINDINGS:
             start = time.monotonic()
             begin()
             watch.restart()
+        if load.scheduler == BINDINGS:
+            await _bind_all(client, load, sorted(domains))
         with suppress(TimeoutError):
             await asyncio.wait_for(watch.complete.wait(), seconds)
         return compute_figures(watch.lives, load.gangs, domains, Span(start, max(start, created), time.monotonic()))
@@ -109,13 +120,61 @@ def _require_short_stop(seconds: float) -> None:
 
 
 async def _create_all(client: ApiClient, load: Load, watch: Watch) -> None:
-    leading, pods = leading_objects(load), pod_objects(load)
+    leading = leading_objects(load)
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
             group.create_task(_create_leading(client, leading))
+    if load.pace == AT_ONCE:
+        await _create_at_once(client, pod_objects(load), watch)
+        return
+    gangs = (gang_objects(load, gang) for gang in load.gangs)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_create_steadily(client, ([pod] for pod in plain_objects(load)), watch, load.pace.plain))
+        if load.pace.idle:
+            group.create_task(_create_in_turn(client, load, watch))
+        elif load.pace.gangs:
+            group.create_task(_create_steadily(client, gangs, watch, load.pace.gangs))
+        else:
+            group.create_task(_create_at_once(client, itertools.chain.from_iterable(gangs), watch))
+
+
+async def _create_at_once(client: ApiClient, pods: Iterator[tuple[str, JSON]], watch: Watch) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
             group.create_task(_create_pods(client, pods, watch))
+
+
+async def _create_steadily(
+    client: ApiClient, batches: Iterable[Iterable[tuple[str, JSON]]], watch: Watch, rate: float
+) -> None:
+    """So many batches a second, the pods of each at the same time, whether those before are there or not."""
+    start = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for number, batch in enumerate(batches):
+            await asyncio.sleep(start + number / rate - time.monotonic())
+            for pod in batch:
+                group.create_task(_create_pods(client, iter([pod]), watch))
+
+
+async def _create_in_turn(client: ApiClient, load: Load, watch: Watch) -> None:
+    for number, gang in enumerate(load.gangs):
+        while watch.bound < sum(before.size for before in load.gangs[:number]):  # noqa: ASYNC110 - seen by the watch
+            await asyncio.sleep(_GLANCE)
+        await asyncio.sleep(load.pace.idle)
+        await _create_at_once(client, gang_objects(load, gang), watch)
+
+
+async def _bind_all(client: ApiClient, load: Load, nodes: Sequence[str]) -> None:
+    """Bind all pods to all nodes in turn, without a scheduler: no way of scheduling is faster."""
+    pairs = zip((pod["metadata"]["name"] for _, pod in pod_objects(load)), itertools.cycle(nodes), strict=False)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_BINDINGS_IN_FLIGHT):
+            group.create_task(_bind(client, pairs))
+
+
+async def _bind(client: ApiClient, pairs: Iterator[tuple[str, str]]) -> None:
+    for pod, node in pairs:
+        await client.bind(NAMESPACE, pod, "", node)
 
 
 async def _create_leading(client: ApiClient, objects: Iterator[tuple[Resource, JSON]]) -> None:

@@ -35,8 +35,9 @@ class Watch:
         self._lives[name] = Life(gang, self._clock())
 
     def restart(self) -> None:
-        """Count every pod as created now."""
-        self._lives = {name: replace(life, created=self._clock()) for name, life in self._lives.items()}
+        """Count every pod as created and seen now."""
+        now = self._clock()
+        self._lives = {name: replace(life, created=now, seen=now) for name, life in self._lives.items()}
 
     def __call__(self, event: Event) -> None:
         """Note a pod that is new, or newly bound."""
@@ -46,9 +47,12 @@ class Watch:
     def _see(self, pod: JSON) -> None:
         metadata, node, now = pod["metadata"], pod["spec"].get("nodeName", ""), self._clock()
         # Pods of a Job are first heard of here.
-        life = self._lives.setdefault(metadata["name"], Life(metadata.get("labels", {}).get(GANG, ""), now))
+        life = self._lives.get(metadata["name"]) or Life(metadata.get("labels", {}).get(GANG, ""), now)
+        if life.seen is None:
+            life = replace(life, seen=now)
         if node and life.bound is None:
-            self._lives[metadata["name"]] = Life(life.gang, life.created, now, node)
+            life = replace(life, bound=now, node=node)
             self._bound += 1
-            if self._bound >= self._expected:
-                self.complete.set()
+        self._lives[metadata["name"]] = life
+        if self._bound >= self._expected:
+            self.complete.set()

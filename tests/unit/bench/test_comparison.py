@@ -8,9 +8,11 @@ import pytest
 from bench.comparison import (
     BEGIN,
     END,
+    TARGETS,
     WAITING,
     Run,
     Spread,
+    compute_targets,
     find_defects,
     find_disturbances,
     ratios,
@@ -21,7 +23,22 @@ from bench.comparison import (
     spread,
     summarize,
 )
-from bench.contenders import ALL, ASKED, BESIDE, FULL, ISOLATED, NATIVE, PLAIN, QUICK, SERRIED, in_turns
+from bench.contenders import (
+    ALL,
+    ASKED,
+    BESIDE,
+    CEILING,
+    FALLBACK,
+    FULL,
+    ISOLATED,
+    NATIVE,
+    ON_REQUEST,
+    PLAIN,
+    QUICK,
+    SERRIED,
+    TOGETHER,
+    in_turns,
+)
 
 FIGURES = {
     "pods": 100,
@@ -195,7 +212,92 @@ def test_plain_pods_go_by_the_stock_scheduler_or_by_ours_isolated_or_not() -> No
 
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
 def test_those_who_are_compared_get_the_same_loads(workloads: tuple[Any, ...]) -> None:
-    takes = {contender.name: [contender.takes(workload) for workload in workloads] for contender in ALL}
+    compared = [workload for workload in workloads if not workload.beside]
+    takes = {contender.name: [contender.takes(workload) for workload in compared] for contender in ALL}
     assert takes["native"] == takes["serried"]
     assert takes["plain"] == takes["plain-isolated"] == takes["plain-asked"]
     assert all(plain != gang for plain, gang in zip(takes["plain"], takes["serried"], strict=True))
+
+
+@pytest.mark.parametrize("workloads", [FULL, QUICK])
+def test_plain_pods_beside_gangs_are_for_all_who_schedule_both(workloads: tuple[Any, ...]) -> None:
+    beside = [workload for workload in workloads if workload.beside]
+    takers = {one.name for one in (*ALL, *ON_REQUEST) if all(one.takes(workload) for workload in beside)}
+    assert takers == {one.name for one in (NATIVE, SERRIED, BESIDE, TOGETHER, FALLBACK, ISOLATED)}
+
+
+@pytest.mark.parametrize("workloads", [FULL, QUICK])
+def test_bindings_alone_are_of_plain_pods_that_all_wait_and_everybody_watches(workloads: tuple[Any, ...]) -> None:
+    assert [one.name.endswith(WAITING) for one in workloads if CEILING.takes(one)] == [True]
+    assert CEILING.make_spec(1000).serried
+    assert CEILING.scheduler not in {PLAIN.scheduler, SERRIED.scheduler}
+
+
+def test_with_crds_a_member_names_its_group_by_label() -> None:
+    gangs = next(one for one in FULL if one.part == "gangs")
+
+    assert (FALLBACK.make_spec(1000).api, FALLBACK.make_load(gangs, "r").link) == ("fallback", "fallback")
+    assert SERRIED.make_load(gangs, "r").link == "native"
+
+
+GANGS, RACKS, PLAIN_PODS = (
+    f"{name}{WAITING}" for name in ("50 gangs of 20", "50 gangs of 20, each in one rack", "1,000 plain pods")
+)
+
+
+def result(nodes: int, filled: int, *rows: tuple[str, str, float], figure: str = "pods_per_second") -> dict[str, Any]:
+    summary = [{"workload": name, "contender": who, figure: {"median": value}} for name, who, value in rows]
+    return {"nodes": nodes, "filled": filled, "summary": summary}
+
+
+def values(*results: dict[str, Any]) -> dict[tuple[str, str, int, int], tuple[float, bool]]:
+    return {
+        (each["target"], each["contender"], each["nodes"], each["filled"]): (each["value"], each["met"])
+        for each in compute_targets(results)
+    }
+
+
+def test_each_way_of_scheduling_gangs_is_compared_with_plain_pods_native_gangs_and_bindings() -> None:
+    rows = [(GANGS, "serried", 200.0), (GANGS, "serried-together", 300.0), (GANGS, "native", 100.0)]
+    rows += [(PLAIN_PODS, "plain", 250.0), (PLAIN_PODS, "bindings", 400.0), (PLAIN_PODS, "plain-isolated", 240.0)]
+
+    assert values(result(5000, 0, *rows)) == {
+        ("gangs to native gangs", "serried", 5000, 0): (2.0, True),
+        ("gangs to native gangs", "serried-together", 5000, 0): (3.0, True),
+        ("gangs to plain pods", "serried", 5000, 0): (0.8, False),
+        ("gangs to plain pods", "serried-together", 5000, 0): (1.2, True),
+        ("gangs to Bindings alone", "serried", 5000, 0): (0.5, False),
+        ("gangs to Bindings alone", "serried-together", 5000, 0): (0.75, True),
+        ("plain pods, isolated to stock", "plain-isolated", 5000, 0): (0.96, True),
+    }
+
+
+def test_a_filled_cluster_is_compared_with_an_empty_one_and_a_large_one_with_a_small_one() -> None:
+    small, large = result(1000, 0, (RACKS, "serried", 200.0)), result(5000, 0, (RACKS, "serried", 190.0))
+    filled = result(5000, 70, (RACKS, "serried", 95.0))
+
+    assert values(small, large, filled) == {
+        ("gangs in racks, filled to empty", "serried", 5000, 70): (0.5, False),
+        ("gangs in racks, more nodes to 1,000", "serried", 5000, 0): (0.95, True),
+    }
+
+
+def test_times_have_an_upper_bound() -> None:
+    rows = [("20 plain pods a second, 50 gangs of 20", "plain-isolated", 0.5)]
+    rows += [("20 plain pods a second", "plain-isolated", 0.1)]
+
+    assert values(
+        result(1000, 0, *rows, figure="plain_p99"),
+        result(5000, 0, ("1 gang of 1,000", "serried", 2.4), figure="last_create_to_last_bind"),
+    ) == {
+        ("plain pods' p99 while 50 gangs start, isolated", "plain-isolated", 1000, 0): (0.4, False),
+        ("one gang of 1,000, last create to last bind", "serried", 5000, 0): (2.4, True),
+    }
+
+
+def test_every_target_is_about_loads_that_there_are() -> None:
+    names = {workload.name for workload in FULL}
+    sides = [side for target in TARGETS for side in (target.of, target.to) if side is not None]
+
+    assert {side.workload for side in sides} <= names
+    assert {side.contender for side in sides} <= {"", *(one.name for one in (*ALL, *ON_REQUEST))}

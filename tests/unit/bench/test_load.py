@@ -66,6 +66,22 @@ def test_a_gang_with_a_key_in_two_domains_is_split(key: str, nodes: str, split: 
     assert figures(*lives, gang=Gang("g", 2, key)).split_gangs == split
 
 
+def test_a_gang_is_quick_from_when_its_last_member_is_seen_to_its_last_bind() -> None:
+    found = figures(Life("g", 0.0, 2.0, "a1", seen=0.2), Life("g", 0.5, 2.5, "a2", seen=1.5))
+
+    assert (found.quorum_p50, found.quorum_p99, found.last_create_to_last_bind) == (1.0, 1.0, 1.5)
+
+
+def test_of_a_gang_that_is_not_bound_whole_no_time_is_said() -> None:
+    assert figures(Life("g", 0.0, 2.0, "a1"), Life("g", 0.0)).quorum_p50 is None
+
+
+def test_plain_pods_beside_gangs_have_percentiles_of_their_own() -> None:
+    found = figures(Life("g", 0.0, 9.0, "a1"), Life("g", 0.0, 9.0, "a1"), Life("", 1.0, 1.5, "a2"))
+
+    assert (found.p99, found.plain_p50, found.plain_p99) == (9.0, 0.5, 0.5)
+
+
 def test_figures_are_described_to_the_millisecond() -> None:
     described = figures(Life("", 0.0, 3.00049, "a1")).describe()
 
@@ -112,6 +128,14 @@ def test_a_job_makes_its_pods_itself() -> None:
     assert load.pods == 4
 
 
+def test_members_of_gangs_on_ports_want_the_port_of_their_gang() -> None:
+    load = Load("r", "s", gangs=make_gangs(2, 2, "", 7000))
+
+    ports = [pod["spec"]["containers"][0]["ports"][0]["hostPort"] for _, pod in pod_objects(load)]
+
+    assert ports == [7000, 7000, 7001, 7001]
+
+
 @pytest.mark.parametrize(("plain", "gangs"), [(0, 2), (3, 0), (1, 2), (10, 2), (4, 2)])
 def test_plain_pods_come_evenly_between_the_members(plain: int, gangs: int) -> None:
     load = Load("r", "s", plain=plain, gangs=make_gangs(gangs, 2))
@@ -135,7 +159,7 @@ def test_the_watch_counts_each_bind_once() -> None:
     for event in (Upserted({"metadata": {"name": "p"}, "spec": {}}), Upserted(bound), Upserted(bound), Deleted(bound)):
         watch(event)
 
-    assert watch.lives == [Life("g", 1.0, 3.0, "a1")]
+    assert watch.lives == [Life("g", 1.0, 3.0, "a1", seen=3.0)]
     assert not watch.complete.is_set()
 
 
@@ -144,7 +168,7 @@ def test_pods_of_others_making_are_created_when_first_seen() -> None:
 
     watch(Upserted({"metadata": {"name": "q", "labels": {GANG: "g"}}, "spec": {"nodeName": "b1"}}))
 
-    assert watch.lives == [Life("g", 5.0, 5.0, "b1")]
+    assert watch.lives == [Life("g", 5.0, 5.0, "b1", seen=5.0)]
     assert watch.complete.is_set()
 
 
@@ -156,7 +180,7 @@ def test_a_restart_counts_every_pod_as_created_now() -> None:
 
     watch.restart()
 
-    assert watch.lives == [Life("g", 4.0)]
+    assert watch.lives == [Life("g", 4.0, seen=4.0)]
 
 
 @pytest.mark.parametrize("percent", [30, 50, 70])
