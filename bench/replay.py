@@ -31,7 +31,7 @@ from bench.cluster.nodes import RACK
 from bench.cluster.progress import stderr_report
 from bench.comparison import WAITING, find_disturbances, summarize
 from bench.contenders import NATIVE, QPS, SERRIED, TOGETHER, Contender, Workload
-from bench.load.objects import Load
+from bench.load.objects import Load, make_gangs
 from bench.load.run import StuckError
 from bench.machine import QUIET, describe_machine
 from bench.throughput import RESULTS, Bench, Plan
@@ -60,13 +60,10 @@ class Case(Workload):
 
     upstream_pods: int = 0
 
-    def make_load(self, run: str, scheduler: str) -> Load:
-        """The load of one run, of upstream's pods."""
-        return replace(Workload.make_load(self, run, scheduler), cpu="100m", memory="100Mi")
-
     def take(self, share: int) -> "Case":
         """One part of ``share``: that part of the gangs, or at least one gang."""
-        return replace(self, gangs=max(1, self.gangs // share))
+        gangs = self.load.gangs[: max(1, len(self.load.gangs) // share)]
+        return replace(self, load=replace(self.load, gangs=gangs))
 
     def fill(self) -> "Case":
         """The same with all pods there before a scheduler begins."""
@@ -74,8 +71,8 @@ class Case(Workload):
 
 
 def _case(test: str, workload: str, gangs: int, size: int) -> Case:
-    key = RACK if test == _RACKS else ""
-    return Case(f"{test}/{workload}", gangs=gangs, size=size, key=key, upstream_pods=gangs * size)
+    load = Load(gangs=make_gangs(gangs, size, RACK if test == _RACKS else ""), cpu="100m", memory="100Mi")
+    return Case(f"{test}/{workload}", "racks" if test == _RACKS else "gangs", load, upstream_pods=load.pods)
 
 
 CASES = (
@@ -85,7 +82,9 @@ CASES = (
     _case(_RACKS, "5000Nodes_3Gangs_3000Pods_1000PerGroup", 3, 1000),
 )
 SMALL = (_case(_GANGS, "100Nodes_10Gangs", 10, 3), _case(_RACKS, "100Nodes_10Gangs", 10, 3))
-CONTENDERS = tuple(Replayed(**asdict(contender)) for contender in (NATIVE, SERRIED, TOGETHER))
+CONTENDERS = tuple(
+    Replayed(one.name, one.title, one.scheduler, one.processes, one.cluster) for one in (NATIVE, SERRIED, TOGETHER)
+)
 
 
 def choose_cases(cases: Sequence[Case], share: int, queue: str) -> tuple[Case, ...]:
@@ -114,7 +113,7 @@ def render_table(cases: Sequence[Case], summary: Sequence[Mapping[str, Any]]) ->
         "|---|---|---|---|---|---|---|---|",
     ]
     for case in cases:
-        cells = [case.name, f"{case.upstream_pods:,}", f"{case.gangs * case.size:,}"]
+        cells = [case.name, f"{case.upstream_pods:,}", f"{case.load.pods:,}"]
         for contender in (NATIVE.name, SERRIED.name, TOGETHER.name):
             rate = rates.get((case.name, contender))
             shown = rate is not None and (case.name, contender) not in broken
@@ -160,7 +159,10 @@ def _publish(bench: Bench, cases: Sequence[Case], options: argparse.Namespace) -
         "qps": QPS,
         "noise_before": [round(share, 2) for share in bench.noise],
         "disturbances": find_disturbances(bench.runs, QUIET),
-        "cases": [asdict(case) | {"pods": case.gangs * case.size} for case in cases],
+        "cases": [
+            {"name": case.name, "pods": case.load.pods, "upstream_pods": case.upstream_pods, "queue": case.queue}
+            for case in cases
+        ],
         "ratios": find_ratios(summary),
         "summary": summary,
         "runs": [asdict(run) for run in bench.runs],
