@@ -101,7 +101,7 @@ class Extender:
     def _wire_core(self, leading: ApiClient, metrics: ExtenderMetrics) -> None:
         settings, level, leads = self.settings, self.level, self.leadership.leads
         self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
-        self.reports = make_reports(leading, self.store, self.events, level, self._clock)
+        self.reports = make_reports(leading, self.store, self.events, level, self._clock, self._binds)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
         self._contested = records.contested
@@ -159,6 +159,9 @@ class Extender:
     def _gives_way(self) -> bool:
         return self.core.preempting.eviction_writes.is_on()
 
+    def _binds(self) -> bool:
+        return self.core.runner.burst.is_on()
+
     def _make_leadership(self) -> Leadership:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
         return Leadership(prefix, self._on_turn, time.time)
@@ -207,6 +210,7 @@ class Extender:
         finally:
             await self.broadcast.close()
             await self._settle()
+            await self.core.runner.remove_all_left()
             # Last of all: whoever leads next must find nothing of ours still on its way.
             if self._election is not None:
                 await self._election.release()
@@ -350,11 +354,16 @@ def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
 
 
 def make_reports(
-    client: ApiClient, store: Store, events: EventWriter, level: ApiLevel, clock: Callable[[], float]
+    client: ApiClient,
+    store: Store,
+    events: EventWriter,
+    level: ApiLevel,
+    clock: Callable[[], float],
+    gives_way: Callable[[], bool] = lambda: False,
 ) -> Reports:
-    """The reports over one Store."""
+    """The reports over one Store. ``gives_way`` says whether gangs are being bound."""
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members)
-    return Reports(conditions, events, level, clock, store)
+    return Reports(conditions, events, level, clock, store, gives_way)
 
 
 def _read_options(settings: ExtenderSettings) -> Options:

@@ -402,11 +402,19 @@ _LONGEST_SECONDS = 30.0
 """How long Events wait at the most, whoever is evicted for whom meanwhile."""
 
 
-class EvictionWrites:
-    """A context for each that writes evictions, any number at a time. ``clock`` gives loop seconds."""
+class WriteBurst:
+    """A context for each that writes what others wait for, any number at a time. ``clock`` gives loop seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        aftermath: float = _AFTERMATH_SECONDS,
+        longest: float = _LONGEST_SECONDS,
+    ) -> None:
+        """It lasts for ``aftermath`` seconds beyond the last write, and ``longest`` in all."""
         self._clock = clock
+        self._aftermath = aftermath
+        self._longest = longest
         self._writers = 0
         self._begun = -math.inf
         self._ended = -math.inf
@@ -429,7 +437,7 @@ class EvictionWrites:
 
     def is_on(self) -> bool:
         """Whether somebody writes, or has just done so."""
-        return self._is_recent() and self._clock() < self._begun + _LONGEST_SECONDS
+        return self._is_recent() and self._clock() < self._begun + self._longest
 
     def _is_recent(self) -> bool:
-        return self._writers > 0 or self._clock() < self._ended + _AFTERMATH_SECONDS
+        return self._writers > 0 or self._clock() < self._ended + self._aftermath

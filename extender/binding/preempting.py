@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.binding.evictions import EvictionWrites, Rehearsal, describe_end, do_each, find_running, mark, unmark
+from extender.binding.evictions import Rehearsal, WriteBurst, describe_end, do_each, find_running, mark, unmark
 from extender.binding.nominator import Nominator
 from extender.binding.records import Records
 from extender.options import Method
@@ -70,7 +70,7 @@ class Preempting:
         reassignments: Reassignments,
         preemptions: Preemptions,
     ) -> None:
-        self.eviction_writes = EvictionWrites(context.clock)
+        self.eviction_writes = WriteBurst(context.clock)
         """The time in which it writes, and in which one victim after the other ends."""
 
         self._client = client

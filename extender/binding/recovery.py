@@ -198,7 +198,7 @@ class Recovery:
                 if not self._term.leads():
                     return False
                 await self._preempting.let_off(reservation)
-                await self._remove(reservation)
+                await self._runner.end_record(reservation)
             await self._preempting.let_off_forgotten()
             await self._stray_nominations.clear()
             return self._term.leads()
@@ -222,13 +222,6 @@ class Recovery:
             return pod
         vacancy = self._store.vacancies.find(uid)
         return vacancy.pod if vacancy is not None else None
-
-    async def _remove(self, reservation: Reservation) -> None:
-        try:
-            await self._records.remove(reservation)
-        except ApiError:
-            # Everybody waits for the takeover, and this record is in nobody's way.
-            self._runner.remove_later(reservation)
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""

@@ -18,11 +18,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.committed import EarlierBindings
 from extender.binding.effects import Effects
+from extender.binding.evictions import WriteBurst, do_each
 from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.scheduling.alike import AlikeMembers
@@ -31,7 +33,7 @@ from extender.scheduling.effects import Activate, Context, Effect, StartCycle
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
-from serried.api.names import LABELLED, Key
+from serried.api.names import LABELLED, GroupKey, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import ClaimKind
@@ -55,6 +57,18 @@ _JUDGING_SECONDS = 0.5
 
 _CALL_SECONDS = 1.0
 """How long the Binding of a member that the scheduler was sent to waits for its bind call."""
+
+_BETWEEN_BURSTS_SECONDS = 0.5
+"""Whoever waits for the end of a burst waits so much longer: the next gang may be about to come."""
+
+_MAX_LEFT = 100
+"""How many finished records may wait for an idle moment: a takeover writes each of them."""
+
+_LEFT_SECONDS = 10.0
+"""How long they may wait."""
+
+_STOP_SECONDS = 1.0
+"""How long the end of the process may wait until they are deleted."""
 
 
 class _First:
@@ -98,10 +112,19 @@ class CycleRunner:
     _binder: Binder
     _earlier: EarlierBindings
     alike: AlikeMembers
+    burst: WriteBurst = field(init=False)
+    """Whether the members of a commit are being bound, or were a moment ago."""
+
     _permit: Permit = field(init=False)
+    _left: dict[GroupKey, tuple[Reservation, float]] = field(default_factory=dict, init=False)
+    """Finished records that are still there, the oldest first, and by when they are deleted, in loop seconds."""
+
+    _ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when a cycle ends: it may have been the last one for which finished records wait."""
 
     def __post_init__(self) -> None:
         self._permit = Permit(self._context)
+        self.burst = WriteBurst(self._context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
         """Carry out what decisions have asked for since the last call: to be called right after each of them."""
@@ -124,23 +147,60 @@ class CycleRunner:
         The UIDs of the pods that are not activated any more.
         """
         self.carry_out()
+        self._left.clear()
         return self._effects.end_term()
 
-    def remove_later(self, reservation: Reservation) -> None:
+    async def end_record(self, reservation: Reservation) -> None:
         """Delete the record of a reservation that nobody drives, however long it takes: until it is gone, or replaced.
 
-        Nothing more happens at the end of the term.
+        One that a restart would only delete waits until no gang is bound. Nothing more happens at the end of the term.
         """
-        self._effects.spawn(self._remove_record(reservation))
+        if not self._is_finished(reservation):
+            await self._remove_record(reservation)
+            return
+        if not self._left:
+            self._effects.spawn(self._remove_left())
+        self._left[reservation.group] = reservation, self._context.clock() + _LEFT_SECONDS
+        if len(self._left) > _MAX_LEFT:
+            await self._remove_record(self._left.pop(next(iter(self._left)))[0])
+
+    def _is_finished(self, reservation: Reservation) -> bool:
+        """Whether a record is of no use: its members are bound, or gone. Who has lost its slot may still be named."""
+        members = self._context.store.members.iterate(reservation.group)
+        return bool(reservation.committed) and not any(pod.pending for pod in members)
+
+    async def _remove_left(self) -> None:
+        """Delete finished records, one after the other, in moments in which no plan is held."""
+        while self._left:
+            group, left = next(iter(self._left.items()))
+            reservation, due = left
+            if len(self._context.ledger) and self._context.clock() < due:
+                self._ended.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
+                continue
+            await self._remove_record(reservation)
+            if self._left.get(group) is left:
+                del self._left[group]
+
+    async def remove_all_left(self) -> None:
+        """Delete all finished records at the end of the process; what is not done soon is the next leader's."""
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await do_each([reservation for reservation, _ in self._left.values()], self._records.remove)
 
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
+        left = self._left.pop(cycle.reservation.group, None)
+        if left is not None:  # of the members that the gang had before
+            await self._remove_record(left[0])
         try:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
+            self._ended.set()
             if cycle.over and self._context.term.leads():
-                await self._remove_record(cycle.reservation)
+                await self.end_record(cycle.reservation)
 
     async def _run_safely(self, cycle: BindingCycle) -> None:
         try:
@@ -160,11 +220,17 @@ class CycleRunner:
             await self._preempt(cycle)
         if cycle.stage is CycleStage.GATHERING:
             await self._gather(cycle)
+        if cycle.stage in (CycleStage.COMMITTING, CycleStage.BINDING):
+            with self.burst:
+                await self._bind_together(cycle)
+        if cycle.stage is CycleStage.BINDING:
+            await self._drain(cycle)
+
+    async def _bind_together(self, cycle: BindingCycle) -> None:
         if cycle.stage is CycleStage.COMMITTING:
             await self._commit(cycle)
         if cycle.stage is CycleStage.BINDING:
             await self._bind_committed(cycle)
-            await self._drain(cycle)
 
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0 and not cycle.preempts:
@@ -551,6 +617,13 @@ class CycleRunner:
         return sent
 
     async def _remove_record(self, reservation: Reservation) -> None:
+        """Delete a record, or have it tried again: nobody waits for that, and the next write replaces it."""
+        try:
+            await self._records.remove(reservation)
+        except ApiError:
+            self._effects.spawn(self._remove_stubborn(reservation))
+
+    async def _remove_stubborn(self, reservation: Reservation) -> None:
         async for _ in Attempts(_ROLL_FORWARD):
             try:
                 await self._records.remove(reservation)

@@ -7,7 +7,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extender.status.conditions import Conditions, tell_time
 from serried.api.group import Composite, PodGroup, list_leaves
@@ -37,6 +37,12 @@ _RESTLESS_SECONDS = 0.9
 
 _PROGRESS_SECONDS = 2.0
 """The same for steps on the way, and for new numbers of a reason that was told."""
+
+_BURST_SECONDS = 5.0
+"""How long good news wait at the most while gangs are bound, from when the first of them was there."""
+
+_LOOK_SECONDS = 0.25
+"""How often it is looked whether they still have to."""
 
 _NOBODY_SECONDS = 30.0
 """How long a reason has to hold where no pod waits: a PodGroup whose pods are on their way, a burst that is through."""
@@ -125,7 +131,8 @@ class Reports:
 
     The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
     other. Where several are due, their namespaces take turns. A condition that cannot be written is tried again with
-    pauses, which no verdict cuts short; events go on.
+    pauses, which no verdict cuts short; events go on. Good news wait while gangs are bound: each write competes with
+    their Bindings, and the end of a gang often overtakes its steps.
     """
 
     _conditions: Conditions
@@ -133,6 +140,9 @@ class Reports:
     _level: ApiLevel
     _clock: Callable[[], float]
     _store: Store
+
+    _gives_way: Callable[[], bool] = lambda: False
+    """Whether gangs are being bound, for which good news wait."""
 
     decisions: deque[Said] = field(default_factory=lambda: deque(maxlen=1000), init=False)
     """The last decisions, the oldest first."""
@@ -326,9 +336,19 @@ class Reports:
             self._in_turn.add(entry[1].namespace, entry)
         while (turn := self._in_turn.take()) is not None:
             due, key = turn
-            if key in self._pending and self._pending[key].due == due and key not in self._writing:
+            if key not in self._pending or self._pending[key].due != due or key in self._writing:
+                continue
+            if not self._waits_for_bindings(self._pending[key]):
                 return key
+            self._pending[key] = replace(self._pending[key], due=now + _LOOK_SECONDS)
+            heapq.heappush(self._agenda, (now + _LOOK_SECONDS, key))
         return None
+
+    def _waits_for_bindings(self, pending: _Pending) -> bool:
+        """Whether what is due is no reason to wait, and the API server is busy with Bindings: after them more is known."""
+        verdict = pending.verdict
+        good = verdict.reason in _GOOD_NEWS and not (verdict.reason is Reason.BINDING and verdict.detail)
+        return good and pending.begun <= self._clock() < pending.begun + _BURST_SECONDS and self._gives_way()
 
     def _seconds_to_next(self) -> float | None:
         if not self._agenda or len(self._writing) >= _MAX_WRITES:

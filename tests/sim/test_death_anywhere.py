@@ -214,6 +214,62 @@ async def test_a_death_at_any_turn_after_which_the_gang_is_gone_leaves_nothing(
         await second.close()
 
 
+def begin_anew(api: FakeApi, policy: NominationPolicy) -> JumpyHarness:
+    """As `begin`; the gang is the second one of its name."""
+    world = JumpyHarness(api=api, nomination=policy)
+    world.nominate()
+    world.add(*[node(f"n{index}").cpu(1) for index in range(3)], pod_group("g").gang(3).uid("g-again"))
+    world.watch()
+    return world
+
+
+async def leave_record(api: FakeApi, policy: NominationPolicy) -> JumpyHarness:
+    """A gang was bound and is made anew; its record is left, as another gang is on its way."""
+    world = begin(api, policy, GANG_OF_THREE)
+    world.add(
+        node("busy").cpu(1), pod_group("busy").gang(1), pod("busy-0").cpu(1).scheduler(SCHEDULER).in_group("busy")
+    )
+    play = Play(world)
+    for _ in range(MOST_TURNS):
+        if [reservation.group.name for reservation in world.ledger] == ["busy"] and play.bound == set(NAMES):
+            break
+        await play.turn()
+    assert [record["metadata"]["name"] for record in world.api.records.values()] == ["g"]
+    for name in NAMES:
+        world.delete(name)
+    world.store.drop_group(GANG)
+    again = [build_member(GANG_OF_THREE, name).uid(f"{name}-again") for name in NAMES]
+    world.add(pod_group("g").gang(3).uid("g-again"), *again)
+    return world
+
+
+async def test_a_death_at_any_turn_of_a_gang_that_comes_again_beside_its_old_record_ends_whole(
+    policy: NominationPolicy,
+) -> None:
+    seen = set()
+    for turn in range(MOST_TURNS):
+        first = await leave_record(FakeApi(), policy)
+        play = Play(first)
+        await play.run(turn)
+        api, done = inherit(first.api), play.bound == set(NAMES)
+        await first.close()
+        owners = {record["metadata"]["ownerReferences"][0]["uid"] for record in api.records.values()}
+        seen.add("new" if "g-again" in owners else "old" if owners else "none")
+        del api.pods[Key("default", "busy-0")]
+        second = begin_anew(api, policy)
+        second.term.active = False
+        assert await second.recovery.recover(), f"turn {turn}"
+        second.term.active = True
+        succession = Play(second)
+        await succession.run(MOST_TURNS)
+        assert succession.over, f"turn {turn}"
+        assert len({second.node_of(name) for name in NAMES}) == len(NAMES), f"turn {turn}"
+        await second.close()
+        if done:
+            break
+    assert seen == {"old", "none", "new"}
+
+
 @pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "ahead"])
 async def test_a_jump_of_the_wall_clock_at_any_turn_changes_nothing(
     policy: NominationPolicy, shape: Shape, length: int, jump: float

@@ -11,9 +11,21 @@ from typing import Any
 import pytest
 
 from extender.options import NominationPolicy
+from serried.api.names import Key
 from serried.kube.errors import Fenced
 from serried.kube.wire import Failure
-from tests.sim.test_death_anywhere import MOST_TURNS, NAMES, SHAPES, Play, Shape, begin
+from tests.sim.test_death_anywhere import (
+    GANG_OF_THREE,
+    MOST_TURNS,
+    NAMES,
+    SHAPES,
+    JumpyHarness,
+    Play,
+    Shape,
+    begin,
+    begin_anew,
+    leave_record,
+)
 from tests.support.fake_api import Call, FakeApi
 
 LATE = (*range(10), 20, 40)
@@ -80,6 +92,10 @@ class Scene:
         self.first = begin(self.road, policy, shape)
         self.road.leads = self.first.term.leads
 
+    def begin_next(self) -> JumpyHarness:
+        """The next one, which has seen what the API server has."""
+        return begin(self.server, self.policy, self.shape)
+
     async def stand_still(self, turns: int) -> bool:
         """Whether it has come so far before all was done."""
         done = await Play(self.first).run(turns)
@@ -88,7 +104,7 @@ class Scene:
 
     async def hand_over(self, late: int) -> Play:
         """The next one takes over and ends what there is; after so many turns arrives what was on its way."""
-        second = begin(self.server, self.policy, self.shape)
+        second = self.begin_next()
         second.term.active = False
         taking = asyncio.create_task(second.recovery.recover())
         turns = 0
@@ -122,6 +138,25 @@ class Scene:
         self.road.thaw()
         await Play(self.first).run(20)
         return len(self.road.written) - before
+
+
+class SceneBesideOldRecord(Scene):
+    """The gang is the second one of its name, and the record of the first one is still there."""
+
+    def __init__(self, policy: NominationPolicy) -> None:
+        super().__init__(policy, GANG_OF_THREE)
+        self.server.pods.clear()
+
+    async def leave_record(self) -> None:
+        """Until the first gang of the name is gone."""
+        await self.first.close()
+        self.first = await leave_record(self.road, self.policy)
+        self.road.leads = self.first.term.leads
+
+    def begin_next(self) -> JumpyHarness:
+        """The other gang, for which the record had to wait, is gone."""
+        self.server.pods.pop(Key("default", "busy-0"), None)
+        return begin_anew(self.server, self.policy)
 
 
 async def assert_whole(play: Play, told: str) -> None:
@@ -164,4 +199,25 @@ async def test_one_that_stands_still_at_any_turn_is_not_waited_for_and_does_no_h
                 break
         turn += 1
     # Else nothing was on its way where it matters.
+    assert late_verbs >= {"create", "bind", "delete"}
+
+
+async def test_a_record_that_was_left_for_an_idle_moment_stands_in_nobodys_way() -> None:
+    late_verbs: set[str] = set()
+    turn, lasts = 0, True
+    while lasts:
+        for late in LATE:
+            scene = SceneBesideOldRecord(NominationPolicy.AUTO)
+            await scene.leave_record()
+            lasts = await scene.stand_still(turn) and len(Play(scene.first).bound) < len(NAMES)
+            under_way, told = scene.road.under_way, f"turn {turn}, late by {late}"
+            play = await scene.hand_over(late)
+            assert await scene.go_on() == 0, told
+            await assert_whole(play, told)
+            await scene.first.close()
+            await play.world.close()
+            late_verbs |= scene.road.late
+            if not under_way:
+                break
+        turn += 1
     assert late_verbs >= {"create", "bind", "delete"}

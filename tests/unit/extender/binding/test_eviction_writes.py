@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.binding.evictions import EvictionWrites
+from extender.binding.evictions import WriteBurst
 from tests.support.clock import Clock
 
 
@@ -12,15 +12,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def eviction_writes(clock: Clock) -> EvictionWrites:
-    return EvictionWrites(clock)
+def eviction_writes(clock: Clock) -> WriteBurst:
+    return WriteBurst(clock)
 
 
-def test_there_is_none_as_long_as_nobody_is_evicted(eviction_writes: EvictionWrites) -> None:
+def test_there_is_none_as_long_as_nobody_is_evicted(eviction_writes: WriteBurst) -> None:
     assert not eviction_writes.is_on()
 
 
-def test_it_lasts_until_shortly_after_the_last_writer_has_ended(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_it_lasts_until_shortly_after_the_last_writer_has_ended(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         with eviction_writes:
             assert eviction_writes.is_on()
@@ -32,7 +32,7 @@ def test_it_lasts_until_shortly_after_the_last_writer_has_ended(eviction_writes:
     assert not eviction_writes.is_on()
 
 
-def test_it_ends_after_half_a_minute_whoever_writes(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_it_ends_after_half_a_minute_whoever_writes(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         clock.advance(29)
         with eviction_writes:
@@ -41,7 +41,7 @@ def test_it_ends_after_half_a_minute_whoever_writes(eviction_writes: EvictionWri
         assert not eviction_writes.is_on()
 
 
-def test_whoever_writes_on_does_not_begin_another_one(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_whoever_writes_on_does_not_begin_another_one(eviction_writes: WriteBurst, clock: Clock) -> None:
     for _ in range(4):
         with eviction_writes:
             clock.advance(10)
@@ -49,7 +49,7 @@ def test_whoever_writes_on_does_not_begin_another_one(eviction_writes: EvictionW
         assert not eviction_writes.is_on()
 
 
-def test_the_next_one_lasts_as_long_again(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_the_next_one_lasts_as_long_again(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         clock.advance(40)
     clock.advance(10)
@@ -58,7 +58,7 @@ def test_the_next_one_lasts_as_long_again(eviction_writes: EvictionWrites, clock
         assert eviction_writes.is_on()
 
 
-def test_it_lasts_while_one_victim_after_the_other_ends(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_it_lasts_while_one_victim_after_the_other_ends(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         pass
     for _ in range(10):
@@ -69,7 +69,7 @@ def test_it_lasts_while_one_victim_after_the_other_ends(eviction_writes: Evictio
     assert not eviction_writes.is_on()
 
 
-def test_victims_that_end_later_begin_no_other_one(eviction_writes: EvictionWrites, clock: Clock) -> None:
+def test_victims_that_end_later_begin_no_other_one(eviction_writes: WriteBurst, clock: Clock) -> None:
     with eviction_writes:
         pass
     clock.advance(3)

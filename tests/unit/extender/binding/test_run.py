@@ -55,6 +55,23 @@ class TestTheWholeWay:
         assert world.reasons()[-1] is Reason.SCHEDULED
         assert world.heard.bursts == [2]
 
+    async def test_good_news_of_all_gangs_wait_from_its_commit_until_shortly_after_the_last_binding(
+        self, world: Harness
+    ) -> None:
+        await plan(world)
+        assert not world.core.runner.burst.is_on()
+        for verb in ("create", "bind"):
+            world.api.hold(verb)
+        await bind_all(world)
+        for verb in ("create", "bind"):
+            world.clock.advance(1.0)
+            assert world.core.runner.burst.is_on()
+            world.api.let_go(verb)
+            await world.settle()
+        assert world.core.runner.burst.is_on()
+        world.clock.advance(0.5)
+        assert not world.core.runner.burst.is_on()
+
     async def test_a_binding_tells_its_pod_rank_and_domain(self, world: Harness) -> None:
         racked = [each.rack("a") for each in small_nodes(2)]
         ranked = [each.of_job("j", 5 + index) for index, each in enumerate(members(2))]

@@ -63,7 +63,10 @@ class Office:
         self.store.put_pod(members(1)[0].value())
         self.clock = Clock()
         events = cast("EventWriter", self.speaker)
-        self.reports = make_reports(self.api.client(), self.store, events, level, self.clock)
+        self.binds = False
+        """Whether a gang is being bound."""
+
+        self.reports = make_reports(self.api.client(), self.store, events, level, self.clock, lambda: self.binds)
         self.stuck: set[GroupKey] = set()
         self.task = asyncio.create_task(self.reports.run())
 
@@ -267,6 +270,49 @@ class TestWhenAReasonIsTold:
         office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
         await office.pass_time(30)
         assert office.conditions() == [("False", "Unschedulable")]
+
+
+class TestWhileGangsAreBound:
+    async def test_steps_are_overtaken_by_the_end(self, office: Office) -> None:
+        office.binds = True
+        office.reports.say(GANG, PLANNED)
+        for _ in range(12):
+            await office.pass_time(0.25)
+        office.reports.say(GANG, binding(1))
+        await office.pass_time(1.0)
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.pass_time(0.8)
+        assert not office.speaker.said
+        office.binds = False
+        await office.pass_time(0.25)
+        assert office.conditions() == [("True", "Scheduled")]
+        assert office.speaker.reasons() == ["Scheduled"]
+
+    async def test_a_reason_to_wait_is_told_within_a_second(self, office: Office) -> None:
+        office.binds = True
+        office.reports.say(GANG, PLANNED)
+        await office.pass_time(0.5)
+        office.reports.say(GANG, FULL)
+        await office.pass_time(0.4)
+        assert office.speaker.reasons() == ["NoCapacity"]
+
+    async def test_a_binding_that_fails_is_told_as_ever(self, office: Office) -> None:
+        office.binds = True
+        office.reports.say(GANG, Verdict(Reason.BINDING, have=0, need=2, detail="the Binding of m0 failed"))
+        await office.settle()
+        assert office.speaker.reasons() == ["Binding"]
+
+    @pytest.mark.parametrize("verdict", [PLANNED, binding(1), UP], ids=lambda verdict: verdict.reason)
+    async def test_nothing_waits_longer_than_five_seconds(self, office: Office, verdict: Verdict) -> None:
+        office.binds = True
+        office.reports.say(GANG, verdict)
+        for _ in range(19):
+            await office.pass_time(0.25)
+        assert not office.speaker.said
+        await office.pass_time(0.25)
+        assert office.speaker.reasons() == [verdict.reason]
+        assert len(office.api.conditions) == 1
 
 
 class TestTheMemberThatIsFirst:
