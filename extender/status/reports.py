@@ -345,7 +345,7 @@ class Reports:
         return None
 
     def _waits_for_bindings(self, pending: _Pending) -> bool:
-        """Whether what is due is no reason to wait, and the API server is busy with Bindings: after them more is known."""
+        """Whether what is due is good news, and the API server is busy with Bindings: after them more is known."""
         verdict = pending.verdict
         good = verdict.reason in _GOOD_NEWS and not (verdict.reason is Reason.BINDING and verdict.detail)
         return good and pending.begun <= self._clock() < pending.begun + _BURST_SECONDS and self._gives_way()
