@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both set up everything they need.
 PYTHON ?= python3
 BIN := .venv/bin
+THROUGHPUT = $(BIN)/python -m bench.throughput --queue full --repetitions 2 --only plain native serried serried-together plain-isolated bindings
 WORKERS ?= 2
 
 
@@ -83,6 +84,9 @@ picture: setup ## the picture of the live page in README, in a real browser
 # A file for each name that README and docs quote; a missed bound ends no measuring.
 bench: control-plane ## the numbers of README and docs: an hour and more, on a machine that does nothing else
 	$(BIN)/python -m bench.throughput
+	$(THROUGHPUT) --nodes 5000 --name throughput-5000 --loads plain gangs racks ports thousand beside
+	$(THROUGHPUT) --filled 70 --name throughput-filled --loads plain gangs racks
+	$(THROUGHPUT) --nodes 5000 --filled 70 --name throughput-filled-5000 --loads plain gangs racks ports
 	$(BIN)/python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
 	$(BIN)/python -m bench.throughput --name throughput-beside --only native serried serried-beside
 	$(BIN)/python -m bench.latency

@@ -218,7 +218,8 @@ Place = tuple[int, int]
 def compute_targets(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What became of each target in each result that has the rows for it; several results are compared with each other.
 
-    An entry has ``target``, ``contender``, ``nodes``, ``filled``, ``value``, ``bound`` and whether it is ``met``.
+    An entry has ``target``, ``contender``, ``nodes``, ``filled``, ``value``, ``bound``, ``how`` both are compared, and
+    whether it is ``met``.
     """
     rows: dict[Place, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for result in results:
@@ -269,6 +270,7 @@ def _describe_target(target: Target, contender: str, place: Place, value: float)
         "filled": place[1],
         "value": round(value, 3),
         "bound": target.bound,
+        "how": target.how,
         "met": value >= target.bound if target.how == "ratio" else value <= target.bound,
     }
 
@@ -328,13 +330,13 @@ def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def replace_table(document: str, table: str) -> str:
+def replace_table(document: str, table: str, begin: str = BEGIN, end: str = END) -> str:
     """The document with ``table`` between the markers. Raises ValueError where they are missing or out of order."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the document has no {BEGIN} followed by {END}")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    before, first, rest = document.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"the document has no {begin} followed by {end}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

@@ -175,10 +175,10 @@ ISOLATED = Contender(
 )
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, _SERRIED, plain=True)
 CEILING = Contender("bindings", "Bindings alone, everybody else watches", BINDINGS, (), _SERRIED, plain=True)
-ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED)
+ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED, CEILING)
 """Those of the comparison of pods per second."""
 
-ON_REQUEST = (BESIDE, TOGETHER, FALLBACK, CEILING)
+ON_REQUEST = (BESIDE, TOGETHER, FALLBACK)
 """Those that are measured where they are asked for by name."""
 
 

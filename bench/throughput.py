@@ -45,7 +45,6 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).with_name("results")
-PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "measured.md"
 _SETTLE = 2.0
 _NAMES = [contender.name for contender in ALL]
 _CHOICES = [contender.name for contender in (*ALL, *ON_REQUEST)]
@@ -171,8 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for contender in plan.contenders:
             down(contender.make_spec(plan.nodes).name)
-    # An unfinished measurement is worth a file, but not the page.
-    options.table = options.table and code == 0
     return max(code, _publish(bench, options)) if bench.runs else code
 
 
@@ -183,8 +180,7 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
-    table = comparison.render_table(summary)
-    print(table)
+    print(comparison.render_table(summary))
     for entry in result["targets"]:
         print("{target}, {contender}: {value:.3g}, wanted {bound:g}".format(**entry), file=sys.stderr)
     for defect in defects:
@@ -193,9 +189,7 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
         print(f"note: {disturbance}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     if any(row["unbound"] or row["split_gangs"] for row in summary):
-        return 1  # a number that was bought with a broken promise is none for the page
-    if options.table:
-        PAGE.write_text(comparison.replace_table(PAGE.read_text(), table))
+        return 1  # a number that was bought with a broken promise is none for a page
     return 0
 
 
@@ -255,7 +249,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--name", default="throughput", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")
-    add("--table", action="store_true", help="put the table into docs/contributing/measured.md, between its markers")
     return parser
 
 

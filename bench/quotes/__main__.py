@@ -3,56 +3,98 @@
     python -m bench.quotes            the exit code is 1 if a number has no source, or another value there
     python -m bench.quotes --write    writes the values of the sources into the pages (`make numbers`)
 
-How a page names its sources: bench.quotes.pages. The table between its markers is that of the newest throughput result.
+How a page names its sources: bench.quotes.pages. Tables between markers, and the plot, are drawn from the newest
+results of bench.throughput (bench.headline).
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.comparison import BEGIN, END, render_table, replace_table
+from bench import comparison, headline
 from bench.quotes.expressions import QuoteError
 from bench.quotes.pages import Page, Problem, examine
 from bench.quotes.results import Results
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ("README.md", "docs/*.md", "docs/*/*.md")
+PLOT = Path("docs", "images", "throughput.svg")
 
 
 def check(path: Path, results: Results) -> Page:
-    """What is to be said of a page, its generated table included."""
+    """What is to be said of a page, its generated tables included."""
     document = path.read_text()
-    page = examine(hide_table(document), results)
+    page = examine(hide_tables(document), results)
     page.document = document
-    if BEGIN in document:
-        page.problems = [*check_table(document, results), *page.problems]
+    page.problems = [*check_tables(document, results), *page.problems]
     return page
 
 
-def hide_table(document: str) -> str:
-    """The document with the generated table blanked out, every position still the same."""
-    start, end = document.find(BEGIN), document.find(END)
-    if start < 0 or end < start:
-        return document
-    blank = "".join(sign if sign == "\n" else " " for sign in document[start:end])
-    return document[:start] + blank + document[end:]
+def hide_tables(document: str) -> str:
+    """The document with the generated tables blanked out, every position still the same."""
+    for begin, end in TABLES:
+        first, last = document.find(begin), document.find(end)
+        if 0 <= first <= last:
+            blank = "".join(sign if sign == "\n" else " " for sign in document[first:last])
+            document = document[:first] + blank + document[last:]
+    return document
 
 
-def check_table(document: str, results: Results) -> list[Problem]:
-    """Whether the generated table is the one of the newest throughput result."""
-    line = document.count("\n", 0, document.find(BEGIN)) + 1
-    try:
-        if draw_table(document, results) != document:
-            return [Problem(line, f"the table is not that of {results.find('throughput').name}")]
-    except (QuoteError, ValueError) as error:
-        return [Problem(line, str(error))]
-    return []
+def check_tables(document: str, results: Results) -> list[Problem]:
+    """Whether each generated table is that of the newest results."""
+    problems = []
+    for (begin, end), draw in TABLES.items():
+        if begin in document:
+            line = document.count("\n", 0, document.find(begin)) + 1
+            try:
+                if comparison.replace_table(document, draw(results), begin, end) != document:
+                    problems.append(Problem(line, "the table is not that of the newest results"))
+            except (QuoteError, ValueError) as error:
+                problems.append(Problem(line, str(error)))
+    return problems
 
 
-def draw_table(document: str, results: Results) -> str:
-    """The document with the table of the newest throughput result. Raises QuoteError, and ValueError without END."""
-    return replace_table(document, render_table(results.read("throughput")["summary"]))
+def draw_tables(document: str, results: Results) -> str:
+    """The document with the tables of the newest results. Raises QuoteError, and ValueError where an end is missing."""
+    for (begin, end), draw in TABLES.items():
+        if begin in document:
+            document = comparison.replace_table(document, draw(results), begin, end)
+    return document
+
+
+def draw_runs(results: Results) -> str:
+    """Every row of the newest results, a table for each cluster. Raises QuoteError if there is none."""
+    found = results.read_all(headline.RESULTS)
+    return "\n\n".join(
+        f"**{headline.name_cluster(each)}**\n\n{comparison.render_table(each['summary'])}" for each in found
+    )
+
+
+def draw_ratios(results: Results) -> str:
+    """The ratios of the newest results. Raises QuoteError if there is none."""
+    return headline.render_ratios(results.read_all(headline.RESULTS))
+
+
+def draw_targets(results: Results) -> str:
+    """What became of the targets in the newest results. Raises QuoteError if there is none."""
+    return headline.render_targets(results.read_all(headline.RESULTS))
+
+
+TABLES: dict[tuple[str, str], Callable[[Results], str]] = {
+    (comparison.BEGIN, comparison.END): draw_runs,
+    ("<!-- ratios:begin -->", "<!-- ratios:end -->"): draw_ratios,
+    ("<!-- targets:begin -->", "<!-- targets:end -->"): draw_targets,
+}
+"""How each table between markers is drawn."""
+
+
+def check_plot(results: Results) -> list[Problem]:
+    """Whether the plot is that of the newest results."""
+    path = ROOT / PLOT
+    if path.is_file() and path.read_text() == headline.draw_plot(results.read_all(headline.RESULTS)):
+        return []
+    return [Problem(1, "the plot is not that of the newest results")]
 
 
 def write(path: Path, results: Results) -> None:
@@ -62,8 +104,7 @@ def write(path: Path, results: Results) -> None:
         if edit.quoted:
             name = path.relative_to(ROOT)
             print(f"{name}:{page.line(edit.figure.start)}: {edit.figure.text} is now {edit.text}")
-    document = page.rewrite()
-    path.write_text(draw_table(document, results) if BEGIN in document else document)
+    path.write_text(draw_tables(page.rewrite(), results))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write:
         for path in paths:
             write(path, results)
+        (ROOT / PLOT).write_text(headline.draw_plot(results.read_all(headline.RESULTS)))
     found = [(path.relative_to(ROOT), problem) for path in paths for problem in check(path, results).problems]
+    found += [(PLOT, problem) for problem in check_plot(results)]
     for path, problem in found:
         print(f"{path}:{problem.line}: {problem.text}", file=sys.stderr)
     return 1 if found else 0

@@ -1,6 +1,7 @@
 """The files in `bench/results/`, by name and date."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,21 @@ class Results:
 
     def find(self, name: str) -> Path:
         """The file of a name. Raises QuoteError where there is none."""
-        exact = self._directory / f"{name}.json"
-        found = [exact] if exact.is_file() else sorted(self._directory.glob(f"{name}-{_DATE}.json"))
+        found = self._list(name)
         if not found:
             raise QuoteError(f"no result is called {name}")
         return found[-1]
+
+    def _list(self, name: str) -> list[Path]:
+        exact = self._directory / f"{name}.json"
+        return [exact] if exact.is_file() else sorted(self._directory.glob(f"{name}-{_DATE}.json"))
+
+    def read_all(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """What the files of these names say, those that are there. Raises QuoteError if there is none."""
+        found = [self.read(name) for name in names if self._list(name)]
+        if not found:
+            raise QuoteError(f"no result is called {' or '.join(names)}")
+        return found
 
     def read(self, name: str) -> dict[str, Any]:
         """What the file of a name says. Raises QuoteError where there is none, or where it is no JSON object."""

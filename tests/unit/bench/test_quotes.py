@@ -1,12 +1,14 @@
 """The numbers of README and docs: which look measured, where they come from, and what is said when they disagree."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from bench.comparison import BEGIN, END, render_table
-from bench.quotes.__main__ import check, write
+from bench.headline import RESULTS, draw_plot
+from bench.quotes.__main__ import PLOT, check, check_plot, write
 from bench.quotes.expressions import Names, QuoteError, evaluate, evaluate_numbers
 from bench.quotes.numbers import Figure, find_phrases, hide
 from bench.quotes.pages import examine
@@ -217,20 +219,79 @@ def test_writing_brings_text_and_comment_up_to_date(results: Results) -> None:
     assert [edit.figure.text for edit in page.edits if edit.quoted] == ["0.99", "12"]
 
 
-SUMMARY = [{"workload": "gangs", "contender": "serried", "pods_per_second": {"median": 50.0, "min": 40.0, "max": 60.0}}]
+WAITING_GANGS = "50 gangs of 20, all waiting"
+SUMMARY = [
+    {"workload": WAITING_GANGS, "contender": who, "pods_per_second": {"median": rate, "min": 40.0, "max": 60.0}}
+    for who, rate in (("serried", 50.0), ("native", 40.0))
+]
 
 
-def test_the_generated_table_is_that_of_the_newest_throughput_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    """Results of two clusters, one of them of two days."""
     monkeypatch.setattr("bench.quotes.__main__.ROOT", tmp_path)
-    (tmp_path / "throughput-2026-11-21.json").write_text(json.dumps({"summary": SUMMARY}))
-    results, page = Results(tmp_path), tmp_path / "README.md"
+    for name, nodes, filled in (
+        ("throughput-2026-11-20", 100, 0),
+        ("throughput-2026-11-21", 1000, 0),
+        ("throughput-filled-5000-2026-11-21", 5000, 70),
+    ):
+        result = {"nodes": nodes, "filled": filled, "summary": SUMMARY}
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    return Results(tmp_path)
+
+
+def test_a_generated_table_is_that_of_the_newest_results(tmp_path: Path, measured: Results) -> None:
+    page = tmp_path / "README.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n")
 
-    assert [(found.line, found.text) for found in check(page, results).problems] == [
-        (3, "the table is not that of throughput-2026-11-21.json")
+    assert [(found.line, found.text) for found in check(page, measured).problems] == [
+        (3, "the table is not that of the newest results")
     ]
-    write(page, results)
-    assert page.read_text() == f"# Title\n\n{BEGIN}\n{render_table(SUMMARY)}\n{END}\n"
-    assert check(page, results).problems == []
+    write(page, measured)
+    table = render_table(SUMMARY)
+    assert page.read_text() == (
+        f"# Title\n\n{BEGIN}\n**1,000 nodes**\n\n{table}\n\n**5,000 nodes, 70 % used**\n\n{table}\n{END}\n"
+    )
+    assert check(page, measured).problems == []
+
+
+def test_ratios_have_a_column_for_each_cluster_and_targets_a_line(tmp_path: Path, measured: Results) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("ratios", "targets")))
+
+    write(page, measured)
+
+    assert page.read_text().splitlines() == [
+        "<!-- ratios:begin -->",
+        "| pods/s of | 1,000 nodes | 5,000 nodes, 70 % used |",
+        "|---|---|---|",
+        "| gangs of 20, to native gangs | 1.25 | 1.25 |",
+        "<!-- ratios:end -->",
+        "<!-- targets:begin -->",
+        "| target | scheduled by | cluster | measured | wanted |",
+        "|---|---|---|---|---|",
+        "| gangs to native gangs | serried | 1,000 nodes | 1.25 | at least 2 |",
+        "| gangs to native gangs | serried | 5,000 nodes, 70 % used | 1.25 | at least 2 |",
+        "<!-- targets:end -->",
+    ]
+
+
+def test_the_plot_is_that_of_the_newest_results(tmp_path: Path, measured: Results) -> None:
+    plot = tmp_path / PLOT
+    plot.parent.mkdir(parents=True)
+    plot.write_text("<svg/>")
+
+    assert [problem.text for problem in check_plot(measured)] == ["the plot is not that of the newest results"]
+    plot.write_text(draw_plot(measured.read_all(RESULTS)))
+    assert check_plot(measured) == []
+
+
+def test_the_plot_has_a_bar_for_each_that_was_measured_all_to_one_scale(measured: Results) -> None:
+    bars = re.findall(r'<rect class="(\w+)" x="270" y="\d+" width="(\d+)"', draw_plot(measured.read_all(RESULTS)))
+
+    assert bars == [("other", "344"), ("ours", "430")] * 2
+
+
+def test_without_any_result_nothing_can_be_drawn(tmp_path: Path) -> None:
+    with pytest.raises(QuoteError, match="no result is called throughput or"):
+        Results(tmp_path).read_all(RESULTS)
