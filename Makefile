@@ -6,7 +6,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-steady bench numbers pages lock site sbom release-dry audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-alike soak-steady bench numbers pages lock site sbom release-dry audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -73,6 +73,10 @@ demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 # The page tells also of a run that has failed.
 soak: control-plane ## faults of all kinds for an hour; SOAK="--minutes 10 --seed 2 --faults kills proxy" for others
 	@$(BIN)/python -m tests.chaos $(SOAK); code=$$?; $(BIN)/python -m bench.reliability --write && exit $$code
+
+soak-alike: control-plane ## the same with alike members that are judged together, beside plain pods on full nodes
+	@$(BIN)/python -m tests.chaos --mix alike --alike-members together --name soak-alike $(SOAK); code=$$?; \
+	$(BIN)/python -m bench.reliability --write && exit $$code
 
 soak-steady: control-plane ## the same, but nobody is killed: whether memory grows
 	@$(BIN)/python -m tests.chaos --faults proxy cluster --name soak-steady --minutes 30 $(SOAK); code=$$?; \

@@ -26,6 +26,9 @@ STEADY = "soak-steady"
 FALLBACK = "soak-fallback"
 """A soak at the other API level: ``--api fallback --name soak-fallback``."""
 
+ALIKE = "soak-alike"
+"""A soak in which members that are alike are judged together, beside plain pods: ``make soak-alike``."""
+
 _ORDER = ("extender", "controller", "scheduler", "kube-apiserver", "etcd", "split brain", "clock")
 
 _HEAD = """# Reliability
@@ -36,7 +39,8 @@ bench.reliability --write`). To run it yourself: `python -m tests.chaos --minute
 The soak runs a real control plane with nodes that kwok simulates, under more gangs than fit: with and without a
 topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests fail and
 the cluster changes. Then for a while only watches are disturbed; after each eighth storm nothing is for two minutes.
-`make soak` fails with fewer than 10,000 faults on the way, or fewer than 300 kills.
+`make soak` fails with fewer than 10,000 faults on the way, or fewer than 300 kills. `make soak-alike` judges alike
+members together, in ten shapes of them, with as many plain pods as gangs on full nodes.
 
 ## What is checked
 
@@ -54,15 +58,16 @@ but the names of API versions. A unit test breaks each rule in turn, and asserts
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
 | overlooked | a gang or tree fits, is not behind the first in the queue, and is not bound 90 s after the last fault |
 
-*overlooked* judges gangs that lost members, too, but no tree in which single groups have a topology key. *write at
-rest* leaves out Leases, reviews of tokens, and Events of kube-scheduler. At the end every gang must complete, the
-cache must be that of the API server (`/debug/cache/diff`), and no process may remember what no longer exists. Finally
-the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
+For *over-committed*, the checker also judges each Binding as a kubelet does, and sets a pod without room to Failed
+(`OutOfcpu`). *overlooked* judges gangs that lost members, too, but no tree in which single groups have a topology key.
+*write at rest* leaves out Leases, reviews of tokens, and Events of kube-scheduler. At the end every gang must complete,
+the cache must be that of the API server (`/debug/cache/diff`), and no process may remember what no longer exists.
+Finally the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
 
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
 process is ready again. It is one, too, while two extenders are active, wall clocks are wrong, or no watch shows
 anything. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node, before
-it is bound does not count as missing.
+it is bound does not count as missing, nor does anybody in a namespace that is being deleted.
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak has one extender: [failovers](../operations.md#what-happens-when-a-scheduler-or-node-fails) are measured
@@ -81,7 +86,8 @@ def render(directory: Path = RESULTS) -> str:
     found = results.read(NAME)
     parts = (_render_summary, _render_force, _render_requests, _render_processes, _render_cluster, _render_recovery)
     lines = [line for part in parts for line in part(found)]
-    return "\n".join([_HEAD, *lines, *_render_memory(results, found), *_render_fallback(results)]).rstrip("\n") + "\n"
+    others = (*_render_memory(results, found), *_render_fallback(results), *_render_alike(results))
+    return "\n".join([_HEAD, *lines, *others]).rstrip("\n") + "\n"
 
 
 def _render_summary(found: Mapping[str, Any]) -> Iterator[str]:
@@ -266,6 +272,29 @@ def _render_fallback(results: Results) -> Iterator[str]:
     yield ""
     more = {"processes killed": ("totals.kills", found["totals"]["kills"])}
     yield from _sum_up(found, FALLBACK, more)
+
+
+def _render_alike(results: Results) -> Iterator[str]:
+    try:
+        found = results.read(ALIKE)
+    except QuoteError:
+        return
+    yield "## With alike members judged together"
+    yield ""
+    yield "`make soak-alike`: ten shapes of members, and as many plain pods as gangs, on nodes that stay full. Who was"
+    yield "never tried was bound without a cycle of kube-scheduler's, as its events say."
+    yield ""
+    more = {
+        "processes killed": ("totals.kills", found["totals"]["kills"]),
+        "Bindings of members": ("bindings", found["bindings"]),
+        "members that were never tried": ("members_never_tried", found["members_never_tried"]),
+        "pods that a kubelet refused (`OutOfcpu`)": (
+            "refused_by_kubelets.OutOfcpu",
+            found["refused_by_kubelets"]["OutOfcpu"],
+        ),
+        "plain pods that were bound": ("plain_wait_seconds.count", found["plain_wait_seconds"]["count"]),
+    }
+    yield from _sum_up(found, ALIKE, more)
 
 
 def _sum_up(found: Mapping[str, Any], name: str, more: Mapping[str, tuple[str, float]]) -> Iterator[str]:

@@ -21,6 +21,8 @@ from bench.cluster.cluster import down
 from bench.cluster.progress import stderr_report
 from bench.generated import ROOT
 from bench.machine import describe_machine
+from extender.options import Alike
+from tests.chaos.gangs import MIXES
 from tests.chaos.soak import Soak, make_spec
 from tests.chaos.storm import KINDS, STILL_EACH, STILL_SECONDS, Plan
 
@@ -36,6 +38,9 @@ MINUTES = 55.0
 TARGETS = {"proxy": 10_000, "kills": 300}
 """How many faults of which kind they are to be at least, if they are not left out."""
 
+NEVER_TRIED = 1_000
+"""How many members are to be bound at least without a cycle of their own, if members are judged together."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it, from nothing to nothing."""
@@ -47,10 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=options.seed,
         rounds=max(1, round(options.minutes * 60 / (_ROUND_SECONDS + _STILL_SECONDS))),
         kinds=tuple(options.faults),
+        mix=options.mix,
     )
     directory = Path(tempfile.mkdtemp(prefix="serried-soak-"))
     try:
-        cluster = Cluster.up(make_spec(name, options.api), stderr_report())
+        cluster = Cluster.up(make_spec(name, options.api, options.alike_members), stderr_report())
         result = Soak(cluster, plan, directory).run()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -74,6 +80,8 @@ def find_missed(result: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
     totals = result["totals"]
     few = [f"{totals[kind]} of {least} {kind}" for kind, least in TARGETS.items()
            if kind in kinds and totals[kind] < least]  # fmt: skip
+    if result["alike_members"] == Alike.TOGETHER and result["members_never_tried"] < NEVER_TRIED:
+        few.append(f"{result['members_never_tried']} of {NEVER_TRIED} members bound without a cycle of their own")
     return few + [f"{rule}: in force for less than a minute" for rule in result["hardly_in_force"]]
 
 
@@ -91,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--faults", nargs="+", choices=KINDS, default=list(KINDS), help="leave the others out")
     add("--seed", type=int, default=1, help="the same seed brings the same draws (default: %(default)s)")
     add("--api", choices=("native", "fallback"), default="native")
+    add("--mix", choices=tuple(MIXES), default="any", help="what the load is drawn from (default: %(default)s)")
+    add("--alike-members", choices=tuple(Alike), default=Alike.EACH, help="as the extender's (default: %(default)s)")
     add("--name", default="soak", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=ROOT / "bench" / "results", help="directory of the result")

@@ -14,8 +14,8 @@ import ssl
 import sys
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import orjson
 
 from bench.load.figures import percentile
 from serried.api.names import composite_api_version
+from tests.chaos.kubelet import Kubelets, Refusal
 from tests.chaos.objects import read_name
 from tests.chaos.observed import Observed
 from tests.chaos.rules import Violation, judge, list_in_force
@@ -48,6 +49,7 @@ def list_paths(api_version: str) -> dict[str, str]:
         "podgroups": f"/apis/{api_version}/podgroups",
         "compositepodgroups": f"/apis/{composite_api_version(api_version)}/compositepodgroups",
         "reservations": "/apis/scheduling.serried.dev/v1beta1/reservations",
+        "events": "/apis/events.k8s.io/v1/events?fieldSelector=reason=Scheduled",
     }
 
 
@@ -83,7 +85,9 @@ class Follower:
                 await asyncio.sleep(5)
             answer.raise_for_status()
             document = orjson.loads(await answer.read())
-        there = {read_name(each): each for each in document["items"]}
+        # In the order of their changes: who has ended made room for who was bound after that.
+        items = sorted(document["items"], key=lambda each: int(each["metadata"]["resourceVersion"]))
+        there = {read_name(each): each for each in items}
         for name in self._known.keys() - there.keys():
             self._take("DELETED", self._known[name])
         for raw in there.values():
@@ -175,6 +179,8 @@ class Checker:
                 excuses.tamper(about, now)
             case "fault":
                 excuses.last_fault = now
+            case "ends":
+                self.seen.ending.add(about)
             case "rest":
                 self.seen.rest_since = now
             case "work":
@@ -220,6 +226,9 @@ class Checker:
             "in_force_seconds": {rule: round(seconds) for rule, seconds in self.in_force.items()},
             "hardly_in_force": [rule for rule, seconds in self.in_force.items() if seconds < _SHOWN_SECONDS],
             "bindings": self.seen.bindings,
+            "members_never_tried": len(self.seen.bound - self.seen.tried),
+            "refused_by_kubelets": count_refused(self.seen.refused.values()),
+            "plain_wait_seconds": summarize(self.seen.plain_waits),
             "preempted": len(self.seen.preempted),
             "gangs_whole": len(self.seen.climbed),
             "climb_seconds": summarize(self.seen.climbed),
@@ -232,6 +241,12 @@ def summarize(values: list[float]) -> dict[str, Any]:
     ordered = sorted(values)
     shown = {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99), "max": ordered[-1] if ordered else None}
     return {"count": len(ordered), **{name: None if each is None else round(each, 3) for name, each in shown.items()}}
+
+
+def count_refused(refused: Iterable[Refusal]) -> dict[str, int]:
+    """How many kubelets have refused, by reason; those apart whose room another scheduler had just taken."""
+    reasons = (f"{each.reason} beside another scheduler" if each.contested else each.reason for each in refused)
+    return {"OutOfcpu": 0, **Counter(reasons)}
 
 
 async def follow_debug(session: aiohttp.ClientSession, ops: str, seen: Observed) -> None:
@@ -308,7 +323,9 @@ async def check(options: argparse.Namespace) -> dict[str, Any]:
     ):
         paths = list_paths(options.api_version)
         parts = {kind: Follower(kind, path, api, checker.seen).run() for kind, path in paths.items()}
+        kubelets = Kubelets(checker.seen.refused, checker.seen.pods)
         parts |= {"judge": checker.judge(), "/debug": follow_debug(plain, options.ops, checker.seen)}
+        parts["kubelets"] = kubelets.run(api)
         async with at_work(parts, checker):
             async for line in read_lines():
                 checker.note(json.loads(line), time.monotonic())

@@ -17,6 +17,7 @@ from serried.api.names import composite_api_version
 from tests.chaos.aims import ANYBODY, Aim
 from tests.chaos.gangs import Gang
 from tests.chaos.load import Load
+from tests.chaos.objects import read_milli
 
 _RESTORED_SECONDS = 4.0
 _FOREIGN = "another-scheduler"
@@ -132,6 +133,7 @@ class ClusterFaults:
     def delete_namespace(self, aim: Aim) -> bool:
         """A namespace with all that is in it; another one is made."""
         space = self._source.choice([space for space in self._load.spare if aim.namespace in {"", space}])
+        self._note("ends", space)
         self._load.lose_namespace(space)
         self._leaving.add(space)
         self._end_namespaces()
@@ -173,7 +175,7 @@ class ClusterFaults:
         planned = aim.nodes or sorted({node for plan in self._plans() for node in plan["slots"]})
         self._foreign += 1
         name, node = f"foreign-{self._foreign}", self._source.choice(planned)
-        if self._count_used(node) + 1 > int(self._cluster.spec.node_cpu):
+        if self._count_used(node) + 1000 > read_milli(self._cluster.spec.node_cpu):
             return False
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
         spec = {"schedulerName": _FOREIGN, "containers": [container], "terminationGracePeriodSeconds": 0}
@@ -185,11 +187,12 @@ class ClusterFaults:
         return True
 
     def _count_used(self, node: str) -> int:
-        """Whole CPUs in use, as any scheduler sees them."""
+        """The CPU in use in thousandths, as any scheduler sees it."""
         pods = self._cluster.api.get("/api/v1/pods")["items"]
         there = [pod for pod in pods if pod["spec"].get("nodeName") == node]
         alive = [pod for pod in there if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
-        return sum(int(each["resources"]["requests"]["cpu"]) for pod in alive for each in pod["spec"]["containers"])
+        requests = (each["resources"]["requests"] for pod in alive for each in pod["spec"]["containers"])
+        return sum(read_milli(each["cpu"]) for each in requests)
 
     # --- requests ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,34 @@ Raw = dict[str, Any]
 _TEMPLATE = {"workloadName": "chaos", "templateName": "any"}
 """What the groups of a tree have to name; nobody looks whether it is there."""
 
-_KINDS = ("plain", "plain", "keyed", "keyed", "elastic", "tree", "high", "job", "job", "pod")
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a load is drawn from."""
+
+    kinds: tuple[str, ...]
+    sizes: tuple[int, int]
+    milli_cpus: tuple[int, ...]
+
+    seconds: tuple[int, int]
+    """The shortest and the longest time that a member runs."""
+
+
+MIXES = {
+    "any": Mix(
+        kinds=("plain", "plain", "keyed", "keyed", "elastic", "tree", "high", "job", "job", "pod"),
+        sizes=(2, 8),
+        milli_cpus=(1000, 2000),
+        seconds=(1, 5),
+    ),
+    # Ten shapes of members, as many plain pods as gangs beside them, and nodes that stay full.
+    "alike": Mix(
+        kinds=("plain", "plain", "keyed", "elastic", "job", *("pod",) * 5),
+        sizes=(4, 12),
+        milli_cpus=(*range(300, 1300, 100),),
+        seconds=(3, 20),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +60,7 @@ class Gang:
     """The members, of a tree those of each of its two leaves."""
 
     min_count: int
-    cpu: int
+    milli_cpu: int
     seconds: int
     """How long a member runs; 0 for ever."""
 
@@ -55,19 +82,19 @@ class Gang:
         return [(f"{group}-{place}", group) for group in self.groups for place in range(self.size)]
 
 
-def draw_gang(source: Random, serial: int, namespace: str) -> Gang:
+def draw_gang(mix: Mix, source: Random, serial: int, namespace: str) -> Gang:
     """A gang, or a pod of none."""
-    kind = source.choice(_KINDS)
-    size = source.randint(2, 4) if kind == "tree" else source.randint(2, 8)
-    cpu = source.randint(1, 2)
+    kind = source.choice(mix.kinds)
+    size = source.randint(2, 4) if kind == "tree" else source.randint(*mix.sizes)
+    milli_cpu = source.choice(mix.milli_cpus)
     return Gang(
         kind=kind,
         namespace=namespace,
         name=f"{kind}-{serial:05d}",
         size=1 if kind == "pod" else size,
         min_count=max(1, size // 2) if kind == "elastic" else size,
-        cpu=cpu,
-        seconds=source.randint(1, 5),
+        milli_cpu=milli_cpu,
+        seconds=source.randint(*mix.seconds),
         key=RACK if kind == "keyed" or (kind in {"tree", "job"} and source.random() < 0.5) else "",
         high=kind == "high",
     )
@@ -149,7 +176,7 @@ def make_end(gang: Gang) -> dict[str, str]:
 
 def make_pod_spec(gang: Gang) -> Raw:
     """One container that asks for CPU alone."""
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(gang.cpu)}}}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": f"{gang.milli_cpu}m"}}}
     spec: Raw = {
         "schedulerName": OUR_SCHEDULER,
         "restartPolicy": "Never",

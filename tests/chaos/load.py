@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.cluster import Cluster
 from bench.cluster.api import ApiError
-from tests.chaos.gangs import HIGH, Gang, Objects, draw_gang
+from tests.chaos.gangs import HIGH, Gang, Mix, Objects, draw_gang
 
 NAMESPACES = 3
 _TURN_SECONDS = 0.4
@@ -22,11 +22,12 @@ Raw = dict[str, Any]
 class Load:
     """``alive`` gangs at a time; a thread of its own from `start` to `stop`."""
 
-    def __init__(self, cluster: Cluster, source: Random, alive: int) -> None:
+    def __init__(self, cluster: Cluster, source: Random, alive: int, mix: Mix) -> None:
         self._cluster = cluster
         self._objects = Objects(cluster.spec)
         self._source = source
         self._alive = alive
+        self._mix = mix
         self._serial = 0
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -37,7 +38,7 @@ class Load:
         self._doomed: dict[tuple[str, str], str] = {}
         """What is being removed, and as what it counts: what has ended stays so while its pods go."""
 
-        self.standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8, 0)]
+        self.standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8000, 0)]
         """They wait from the first moment to the last one."""
 
         self.counted: Counter[str] = Counter()
@@ -118,6 +119,7 @@ class Load:
         for space in spaces:
             self._create("/api/v1/namespaces", {"metadata": {"name": space}})
             self._made.add(space)
+        self._replace_refused()
         for gang in self.standing:
             self._make(gang, pods)
         for name, gang in gangs:
@@ -131,10 +133,17 @@ class Load:
     def _submit(self) -> None:
         for _ in range(min(_NEW_AT_ONCE, self._alive - len(self._gangs))):
             self._serial += 1
-            gang = draw_gang(self._source, self._serial, self._source.choice(self._spaces))
+            gang = draw_gang(self._mix, self._source, self._serial, self._source.choice(self._spaces))
             self._gangs[gang.namespace, gang.name] = gang
             self.counted["submitted"] += 1
             self.counted[f"submitted: {gang.kind}"] += 1
+
+    def _replace_refused(self) -> None:
+        """Who made a pod that its kubelet has refused makes another one; a Job's controller does so by itself."""
+        for pod in self.pods:
+            if pod["status"].get("phase") == "Failed" and "ownerReferences" not in pod["metadata"]:
+                self.counted["refused pods replaced"] += 1
+                self._delete("/api/v1/namespaces/{}/pods/{}".format(*_name(pod)))
 
     def _is_over(self, gang: Gang, pods: dict[tuple[str, str], Raw], jobs: dict[tuple[str, str], Raw]) -> bool:
         if gang.kind == "job":

@@ -53,6 +53,11 @@ class Pod:
     owner: str = ""
     """The UID of its controller, "" without one."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is for our scheduler and of no gang."""
+        return self.ours and self.group is None and not self.owner
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

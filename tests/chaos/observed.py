@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tests.chaos.excuses import Excuses
+from tests.chaos.kubelet import Refusal, find_lacking
 from tests.chaos.objects import (
     Group,
     Name,
@@ -22,6 +23,9 @@ from tests.chaos.objects import (
 
 EXCUSED_SECONDS = 30.0
 """How long before the first Binding of a gang a loss may be that its commit did not know of."""
+
+RACE_SECONDS = 2.0
+"""For how long a Binding of another scheduler may be unknown to ours."""
 
 _REMEMBERED = 2000
 
@@ -71,6 +75,9 @@ class Observed:
     """The labels of each node that was ever there."""
 
     climbs: dict[Name, Climb] = field(default_factory=dict)
+    ending: set[str] = field(default_factory=set)
+    """The namespaces that somebody has deleted: nobody can be bound in them any more."""
+
     grown: set[Name] = field(default_factory=set)
     """The trees of which enough groups were whole at once, and of which somebody is still bound."""
 
@@ -94,6 +101,21 @@ class Observed:
     excuses: Excuses = field(default_factory=Excuses)
     bindings: int = 0
     """How many Bindings of members were seen."""
+
+    bound: set[str] = field(default_factory=set)
+    """The UIDs of the members that were seen bound."""
+
+    tried: set[str] = field(default_factory=set)
+    """The UIDs of the pods of which kube-scheduler says that it has bound them itself."""
+
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    """By UID the pods for which their nodes had no room when they were bound."""
+
+    came: dict[str, float] = field(default_factory=dict)
+    """When the plain pods that wait were seen first, by UID."""
+
+    plain_waits: list[float] = field(default_factory=list)
+    """How long each plain pod of our scheduler has waited for its Binding."""
 
     preempted: set[str] = field(default_factory=set)
     """The UIDs of the pods that had to go for a gang of higher priority."""
@@ -145,6 +167,8 @@ class Observed:
             self._leave(before or pod, now)
             return
         self.pods[pod.name] = pod
+        if pod.is_plain and not pod.node:
+            self.came.setdefault(pod.uid, now)
         if pod.preempted:
             self.preempted.add(pod.uid)
         if pod.group is not None:
@@ -167,6 +191,7 @@ class Observed:
                 self._note_rise(member, now)
 
     def _leave(self, pod: Pod, now: float) -> None:
+        self.came.pop(pod.uid, None)
         if pod.group is None:
             return
         if not pod.node:
@@ -180,14 +205,34 @@ class Observed:
         times = self.bound_at.setdefault(pod.node, [])
         times.append((now, pod))
         del times[:-50]
+        self._admit(pod, now)
+        if pod.uid in self.came:
+            self.plain_waits.append(now - self.came.pop(pod.uid))
         if not pod.ours:
             self.strike_node(pod.node, now)
         self._note_rise(pod, now)
+
+    def _admit(self, pod: Pod, now: float) -> None:
+        """The kubelet of its node looks at a pod that was bound."""
+        node = self.nodes.get(pod.node)
+        there = [each for each in self.pods.values() if each.node == pod.node and not each.ended]
+        others = [each for each in there if each.uid != pod.uid and each.uid not in self.refused]
+        lacking = None if node is None or pod.ended else find_lacking(pod, node, others)
+        if lacking is not None:
+            self.refused[pod.uid] = Refusal(pod, now, *lacking, self.is_contested(pod.node, now))
+
+    def is_contested(self, node: str, now: float) -> bool:
+        """Whether another scheduler has just taken room on a node, so that ours could not know."""
+        times = self.bound_at.get(node, [])
+        recent = [pod for at, pod in times if now - at <= RACE_SECONDS]
+        last_is_ours = bool(times) and times[-1][1].ours
+        return not last_is_ours or any(not pod.ours for pod in recent) or self.excuses.was_split(now - RACE_SECONDS)
 
     def _note_rise(self, pod: Pod, now: float) -> None:
         if pod.group is None:
             return
         self.bindings += 1
+        self.bound.add(pod.uid)
         group = self.groups.get(pod.group)
         climb = self.climbs.setdefault(pod.group, Climb(now, group.uid if group else ""))
         climb.risen.add(pod.uid)
@@ -246,6 +291,11 @@ class Observed:
         """A Job."""
         _put(self.owners, read_name(raw), raw["metadata"]["uid"], gone)
 
+    def see_event(self, raw: Raw, _now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
+        """An event of kube-scheduler that says that it has bound a pod."""
+        if not gone:
+            self.tried.add(raw.get("regarding", {}).get("uid", ""))
+
     def tick(self, now: float) -> None:
         """Time has passed: what was lost meanwhile may complete a gang."""
         for name in list(self.climbs):
@@ -267,7 +317,8 @@ class Observed:
 
     def list_gangs(self) -> Iterator[Group]:
         """The PodGroups that are gangs and stay."""
-        return (group for group in list(self.groups.values()) if group.min_count and not group.deleting)
+        staying = (group for group in list(self.groups.values()) if group.name[0] not in self.ending)
+        return (group for group in staying if group.min_count and not group.deleting)
 
 
 K = TypeVar("K")
@@ -303,4 +354,5 @@ _SEERS: Mapping[str, Callable[[Observed, Raw, float, bool], None]] = {
     "nodes": Observed.see_node,
     "reservations": Observed.see_record,
     "jobs": Observed.see_owner,
+    "events": Observed.see_event,
 }

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from tests.chaos.excuses import ANYTHING, TELLING
 from tests.chaos.objects import Group, Name, Node, Pod
-from tests.chaos.observed import Climb, Observed
-
-RACE_SECONDS = 2.0
-"""For how long a Binding of another scheduler may be unknown to ours."""
+from tests.chaos.observed import RACE_SECONDS, Climb, Observed
 
 ORPHAN_SECONDS = 15.0
 LATE_SECONDS = 60.0
@@ -100,16 +97,17 @@ def find_overcommitted(seen: Observed, now: float) -> Iterator[Violation]:
         milli = sum(pod.milli_cpu for pod in pods)
         if node is None or (milli <= node.milli_cpu and len(pods) <= node.pods):
             seen.hold("overcommitted", ("", name), now, holds=False)
-        elif seen.hold("overcommitted", ("", name), now, holds=True) == 0.0 and not _is_others_doing(seen, name, now):
+        elif seen.hold("overcommitted", ("", name), now, holds=True) == 0.0 and not seen.is_contested(name, now):
             text = f"{milli}m of {node.milli_cpu}m CPU, {len(pods)} of {node.pods} pods"
             yield Violation("over-committed", name, text)
 
 
-def _is_others_doing(seen: Observed, node: str, now: float) -> bool:
-    times = seen.bound_at.get(node, [])
-    recent = [pod for at, pod in times if now - at <= RACE_SECONDS]
-    last_is_ours = bool(times) and times[-1][1].ours
-    return not last_is_ours or any(not pod.ours for pod in recent) or seen.excuses.was_split(now - RACE_SECONDS)
+def find_refused(seen: Observed, _now: float) -> Iterator[Violation]:
+    """The same, as a kubelet judges it at each single Binding."""
+    for refusal in list(seen.refused.values()):
+        if not refusal.contested:
+            pod = refusal.pod
+            yield Violation("over-committed", _show(pod.name), f"{refusal.reason} on {pod.node}: {refusal.text}")
 
 
 def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
@@ -304,6 +302,7 @@ RULES: tuple[Callable[[Observed, float], Iterator[Violation]], ...] = (
     find_half_trees,
     find_split_domains,
     find_overcommitted,
+    find_refused,
     find_orphans,
     find_silent,
     find_leaked,

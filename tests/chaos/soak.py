@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from bench.cluster import Cluster, Spec
+from extender.options import Alike
 from tests.chaos.checker_process import CheckerProcess
 from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
 from tests.chaos.detour import count_weather, detour
+from tests.chaos.gangs import MIXES
 from tests.chaos.load import Load
 from tests.chaos.measures import Measures
 from tests.chaos.mishaps import Mishap
@@ -37,8 +39,8 @@ been written just before: its Event is written again after 60 s only.
 _CANARY_SECONDS = 20.0
 
 
-def make_spec(name: str, api: str = "native") -> Spec:
-    """12 nodes of 8 CPU in 4 racks."""
+def make_spec(name: str, api: str = "native", alike: str = Alike.EACH) -> Spec:
+    """12 nodes of 8 CPU in 4 racks; ``alike`` is how members that are alike are judged."""
     gates = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
     return Spec(
         name=name,
@@ -48,7 +50,7 @@ def make_spec(name: str, api: str = "native") -> Spec:
         api="native" if api == "native" else "fallback",
         hold="filter",
         server_gates=gates if api == "native" else (),
-        serried_args=("--barrier-idle", "8", "--repair-seconds", "20"),
+        serried_args=("--barrier-idle", "8", "--repair-seconds", "20", "--alike-members", alike),
     )
 
 
@@ -84,7 +86,7 @@ class Soak:
             for name, proxy in self._proxies.items():
                 proxy.hear = partial(self._writes.take, name)
             self._processes = ProcessFaults(cluster, RESTARTED, note)
-            self._load = Load(cluster, Random(source.random()), self._plan.alive)
+            self._load = Load(cluster, Random(source.random()), self._plan.alive, MIXES[self._plan.mix])
             self._faults = ClusterFaults(cluster, self._load, Random(source.random()), note)
             self._measures = Measures(cluster, self._complain)
             self._storm = Storm(
@@ -211,6 +213,8 @@ class Soak:
             "minutes": round(self._measures.seconds / 60, 1),
             "rounds": self._plan.rounds,
             "kinds": list(self._plan.kinds),
+            "mix": self._plan.mix,
+            "alike_members": self._cluster.spec.serried_args[-1],
             "faults": {
                 "proxy": {mishap.value: weather[mishap] for mishap in Mishap},
                 "kills": {name: self._processes.kills[name] for name in RESTARTED},

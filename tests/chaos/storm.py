@@ -99,6 +99,9 @@ class Plan:
     alive: int = 40
     """How many gangs there are at a time: more than fit."""
 
+    mix: str = "any"
+    """What they are drawn from, a name in `MIXES`."""
+
     requests: float = 0.12
     """The part of all requests that a fault befalls in a storm."""
 

@@ -40,7 +40,7 @@ def test_a_write_says_whom_it_is_about(request_: Request, aim: Aim) -> None:
     assert read_aim(request_) == aim
 
 
-GANGS = [Gang("tree", "ns", name, 2, 2, 1, 5) for name in ("tree-1", "tree-12")]
+GANGS = [Gang("tree", "ns", name, 2, 2, 1000, 5) for name in ("tree-1", "tree-12")]
 
 
 @pytest.mark.parametrize("kind", [GroupKind.COMPOSITE, GroupKind.JOB, GroupKind.POD_GROUP])

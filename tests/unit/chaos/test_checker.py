@@ -120,6 +120,29 @@ def test_what_excuses_two_actives_is_no_time_in_which_a_node_could_not_be_over_c
     assert checker.report()["in_force_seconds"]["over-committed"] == 0
 
 
+def test_the_report_counts_whom_kubelets_refuse_and_whom_the_scheduler_was_not_asked_about() -> None:
+    checker = Checker(lambda _: None)
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "2"}}}
+    checker.seen.see("nodes", node, 1.0)
+    for name in ("a", "b", "c"):
+        checker.seen.see("pods", pod(name, "n"), 2.0)
+    checker.seen.see("events", {"metadata": {"name": "e", "namespace": "ns"}, "regarding": {"uid": "a"}}, 2.0)
+    report = checker.report()
+    assert report["refused_by_kubelets"] == {"OutOfcpu": 0, "OutOfpods": 1}
+    assert report["members_never_tried"] == 2
+
+
+def test_the_report_has_how_long_plain_pods_of_our_scheduler_have_waited() -> None:
+    checker = Checker(lambda _: None)
+    plain = {"spec": {"containers": [], "schedulerName": "serried"}}
+    checker.seen.see("pods", pod("a") | plain, 1.0)
+    checker.seen.see("pods", pod("b"), 1.0)
+    bound = {"spec": plain["spec"] | {"nodeName": "n"}}
+    checker.seen.see("pods", pod("a", version="2") | bound, 1.5)
+    checker.seen.see("pods", pod("b", "n", "2"), 2.5)
+    assert checker.report()["plain_wait_seconds"] == {"count": 1, "p50": 0.5, "p99": 0.5, "max": 0.5}
+
+
 def test_every_rule_that_finds_something_says_how_long_it_was_in_force() -> None:
     checker = Checker(lambda _: None)
     checker.look(0.0)

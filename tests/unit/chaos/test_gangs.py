@@ -5,24 +5,32 @@ from random import Random
 import pytest
 
 from bench.cluster.nodes import RACK
-from tests.chaos.gangs import Gang, Objects, draw_gang
+from tests.chaos.gangs import MIXES, Gang, Objects, draw_gang
 from tests.chaos.objects import read_group, read_pod
 from tests.chaos.soak import make_spec
 
-GANGS = [draw_gang(Random(seed), seed, "chaos-0") for seed in range(300)]
+GANGS = [draw_gang(MIXES["any"], Random(seed), seed, "chaos-0") for seed in range(300)]
 
 
 def test_every_kind_is_drawn_and_fits_into_an_empty_rack() -> None:
     assert {gang.kind for gang in GANGS} == {"plain", "keyed", "elastic", "tree", "high", "job", "pod"}
-    assert max(gang.cpu for gang in GANGS) <= 8
-    assert max(gang.cpu * gang.size * max(1, len(gang.groups)) for gang in GANGS) <= 3 * 8
+    assert max(gang.milli_cpu for gang in GANGS) <= 8000
+    assert max(gang.milli_cpu * gang.size * max(1, len(gang.groups)) for gang in GANGS) <= 3 * 8000
     assert any(gang.min_count < gang.size for gang in GANGS)
+
+
+def test_a_load_of_alike_members_has_ten_shapes_and_as_many_plain_pods_as_gangs() -> None:
+    drawn = [draw_gang(MIXES["alike"], Random(seed), seed, "chaos-0") for seed in range(300)]
+    gangs = [gang for gang in drawn if gang.kind != "pod"]
+    assert len({gang.milli_cpu for gang in gangs}) == 10
+    assert 120 < len(gangs) < 180
+    assert max(gang.milli_cpu * gang.size for gang in gangs) <= 3 * 8000
 
 
 @pytest.mark.parametrize("api", ["native", "fallback"])
 def test_both_levels_carry_quorum_key_and_members(api: str) -> None:
     objects = Objects(make_spec("x", api))
-    gang = Gang("keyed", "ns", "g", 3, 2, 1, 5, RACK)
+    gang = Gang("keyed", "ns", "g", 3, 2, 1000, 5, RACK)
     ((path, raw),) = objects.list_leading(gang)
     raw["metadata"] |= {"namespace": "ns", "uid": "u"}
     assert path.startswith("/apis/scheduling.")
@@ -36,7 +44,7 @@ def test_both_levels_carry_quorum_key_and_members(api: str) -> None:
 
 def test_a_tree_is_a_root_with_two_groups() -> None:
     objects = Objects(make_spec("x"))
-    tree = Gang("tree", "ns", "t", 2, 2, 1, 5, RACK)
+    tree = Gang("tree", "ns", "t", 2, 2, 1000, 5, RACK)
     found = [raw for _, raw in objects.list_leading(tree)]
     assert [raw["kind"] for raw in found] == ["CompositePodGroup", "PodGroup", "PodGroup"]
     assert [raw["spec"].get("parentCompositePodGroupName") for raw in found] == [None, "t", "t"]

@@ -265,6 +265,13 @@ def five_cpu_of_four_long_after_anothers_binding(scene: Scene) -> None:
     scene.judge()
 
 
+def a_kubelet_has_refused_one_in_time(scene: Scene) -> None:
+    scene.pod("p-0", "n1", cpu="3", group="")
+    scene.pod("p-1", "n1", cpu="2", group="")
+    scene.pod("p-1", "n1", cpu="2", group="", status={"phase": "Failed"})
+    scene.judge()
+
+
 def eleven_pods_of_ten(scene: Scene) -> None:
     for number in range(11):
         scene.pod(f"plain-{number}", "n1", cpu="10m", group="")
@@ -414,6 +421,7 @@ BROKEN: list[tuple[Tale, str]] = [
     (two_racks_in_one_tree, "domain"),
     (five_cpu_of_four, "over-committed"),
     (five_cpu_of_four_long_after_anothers_binding, "over-committed"),
+    (a_kubelet_has_refused_one_in_time, "over-committed"),
     (eleven_pods_of_ten, "over-committed"),
     (a_record_without_a_gang, "orphan"),
     (a_record_of_the_gang_that_was_before, "orphan"),
@@ -711,6 +719,12 @@ def a_tree_that_fits_in_no_one_rack(scene: Scene) -> None:
     scene.wait(200)
 
 
+def a_namespace_is_deleted_in_the_burst(scene: Scene) -> None:
+    scene.pod("g-0", "n1")
+    scene.seen.ending.add("ns")
+    scene.wait(60)
+
+
 def a_tree_behind_the_first(scene: Scene) -> None:
     scene.leave_a_tree()
     scene.tree("t", 2, reason="BehindHead: the room is kept for ns/h")
@@ -742,6 +756,7 @@ SOUND: list[Tale] = [
     a_member_is_deleted_in_the_burst,
     a_node_is_deleted_in_the_burst,
     a_node_is_cordoned_before_the_burst,
+    a_namespace_is_deleted_in_the_burst,
     another_scheduler_takes_the_node,
     another_scheduler_is_a_moment_earlier,
     two_actives_at_once,
