@@ -56,8 +56,11 @@ _LAG_SECONDS = 5.0
 """How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
 
 
-_JUDGED_SECONDS = 0.5
-"""How long the scheduler waits at most for the Bindings of those that are judged by one member."""
+_JUDGED_SECONDS = 2.0
+"""How long the scheduler waits at most for the Bindings of those that are judged by one member.
+
+Less than the httpTimeout of an extender (5 s).
+"""
 
 _LOOK_SECONDS = 0.005
 """How often it is looked whether they are bound."""
@@ -110,6 +113,11 @@ class ExtenderService:
         if key is None or (self._goes_alone(key) and not self._waits_for_gate(key)):
             left = self._plain_pods.narrow(pod, names)
             return Pass() if left is None else Narrow(left)
+        known = self.pods.get(pod.uid)
+        if known is not None and known.node and known.node in names:
+            return Steer(
+                known.node
+            )  # the scheduler's watch is behind: whatever else it is told, it writes as a failure
         cycle = self._groups.cycle_of(pod.uid)
         group = self._store.groups.get(key)
         tried = find_tried_domain(group, pod, names, self._store)
@@ -154,7 +162,7 @@ class ExtenderService:
             self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
-        return Steer(offered, alone=not (cycle.judged or self._alike.judge(cycle, pod, names)))
+        return Steer(offered, alone=not self._alike.judge(cycle, pod, names))
 
     async def wait_for_mates(self) -> None:
         """Return when those are bound that are judged by a member, for which the scheduler waits, or after a while.
@@ -287,6 +295,8 @@ class ExtenderService:
                 return f"pod {request.pod} with UID {request.uid} does not exist"
         if self._group_of(pod) is None:
             return await self._bind_plain(request, pod)
+        if pod.node == request.node:
+            return ""  # the scheduler has tried it before its watch has shown it bound
         return await self._bind_member(request, hangup)
 
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:

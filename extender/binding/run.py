@@ -55,8 +55,8 @@ _LOOK_SECONDS = 0.25
 _JUDGING_SECONDS = 0.5
 """Members that wait to be judged by the first one are woken after that time."""
 
-_CALL_SECONDS = 1.0
-"""How long the Binding of a member that the scheduler was sent to waits for its bind call."""
+_CALL_SECONDS = 3.0
+"""How long the Binding of a member waits for its bind call after filter: longer than an answer waits for others."""
 
 _BETWEEN_BURSTS_SECONDS = 0.5
 """Whoever waits for the end of a burst waits so much longer: the next gang may be about to come."""

@@ -12,7 +12,7 @@ node takes several members on one word only if there is room for the waiting pla
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from extender.options import Alike
@@ -29,6 +29,9 @@ _MAX_SHAPES = 1000
 _PATIENCE_SECONDS = 1.0
 """For how long after an answer Bindings wait for the next one; then the scheduler has nobody of theirs to try."""
 
+_COMING = 4
+"""How many members are left to the scheduler, which comes to them next: meanwhile it learns who else is bound."""
+
 _MAX_SENT = 80
 """How many Bindings are sent while the scheduler waits for one answer; two cores send as many in 250 ms."""
 
@@ -43,48 +46,53 @@ class AlikeMembers:
         self._groups = context.groups
         self._held = context.groups.held
         self._clock = context.clock
-        self._passed: dict[int, Shape] = {}
-        """The shapes of which a member has come to its bind call, by identity: equal shapes are one object."""
-
-        self._gathering: dict[int, list[BindingCycle]] = {}
-        """The cycles whose members wait to be judged, by the identity of their shape."""
+        self._passed: dict[int, Pod] = {}
+        """The last member of each shape that has come to its bind call, by identity: equal shapes are one object."""
 
         self._judged: list[BindingCycle] = []
-        """The cycles with members that were judged by another one and wait for their Bindings."""
+        """The cycles with members that were judged by another one and that our watch does not show bound."""
 
-        self._sent: dict[str, BindingCycle] = {}
-        """Those whose Bindings are sent, until the watch shows them bound; by UID."""
+        self._sent: set[str] = set()
+        """Those of these members (UIDs) whose Bindings are sent."""
+
+        self._asked: BindingCycle | None = None
+        """The last one that was judged by a member of its own: the scheduler goes on with it."""
+
+        self._coming: frozenset[str] = frozenset()
+        """The members of that (UIDs) to which the scheduler comes next."""
 
         self._left = 0
         """How many more Bindings may be sent while the scheduler waits."""
 
         self._closed = -math.inf
-        """Since when it waits no more, in loop seconds."""
+        """Since when it waits no more, in loop seconds; infinite while it does."""
 
     def note_at_bind(self, uid: str) -> None:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
         pod = self._store.pods.get(uid)
         if self._on and pod is not None and is_judged_alone(pod):
             self._passed.pop(id(pod.shape), None)
-            self._passed[id(pod.shape)] = pod.shape
+            self._passed[id(pod.shape)] = pod
             if len(self._passed) > _MAX_SHAPES:
                 del self._passed[next(iter(self._passed))]
 
     def judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
         """Have the members that are left bound with this one, to which the scheduler offers these nodes.
 
-        So are whole gangs of its kind that are planned. Returns whether that is done: the answer to the scheduler has
-        to wait for them. Slots move to offered nodes where any node will do. Nothing changes for a gang whose quorum
-        does not come about so.
+        So are whole gangs of its kind that are planned. Returns whether the answer to the scheduler has to wait for
+        them. Slots move to offered nodes where any node will do. Nothing changes for a gang whose quorum does not come
+        about so.
         """
+        if pod.uid in self._sent or cycle.judged:
+            return pod.uid not in self._sent  # a scheduler must assume it before it learns of its Binding
         if not self._has_passed(pod) or not self._judge(cycle, pod, names):
             return False
-        self._closed = self._clock()
+        self._asked, self._closed = cycle, self._clock()
         count = len(cycle.judged)
-        for other in self._list_gathering(pod.shape):
+        for other in self._iterate_others(pod.shape):
             if count >= _MAX_SENT:
                 break
-            if other is not cycle and self._judge(other, pod, names):
+            if self._judge(other, pod, names):
                 count += len(other.judged)
         return True
 
@@ -104,12 +112,16 @@ class AlikeMembers:
         self._judged.append(cycle)
         return True
 
-    def _list_gathering(self, shape: Shape) -> list[BindingCycle]:
-        """The cycles of a shape that wait to be judged; those that have got on are forgotten."""
-        left = [each for each in self._gathering.pop(id(shape), ()) if self._may_judge(each)]
-        if left:
-            self._gathering[id(shape)] = left
-        return left
+    def _iterate_others(self, shape: Shape) -> Iterator[BindingCycle]:
+        """The cycles of gangs that may be of members with this shape only, the oldest plan first."""
+        for reservation in self._ledger:
+            first = self._find_one(reservation.slots)
+            cycle = self._groups.cycle_of(first.uid) if first is not None and first.shape is shape else None
+            if cycle is not None and cycle.any_node:
+                yield cycle
+
+    def _find_one(self, uids: Iterable[str]) -> Pod | None:
+        return next((pod for uid in uids if (pod := self._store.pods.get(uid)) is not None), None)
 
     def find_first(self, cycle: BindingCycle) -> Collection[str] | None:
         """The members that have to be woken for all to be judged by one of them (UIDs), None if that cannot be.
@@ -117,39 +129,35 @@ class AlikeMembers:
         Nobody has to if the scheduler is about to try one by itself.
         """
         slots_of = cycle.reservation.slots
-        first = next((pod for uid in slots_of if (pod := self._store.pods.get(uid)) is not None), None)
+        first = self._find_one(slots_of)
         if first is None or not cycle.any_node or not self._may_judge(cycle) or not self._has_passed(first):
             return None
-        alike = list(self._iterate_alike(cycle, first))
-        if len(alike) < len(slots_of) - 1:
+        if sum(1 for _ in self._iterate_alike(cycle, first)) < len(slots_of) - 1:
             return None
-        self._gathering.setdefault(id(first.shape), []).append(cycle)
-        if len(self._gathering) > _MAX_SHAPES:
-            del self._gathering[next(iter(self._gathering))]
         aside = [uid for uid in slots_of if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         return aside[:1] if len(aside) == len(slots_of) else ()
 
     def open_window(self) -> None:
         """The scheduler waits for an answer from now on: Bindings of judged members may be sent."""
-        self._left = _MAX_SENT
+        self._left, self._closed = _MAX_SENT, math.inf
         for cycle in self._judged:
             cycle.changed.set()
 
     def close_window(self) -> None:
         """It waits no more."""
-        self._left = 0
-        self._closed = self._clock()
+        self._left, self._closed = 0, self._clock()
 
     def is_binding(self) -> bool:
         """Whether some of the Bindings that may be sent are not, or our watch does not show their pods bound."""
-        pods = self._store.pods
-        self._sent = {
-            uid: cycle
-            for uid, cycle in self._sent.items()
-            if uid in pods and pods[uid].pending and not (cycle.over or cycle.member(uid).failure)
-        }
-        self._judged = [each for each in self._judged if not each.over and self._has_unsent(each)]
-        return bool(self._sent or (self._judged and self._left))
+        self._judged = [each for each in self._judged if not each.over and any(map(self._is_pending, each.judged))]
+        if not self._judged:
+            self._sent.clear()
+        return any(self._is_binding(each, uid) for each in self._judged for uid in each.judged)
+
+    def _is_binding(self, cycle: BindingCycle, uid: str) -> bool:
+        if uid not in self._sent:
+            return self._left > 0 and uid not in self._coming and self._waits(cycle, uid)
+        return self._is_pending(uid) and not cycle.member(uid).failure
 
     def let_go(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Those of these members whose Bindings may be sent now.
@@ -161,19 +169,20 @@ class AlikeMembers:
             return list(uids)
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
         written = [uid for uid in waiting if self._held.is_written(self._store.pods[uid], now)]
-        sent = written if now - self._closed > _PATIENCE_SECONDS else written[: self._left]
+        if cycle is self._asked:
+            self._coming = frozenset(waiting[-_COMING:])
+        late = now - self._closed > _PATIENCE_SECONDS
+        sent = written if late else [uid for uid in written if uid not in self._coming][: self._left]
         self._left = max(0, self._left - len(sent))
-        self._sent.update(dict.fromkeys(sent, cycle))
+        self._sent.update(sent)
         kept = set(waiting) - set(sent)
         return [uid for uid in uids if uid not in kept]
 
-    def _has_unsent(self, cycle: BindingCycle) -> bool:
-        return any(uid not in self._sent and self._waits(cycle, uid) for uid in cycle.judged)
-
     def _waits(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member was judged by another one and is not bound, and the scheduler has not come to it since."""
-        if uid not in cycle.judged or cycle.member(uid).reached:
-            return False
+        return uid in cycle.judged and not cycle.member(uid).reached and self._is_pending(uid)
+
+    def _is_pending(self, uid: str) -> bool:
         pod = self._store.pods.get(uid)
         return pod is not None and pod.pending
 
@@ -186,7 +195,8 @@ class AlikeMembers:
         return fresh and bool(cycle.reservation.need)
 
     def _has_passed(self, pod: Pod) -> bool:
-        return self._passed.get(id(pod.shape)) is pod.shape and is_judged_alone(pod)
+        passed = self._passed.get(id(pod.shape))
+        return passed is not None and is_alike(passed, pod) and is_judged_alone(pod)
 
     def _iterate_alike(self, cycle: BindingCycle, pod: Pod) -> Iterator[str]:
         """The members with slots to which the scheduler has not come, and that it would judge as it does ``pod``."""
@@ -239,11 +249,11 @@ def is_judged_alone(pod: Pod) -> bool:
     Amounts with a colon in their names are no resources: host ports, and who counts for rules about pods.
     """
     shape = pod.shape
-    if pod.device_claims or pod.uncounted or pod.claims or pod.disks or shape.volumes or shape.neighbours:
+    if pod.device_claims or pod.uncounted or pod.claims or pod.beyond_shape or shape.volumes or shape.neighbours:
         return False
     return not any(":" in name for name, _ in shape.requests)
 
 
 def is_alike(one: Pod, other: Pod) -> bool:
     """Whether two pods differ in nothing that the scheduler's filters look at, if each `is_judged_alone`."""
-    return one.shape is other.shape and one.priority == other.priority
+    return one.shape is other.shape and one.priority == other.priority and one.scheduler == other.scheduler

@@ -11,7 +11,11 @@ from extender.scheduling.binding_cycle import CycleStage
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness, members, small_nodes
 
-MEMBERS = ["m0", "m1", "m2", "m3"]
+ASKS_FOR_A_FEATURE = {"name": "main", "resources": {"requests": {"cpu": "1"}}, "restartPolicyRules": [{}]}
+
+MEMBERS = ["m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"]
+NEXT, REST = MEMBERS[1:5], MEMBERS[5:]
+"""Those to which kube-scheduler comes next, and those to which it need not come any more."""
 
 
 @pytest.fixture
@@ -65,24 +69,27 @@ class TestOneIsJudgedForAll:
     async def test_when_the_scheduler_asks_about_one_the_others_are_bound_and_then_it_is(
         self, together: Harness
     ) -> None:
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         answer = await ask(together, "m0")
         assert isinstance(answer, Steer)
         assert not answer.alone
         await together.go()
-        assert bound(together) == MEMBERS[1:]
+        assert bound(together) == REST
         assert (await bind(together, "m0")).error == ""
+        for name in NEXT:
+            await ask(together, name)
+            assert (await bind(together, name)).error == ""
         assert bound(together) == MEMBERS
         assert together.nothing_reserved
 
     async def test_the_commit_is_recorded_with_all_of_them_before_a_binding_leaves(self, together: Harness) -> None:
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         await ask(together, "m0")
         uids = {together.pod(name).uid for name in MEMBERS}
         assert together.cycle().reservation.committed == uids
 
     async def test_the_answer_waits_for_the_others(self, together: Harness) -> None:
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         together.filter("m0")
         waiting = asyncio.create_task(together.service.wait_for_mates())
         await asyncio.sleep(0)
@@ -92,39 +99,67 @@ class TestOneIsJudgedForAll:
             await waiting
 
     async def test_a_bind_call_that_never_comes_is_not_waited_for_for_ever(self, together: Harness) -> None:
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         await ask(together, "m0")
-        assert bound(together) == MEMBERS[1:]
-        await together.pass_time(2)
+        assert bound(together) == REST
+        await together.pass_time(4)
         assert bound(together) == MEMBERS
 
     async def test_no_binding_leaves_while_the_scheduler_does_not_wait_and_is_at_work(self, together: Harness) -> None:
         """It may be about to try one that it learns is bound: it could not assume it, and would write so."""
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         together.filter("m0")
         await together.go()
         assert together.cycle().reservation.committed
         assert bound(together) == []
-        await together.pass_time(1.5)
+        await together.pass_time(4)
         assert bound(together) == MEMBERS
 
     async def test_a_member_that_was_just_turned_away_is_bound_when_that_is_written(self, together: Harness) -> None:
         """kube-scheduler's word that it found no node must not come after the Binding."""
-        together.add(*members(4))
-        together.filter("m3")
-        await plan(together, *members(4))
-        await ask(together, "m0", written=["m3"])
-        assert bound(together) == MEMBERS[1:]
+        together.add(*members(8))
+        together.filter("m7")
+        await plan(together, *members(8))
+        await ask(together, "m0", written=["m7"])
+        assert bound(together) == REST
+
+    async def test_a_member_whose_binding_is_on_its_way_is_answered_at_once(self, together: Harness) -> None:
+        """kube-scheduler has it in hand already, and must assume it before it learns that it is bound."""
+        await plan(together, *members(8))
+        together.api.hold("bind")
+        together.filter("m0")
+        waiting = asyncio.create_task(together.service.wait_for_mates())
+        await together.go()
+        answer = together.filter("m7")
+        assert isinstance(answer, Steer)
+        assert answer.alone
+        together.api.let_go("bind")
+        await together.go()
+        await waiting
+        assert (await bind(together, "m7")).error == ""
+
+    async def test_a_scheduler_that_has_not_seen_that_a_member_is_bound_is_sent_to_its_node(
+        self, together: Harness
+    ) -> None:
+        """Whatever else it is told, it writes on the bound pod that it could not be scheduled."""
+        await plan(together, *members(8))
+        await ask(together, "m0")
+        await together.pass_time(4)
+        assert together.nothing_reserved
+        assert together.filter("m5") == Steer(together.node_of("m5"))
+        late = together.bind("m5", together.node_of("m5"))
+        await together.go()
+        assert late.error == ""
 
     async def test_slots_move_to_the_nodes_that_were_offered(self, together: Harness) -> None:
-        await plan(together, *members(4))
-        await ask(together, "m0", "n6")
-        assert {together.node_of(name) for name in MEMBERS[1:]} == {"n6"}
+        await plan(together, *members(8))
+        await ask(together, "m0", "n5", "n6")
+        assert {together.node_of(name) for name in REST} <= {"n5", "n6"}
 
     async def test_nobody_is_woken_but_the_one_that_is_judged(self, together: Harness) -> None:
         together.nominate()
         together.add(*members(4))
-        for name in MEMBERS:
+        for name in MEMBERS[:4]:
             together.filter(name)  # there is no gang yet, so they are held
         await together.add(pod_group("g").gang(4)).go()
         assert len(together.api.said("activate")) == 1
@@ -133,7 +168,7 @@ class TestOneIsJudgedForAll:
     async def test_all_are_woken_if_nobody_comes_to_be_judged(self, together: Harness) -> None:
         together.nominate()
         together.add(*members(4))
-        for name in MEMBERS:
+        for name in MEMBERS[:4]:
             together.filter(name)
         await together.add(pod_group("g").gang(4)).go()
         await together.pass_time(1)
@@ -142,17 +177,17 @@ class TestOneIsJudgedForAll:
     async def test_other_gangs_of_the_kind_that_are_planned_are_bound_on_the_same_word(self, together: Harness) -> None:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
         together.add(pod_group("other").gang(4), *more)
-        await plan(together, *members(4))
+        await plan(together, *members(8))
         await ask(together, "m0")
-        assert bound(together) == MEMBERS[1:]
+        assert bound(together) == REST
         assert all(together.node_of(f"o{index}") for index in range(4))
 
     async def test_a_gang_with_no_room_on_the_nodes_that_were_offered_is_left_as_it_is(self, together: Harness) -> None:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
         together.add(pod_group("other").gang(4), *more)
-        await plan(together, *members(4))
-        await ask(together, "m0", "n6")
-        assert bound(together) == MEMBERS[1:]
+        await plan(together, *members(8))
+        await ask(together, "m0", "n5", "n6")
+        assert bound(together) == REST
         assert not any(together.node_of(f"o{index}") for index in range(4))
 
 
@@ -167,6 +202,10 @@ class TestEachIsJudgedByItself:
                 id="members with a disk of their own",
             ),
             pytest.param([each.mounting("data") for each in members(3, first=1)], id="members with a claim"),
+            pytest.param(
+                [each.having([ASKS_FOR_A_FEATURE], "spec", "containers") for each in members(3, first=1)],
+                id="members that not every kubelet can run",
+            ),
             pytest.param([each.apart({"app": "x"}) for each in members(3, first=1)], id="members that keep others off"),
             pytest.param([each.priority(7) for each in members(3, first=1)], id="members of another priority"),
             pytest.param(
@@ -181,7 +220,7 @@ class TestEachIsJudgedByItself:
         answer = together.filter("m0")
         assert not isinstance(answer, Steer) or answer.alone
         await together.go()
-        assert bound(together) == []
+        assert not any(together.node_of(name) for name in MEMBERS[:4])
 
     async def test_a_kind_of_which_none_has_come_to_bind_is_not_known(self) -> None:
         world = Harness(alike=Alike.TOGETHER)
