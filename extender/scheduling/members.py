@@ -27,6 +27,9 @@ from serried.plan.fit import admits
 from serried.plan.quorum import Standing, find_standing
 from serried.plan.request import Plan
 
+_FEW_MISSES = 2
+"""One sample without a node for a member of a gang may be bad luck."""
+
 
 class Reassignments:
     """Changes the slots of cycles."""
@@ -138,9 +141,47 @@ class Reassignments:
         if pod is None or not cycle.any_node or not cycle.may_move(uid):
             return None
         node = self._find_offered(cycle, pod, names)
-        if node is not None:
-            self._ledger.move(pod, node)
+        if node is None:
+            return self._swap(cycle, pod, names)
+        self._ledger.move(pod, node)
         return node
+
+    def _swap(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
+        """Have a member change slots with an alike one on an offered node, of whatever gang; the node, None for nobody.
+
+        All the room of a rack may be planned before the scheduler comes to the first of those who get it.
+        """
+        own, mates = cycle.reservation.slots[pod.uid].node, cycle.reservation.nodes
+        found = self._list_open(cycle, pod, names)
+        # Where many have slots there are some for the next mates, too, so that they stay close together.
+        for name in sorted(found, key=lambda name: (name not in mates, -len(self._ledger.list_on(name)))):
+            for uid in self._ledger.list_on(name):
+                if self._may_swap(uid, pod, own):
+                    self._ledger.move(self._store.pods[uid], own)
+                    self._ledger.move(pod, name)
+                    return name
+        return None
+
+    def _may_swap(self, uid: str, pod: Pod, node: str) -> bool:
+        """Whether a member may have an alike pod's slot on a node: any would do for it, and it is not sent to its own.
+
+        Members that join a running gang keep theirs: it may be kept for them.
+        """
+        cycle, mate = self._groups.cycle_of(uid), self._store.pods.get(uid)
+        if cycle is None or mate is None or mate is pod or mate.shape != pod.shape:
+            return False
+        if not (cycle.any_node and cycle.reservation.need and cycle.may_move(uid)) or uid in cycle.judged:
+            return False
+        member = cycle.member(uid)
+        sent = member.stage is not MemberStage.WAITING or member.missed or member.nominated
+        return not sent and bool(self._list_open(cycle, mate, (node,)))
+
+    def _list_open(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
+        """Those of these nodes that are in a cycle's domain, and neither closed to it nor refused for the pod."""
+        gang, nodes, key = self._groups.states[cycle.reservation.group], self._store.nodes, cycle.group.topology_key
+        out = cycle.closed | gang.find_exclusions([pod], self._clock(), nodes).nodes
+        found = (name for name in names if name in nodes and name not in out)
+        return [name for name in found if key is None or nodes[name].labels.get(key) == cycle.reservation.domain]
 
     def _find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
         """As `permit.find_offered`, without the nodes that are closed to the cycle, or were refused."""
@@ -227,11 +268,11 @@ class Reassignments:
     def renominate(self, cycle: BindingCycle, uid: str) -> None:
         """A sample had no node for a member: it is nominated (again).
 
-        If any node would have done, so is everybody else: the next samples will not do better.
+        If any node would have done and that happens often, so is everybody else: the next samples will not do better.
         """
         cycle.mark_missed(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
-        if cycle.any_node:
+        if cycle.any_node and _misses_often(cycle):
             cycle.keep_to_slots()
             others = ((mate, cycle.member(mate)) for mate in cycle.reservation.slots if mate != uid)
             left = tuple(mate for mate, member in others if not member.reached and not member.nominated)
@@ -473,6 +514,16 @@ class Offers:
         if key is None or own is None or key not in own.labels:
             return set()
         return {name for name, node in self._nodes.items() if node.labels.get(key) == own.labels[key]}
+
+
+def _misses_often(cycle: BindingCycle) -> bool:
+    """Whether so many samples had no node for a member that nominations of all others cost less.
+
+    A miss costs about three times as much: kube-scheduler tries the pod twice, and writes that it was held.
+    """
+    members = [cycle.member(uid) for uid in cycle.reservation.slots]
+    missed = sum(member.missed for member in members)
+    return missed >= _FEW_MISSES and missed * 3 > sum(member.missed or member.reached for member in members)
 
 
 def is_complete(names: Sequence[str]) -> bool:

@@ -11,6 +11,8 @@ from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot
 from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
 
+_NOBODY: Collection[str] = ()
+
 
 class Ledger:
     r"""Owns the reservations: at most one a group, and one slot a pod. Nothing else changes them.
@@ -36,6 +38,7 @@ class Ledger:
         self._pending_victims = pending_victims
         self._by_group: dict[GroupKey, Reservation] = {}
         self._by_uid: dict[str, Reservation] = {}
+        self._by_node: dict[str, dict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_group)
@@ -56,6 +59,10 @@ class Ledger:
         reservation = self._by_uid.get(uid)
         return reservation.slots.get(uid) if reservation else None
 
+    def list_on(self, node: str) -> Collection[str]:
+        """The pods that have a slot on a node; UIDs. Changes with the ledger."""
+        return self._by_node.get(node, _NOBODY)
+
     # --- one group ---------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
@@ -69,6 +76,7 @@ class Ledger:
         reservation.keep(pods.keys())
         for uid, slot in reservation.slots.items():
             self._take(uid, reservation)
+            self._note(uid, slot.node)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
         self._pending_victims.add(reservation.victims, reservation.group)
 
@@ -105,8 +113,9 @@ class Ledger:
         reservation = self._by_group.pop(group, None)
         if reservation is not None:
             self._pending_victims.remove(reservation.victims)
-            for uid in reservation.slots:
+            for uid, slot in reservation.slots.items():
                 del self._by_uid[uid]
+                self._forget(uid, slot.node)
                 self._occupancy.release(uid, ClaimKind.RESERVED)
         return reservation
 
@@ -117,26 +126,42 @@ class Ledger:
         self._require_held(reservation)
         self._take(pod.uid, reservation)
         reservation.put(Slot(pod.uid, pod.name, node, part))
+        self._note(pod.uid, node)
         self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
         """Give a member another node within its reservation. Raises KeyError if it has no slot."""
-        self._by_uid[pod.uid].move(pod.uid, node)
+        reservation = self._by_uid[pod.uid]
+        self._forget(pod.uid, reservation.slots[pod.uid].node)
+        reservation.move(pod.uid, node)
+        self._note(pod.uid, node)
         self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def drop(self, uid: str) -> None:
         """Give one slot back; the rest of the reservation stays. Nothing happens if the pod has none."""
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:
+            self._forget(uid, reservation.slots[uid].node)
             reservation.drop(uid)
             self._occupancy.release(uid, ClaimKind.RESERVED)
 
     def _take(self, uid: str, reservation: Reservation) -> None:
         # One slot a pod: a member that has come over from another group takes its old slot from there.
         before = self._by_uid.get(uid)
+        if before is not None and uid in before.slots:
+            self._forget(uid, before.slots[uid].node)
         if before is not None and before is not reservation:
             before.drop(uid)
         self._by_uid[uid] = reservation
+
+    def _note(self, uid: str, node: str) -> None:
+        self._by_node.setdefault(node, {})[uid] = None
+
+    def _forget(self, uid: str, node: str) -> None:
+        here = self._by_node[node]
+        del here[uid]
+        if not here:
+            del self._by_node[node]
 
     def _require_held(self, reservation: Reservation) -> None:
         if self._by_group.get(reservation.group) is not reservation:

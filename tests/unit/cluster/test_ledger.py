@@ -106,6 +106,20 @@ def test_a_pod_that_changes_its_group_takes_its_slot_along(ledger: Ledger, occup
     assert occupancy.used == {}
 
 
+def test_who_has_a_slot_on_a_node_is_known_whatever_happens_to_it(ledger: Ledger) -> None:
+    held = hold(ledger, reserve(GANG, p="n1", q="n1"))
+    ledger.move(member("p"), "n2")
+    ledger.add(held, member("r"), "n2")
+    assert [list(ledger.list_on(name)) for name in ("n1", "n2", "n3")] == [["q"], ["p", "r"], []]
+    ledger.add(held, member("r"), "n1")
+    ledger.drop("q")
+    hold(ledger, reserve(OTHER, p="n3"))
+    assert [list(ledger.list_on(name)) for name in ("n1", "n2", "n3")] == [["r"], [], ["p"]]
+    ledger.unreserve(OTHER)
+    ledger.unreserve(GANG)
+    assert not any(ledger.list_on(name) for name in ("n1", "n2", "n3"))
+
+
 class TestTheStates:
     """What the drawing in `Ledger` allows, and what it does not."""
 

@@ -7,10 +7,13 @@ import pytest
 
 from extender.options import NominationPolicy
 from extender.protocol import Candidate, Hold, Pass, Steer
+from serried.api.names import GroupKey
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
+
+OTHER = GroupKey("default", "other")
 
 
 @pytest.fixture
@@ -316,13 +319,95 @@ class TestLooseMembers:
         assert [call.error for call in calls] == ["", ""]
         assert (racked.node_of("m0"), racked.node_of("m1")) == ("a2", "a1")
 
-    async def test_after_a_sample_without_a_node_for_it_the_whole_gang_is_nominated(self, racked: Harness) -> None:
+    async def test_a_member_whose_sample_has_no_node_for_it_is_nominated_alone(self, racked: Harness) -> None:
         racked.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
         racked.nominate()
         assert racked.filter("m1", "b1") == Hold()
         await racked.settle()
-        assert {call.name for call in racked.api.said("nominate")} == {"m0", "m1"}
-        assert not racked.cycle().any_node
+        assert {call.name for call in racked.api.said("nominate")} == {"m1"}
+        assert racked.filter("m0", "b1", "a2") == Steer("a2")
+
+
+def other_members(count: int) -> list[PodBuilder]:
+    """Pods o0, o1, ... of gang other, one CPU each."""
+    return [pod(f"o{index}").cpu(1).in_group("other") for index in range(count)]
+
+
+class TestFullRacks:
+    """All the room of a rack may be planned before kube-scheduler comes to the first member."""
+
+    @pytest.fixture
+    async def full(self, world: Harness) -> Harness:
+        """Gangs g and other of two members each in rack a: g on a1, the other one on a2. Neither has room beside."""
+        world.add(node("a1").cpu(3).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
+        world.add(gang(2).topology(), *members(2), pod_group("other").gang(2).topology(), *other_members(2))
+        await world.go()
+        assert [slot_of(world, name) for name in ("m0", "m1", "o0", "o1")] == ["a1", "a1", "a2", "a2"]
+        assert world.cycle().any_node
+        assert world.cycle(OTHER).any_node
+        world.add(pod("p1").cpu(1).on("a1"), pod("p2").cpu(1).on("a2"))
+        return world
+
+    async def test_a_member_takes_the_slot_of_another_gang_that_is_offered(self, full: Harness) -> None:
+        assert full.filter("m0", "b1", "a2") == Steer("a2")
+        assert [slot_of(full, name) for name in ("m0", "m1", "o0", "o1")] == ["a2", "a1", "a1", "a2"]
+        assert full.store.occupancy.used["a1"]["cpu"] == full.store.occupancy.used["a2"]["cpu"] == 3000
+
+    async def test_both_gangs_are_bound_without_a_nomination(self, full: Harness) -> None:
+        full.nominate()
+        assert full.filter("m0", "a2") == Steer("a2")
+        assert full.filter("m1", "a2") == Steer("a2")
+        assert full.filter("o0", "a1") == Steer("a1")
+        assert full.filter("o1", "a1") == Steer("a1")
+        calls = [full.bind(name) for name in ("m0", "m1", "o0", "o1")]
+        await full.go()
+        assert [call.error for call in calls] == ["", "", "", ""]
+        assert not full.api.said("nominate")
+
+    async def test_gangs_that_change_slots_stay_close_together(self, full: Harness) -> None:
+        assert full.filter("m0", "a2") == Steer("a2")
+        assert full.filter("o1", "a1") == Steer("a1")
+        assert [slot_of(full, name) for name in ("m0", "m1", "o0", "o1")] == ["a2", "a2", "a1", "a1"]
+
+    async def test_whoever_the_scheduler_has_come_to_keeps_its_slot(self, full: Harness) -> None:
+        assert full.filter("o0", "a2") == Steer("a2")
+        full.bind("o1")
+        await full.settle()
+        assert full.filter("m0", "a2") == Hold()
+        assert slot_of(full, "m0") == "a1"
+
+    async def test_whoever_is_nominated_to_its_slot_keeps_it(self, full: Harness) -> None:
+        full.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
+        full.nominate()
+        assert full.filter("o0", "b1") == full.filter("o1", "b1") == Hold()
+        await full.settle()
+        assert full.filter("m0", "a2") == Hold()
+
+    async def test_a_member_that_asks_for_more_does_not_get_the_slot(self, full: Harness) -> None:
+        full.add(pod("m2").cpu(2).in_group("g"))
+        full.delete("m1")
+        await full.go()
+        assert full.filter("m2", "a2") == Hold()
+
+    async def test_a_gang_whose_nodes_are_given_in_order_keeps_its_slots(self, full: Harness) -> None:
+        full.cycle(OTHER).keep_to_slots()
+        assert full.filter("m0", "a2") == Hold()
+
+    async def test_a_node_that_is_closed_to_the_other_gang_is_not_given_to_it(self, full: Harness) -> None:
+        full.cycle(OTHER).close_nodes(["a1"])
+        assert full.filter("m0", "a2") == Hold()
+        assert [slot_of(full, name) for name in ("m0", "o0")] == ["a1", "a2"]
+
+    async def test_a_gang_of_another_rack_changes_no_slots_with_it(self, full: Harness) -> None:
+        full.ledger.rename_domain(full.cycle(OTHER).reservation, "c")
+        assert full.filter("m0", "a2") == Hold()
+
+    async def test_after_a_second_sample_without_a_node_the_rest_is_nominated(self, full: Harness) -> None:
+        full.add(*[node(f"c{index:03}").cpu(1) for index in range(101)], pod("m2").cpu(1).in_group("g"))
+        full.nominate()
+        assert full.filter("m0", "b1") == full.filter("m1", "b1") == Hold()
+        await full.settle()
+        assert not full.cycle().any_node
 
 
 class TestWaking:
