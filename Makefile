@@ -75,7 +75,7 @@ soak: control-plane ## faults of all kinds for an hour; SOAK="--minutes 10 --see
 	@$(BIN)/python -m tests.chaos $(SOAK); code=$$?; $(BIN)/python -m bench.reliability --write && exit $$code
 
 soak-alike: control-plane ## the same with alike members that are judged together, beside plain pods on full nodes
-	@$(BIN)/python -m tests.chaos --mix alike --alike-members together --name soak-alike $(SOAK); code=$$?; \
+	@$(BIN)/python -m tests.chaos --mix alike --alike-members together --shape isolated --name soak-alike $(SOAK); code=$$?; \
 	$(BIN)/python -m bench.reliability --write && exit $$code
 
 soak-steady: control-plane ## the same, but nobody is killed: whether memory grows

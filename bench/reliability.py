@@ -281,8 +281,9 @@ def _render_alike(results: Results) -> Iterator[str]:
         return
     yield "## With alike members judged together"
     yield ""
-    yield "`make soak-alike`: ten shapes of members, and as many plain pods as gangs, on nodes that stay full. Who was"
-    yield "never tried was bound without a cycle of kube-scheduler's, as its events say."
+    yield "`make soak-alike`: ten shapes of members, and as many plain pods as gangs, on full nodes, in an isolated"
+    yield "installation. Some Bindings of plain pods are late. Who was never tried was bound without a cycle of"
+    yield "kube-scheduler's, as its events say."
     yield ""
     more = {
         "processes killed": ("totals.kills", found["totals"]["kills"]),

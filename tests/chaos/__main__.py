@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     directory = Path(tempfile.mkdtemp(prefix="serried-soak-"))
     try:
-        cluster = Cluster.up(make_spec(name, options.api, options.alike_members), stderr_report())
+        cluster = Cluster.up(make_spec(name, options.api, options.alike_members, options.shape), stderr_report())
         result = Soak(cluster, plan, directory).run()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -101,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--api", choices=("native", "fallback"), default="native")
     add("--mix", choices=tuple(MIXES), default="any", help="what the load is drawn from (default: %(default)s)")
     add("--alike-members", choices=tuple(Alike), default=Alike.EACH, help="as the extender's (default: %(default)s)")
+    add("--shape", choices=("asked", "isolated"), default="asked",
+        help="isolated: plain pods pass the extender by (default: %(default)s)")  # fmt: skip
     add("--name", default="soak", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=ROOT / "bench" / "results", help="directory of the result")

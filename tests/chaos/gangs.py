@@ -3,6 +3,7 @@
 On nodes of 8 CPU, three to a rack, each of them fits into an empty cluster, and those with a key into an empty rack.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -14,7 +15,10 @@ from serried.api.names import composite_api_version
 from tests.chaos.objects import OUR_SCHEDULER, POD_GROUP_LABEL, REQUIRED_TOPOLOGY
 
 HIGH = "chaos-high"
+_LATE_SECONDS = 2.0
 Raw = dict[str, Any]
+
+_PLAIN_BINDING = re.compile(r"/pods/pod-\d+/binding")
 
 _TEMPLATE = {"workloadName": "chaos", "templateName": "any"}
 """What the groups of a tree have to name; nobody looks whether it is there."""
@@ -31,6 +35,15 @@ class Mix:
     seconds: tuple[int, int]
     """The shortest and the longest time that a member runs."""
 
+    late: float = 0.0
+    """The part of the Bindings of plain pods that are on their way for up to `_LATE_SECONDS`."""
+
+    def draw_delay(self, source: Random, path: str) -> float:
+        """For how many seconds a request to a path is on its way."""
+        if not _PLAIN_BINDING.search(path) or source.random() >= self.late:
+            return 0.0
+        return source.uniform(0.0, _LATE_SECONDS)
+
 
 MIXES = {
     "any": Mix(
@@ -45,6 +58,7 @@ MIXES = {
         sizes=(4, 12),
         milli_cpus=(*range(300, 1300, 100),),
         seconds=(3, 20),
+        late=0.3,
     ),
 }
 

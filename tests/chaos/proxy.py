@@ -119,6 +119,9 @@ class Proxy:
         self.hear: Callable[[Request], None] | None = None
         """Is told of each request, whatever becomes of it."""
 
+        self.linger: Callable[[Request], float] | None = None
+        """Says for how many seconds a request is on its way."""
+
         self._silent_until = -math.inf
         """Until when no watch shows anything."""
 
@@ -198,6 +201,8 @@ class Proxy:
             await self._befall(request, mishap, answers)
             if mishap in _REFUSALS or mishap is Mishap.EXPIRED:
                 return
+        if self.linger is not None:
+            await asyncio.sleep(self.linger(request))
         await self._spring(request, after=False)
         on.write(self._sign(head) + body)
         await on.drain()

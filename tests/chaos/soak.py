@@ -39,8 +39,11 @@ been written just before: its Event is written again after 60 s only.
 _CANARY_SECONDS = 20.0
 
 
-def make_spec(name: str, api: str = "native", alike: str = Alike.EACH) -> Spec:
-    """12 nodes of 8 CPU in 4 racks; ``alike`` is how members that are alike are judged."""
+def make_spec(name: str, api: str = "native", alike: str = Alike.EACH, shape: str = "asked") -> Spec:
+    """12 nodes of 8 CPU in 4 racks; ``alike`` is how members that are alike are judged.
+
+    In the ``shape`` ``isolated`` kube-scheduler asks the extender about members alone, not about plain pods.
+    """
     gates = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true")
     return Spec(
         name=name,
@@ -49,6 +52,7 @@ def make_spec(name: str, api: str = "native", alike: str = Alike.EACH) -> Spec:
         node_cpu="8",
         api="native" if api == "native" else "fallback",
         hold="filter",
+        isolated=shape == "isolated",
         server_gates=gates if api == "native" else (),
         serried_args=("--barrier-idle", "8", "--repair-seconds", "20", "--alike-members", alike),
     )
@@ -85,8 +89,11 @@ class Soak:
             self._proxies = stack.enter_context(detour(cluster, source, note))
             for name, proxy in self._proxies.items():
                 proxy.hear = partial(self._writes.take, name)
+            mix, delays = MIXES[self._plan.mix], Random(self._plan.seed)
+            for name in ("extender", "scheduler"):  # whoever binds them
+                self._proxies[name].linger = lambda request: mix.draw_delay(delays, request.path)
             self._processes = ProcessFaults(cluster, RESTARTED, note)
-            self._load = Load(cluster, Random(source.random()), self._plan.alive, MIXES[self._plan.mix])
+            self._load = Load(cluster, Random(source.random()), self._plan.alive, mix)
             self._faults = ClusterFaults(cluster, self._load, Random(source.random()), note)
             self._measures = Measures(cluster, self._complain)
             self._storm = Storm(
@@ -214,6 +221,7 @@ class Soak:
             "rounds": self._plan.rounds,
             "kinds": list(self._plan.kinds),
             "mix": self._plan.mix,
+            "isolated": self._cluster.spec.isolated,
             "alike_members": self._cluster.spec.serried_args[-1],
             "faults": {
                 "proxy": {mishap.value: weather[mishap] for mishap in Mishap},

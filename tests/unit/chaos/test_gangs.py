@@ -27,6 +27,13 @@ def test_a_load_of_alike_members_has_ten_shapes_and_as_many_plain_pods_as_gangs(
     assert max(gang.milli_cpu * gang.size for gang in gangs) <= 3 * 8000
 
 
+def test_bindings_of_plain_pods_alone_are_late_so_that_nobody_knows_of_their_room_yet() -> None:
+    mix, source, binding = MIXES["alike"], Random(1), "/api/v1/namespaces/chaos-0/pods/{}/binding"
+    assert any(mix.draw_delay(source, binding.format("pod-00012")) for _ in range(100))
+    assert not any(mix.draw_delay(source, binding.format("plain-00012-0")) for _ in range(100))
+    assert not any(MIXES["any"].draw_delay(source, binding.format("pod-00012")) for _ in range(100))
+
+
 @pytest.mark.parametrize("api", ["native", "fallback"])
 def test_both_levels_carry_quorum_key_and_members(api: str) -> None:
     objects = Objects(make_spec("x", api))

@@ -106,6 +106,15 @@ def test_who_listens_hears_every_request_whatever_becomes_of_it(stage: Stage, mo
     assert stage.server.writes == 1
 
 
+def test_a_request_is_on_its_way_for_as_long_as_is_said_and_then_done(stage: Stage) -> None:
+    stage.proxy.linger = lambda request: 0.3 if request.path == BINDING else 0.0
+    begun = time.monotonic()
+    stage.client.get("/x")
+    assert time.monotonic() - begun < 0.3
+    assert stage.bind().content == b"hello"
+    assert time.monotonic() - begun >= 0.3
+
+
 @pytest.mark.parametrize(("mishap", "status"), [(Mishap.TOO_MANY, 429), (Mishap.ERROR, 500), (Mishap.UNAVAILABLE, 503)])
 def test_a_refused_write_is_not_done(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, mishap: Mishap, status: int
