@@ -93,10 +93,12 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(THROUGHPUT) --nodes 5000 --filled 70 --name throughput-filled-5000 --loads plain gangs racks ports
 	$(BIN)/python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
 	$(BIN)/python -m bench.throughput --name throughput-beside --only native serried serried-beside
+	-$(BIN)/python -m bench.replay
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.jobs --only steady flood
 	$(BIN)/python -m bench.jobs --only running --name jobs-running
 	$(BIN)/python -m bench.jobs --api native --only steady --rate 80 --seconds 30 --name jobs-native-80
+	$(BIN)/python -m bench.jobs --only steady --rate 40 --seconds 30 --own-core --name jobs-own-core
 	-$(BIN)/python -m bench.planner
 	-$(BIN)/python -m bench.loop
 	$(BIN)/python -m bench.questions

@@ -104,22 +104,25 @@ def find_ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, flo
     return found
 
 
-def render_table(cases: Sequence[Case], summary: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: one line a case. Where somebody has not bound all pods, its cells are empty."""
-    rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
-    ratios, broken = find_ratios(summary), {(row["workload"], row["contender"]) for row in summary if row["unbound"]}
+def render_table(result: Mapping[str, Any]) -> str:
+    """A Markdown table of a result: one line a case. Where somebody has not bound all pods, its cells are empty."""
+    rates = {
+        (row["workload"], row["contender"]): row["pods_per_second"]["median"]
+        for row in result["summary"]
+        if not row["unbound"]
+    }
     lines = [
         "| upstream's case | its pods | pods here | native, pods/s | Serried | ratio | one judged for all | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for case in cases:
-        cells = [case.name, f"{case.upstream_pods:,}", f"{case.load.pods:,}"]
+    for case in result["cases"]:
+        cells = [case["name"], f"{case['upstream_pods']:,}", f"{case['pods']:,}"]
         for contender in (NATIVE.name, SERRIED.name, TOGETHER.name):
-            rate = rates.get((case.name, contender))
-            shown = rate is not None and (case.name, contender) not in broken
-            cells.append(f"{rate:.0f}" if shown else "")
+            rate = rates.get((case["name"], contender))
+            cells.append("" if rate is None else f"{rate:.0f}")
             if contender != NATIVE.name:
-                cells.append(f"{ratios.get(case.name, {}).get(contender, '')}" if shown else "")
+                ratio = result["ratios"].get(case["name"], {}).get(contender)
+                cells.append("" if rate is None or ratio is None else f"{ratio:g}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -170,7 +173,7 @@ def _publish(bench: Bench, cases: Sequence[Case], options: argparse.Namespace) -
     path: Path = options.results / f"{options.name}-{options.date}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
-    print(render_table(cases, summary))
+    print(render_table(result))
     for disturbance in result["disturbances"]:
         print(f"note: {disturbance}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)

@@ -5,6 +5,7 @@ JSON goes to `bench/results/`, two tables to standard output: the phases, and ea
     python -m bench.jobs                  60 s at 100 Jobs/s; 5 to 80 running Jobs/s; 10,000 Jobs at once
     python -m bench.jobs --quick          the same with few Jobs
     python -m bench.jobs --api native     on an API server that serves the Workload API
+    python -m bench.jobs --own-core       with a core for the API server alone
 """
 
 import argparse
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +30,7 @@ from bench.contenders import QPS
 from bench.jobs import verdicts
 from bench.jobs.figures import Phase
 from bench.jobs.objects import Batch
-from bench.jobs.run import Bench, measure_flood, measure_steady, open_bench
+from bench.jobs.run import Bench, core_of_its_own, measure_flood, measure_steady, open_bench
 from bench.jobs.verdicts import Verdict
 from bench.load.run import StuckError
 from bench.machine import QUIET, describe_machine, measure_noise
@@ -65,6 +67,7 @@ class Measurement:
             *verdicts.judge_creation(gang),
             *verdicts.judge_creates(gang),
             *verdicts.judge_creates(plain),
+            *verdicts.judge_own_cpu(gang),
             *verdicts.judge_own_syncs(gang, plain),
             *verdicts.judge_manager_syncs([before, after], plain),
             *verdicts.judge_manager_syncs([before, after], gang),
@@ -105,7 +108,10 @@ class Measurement:
         spec = Spec(name, nodes, racks=2, blocks=1, api=options.api, qps=QPS, job_syncs=options.job_syncs)
         cluster = Cluster.up(spec)
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with (
+                core_of_its_own(cluster.pids) if options.own_core else nullcontext(),
+                asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            ):
                 runner.run(_measure(cluster, measure, options.patience))
         finally:
             cluster.down()
@@ -143,6 +149,7 @@ def _publish(measurement: Measurement, options: argparse.Namespace) -> None:
         "api": options.api,
         "qps": QPS,
         "job_syncs": options.job_syncs,
+        "own_core": options.own_core,
         "noise_before": measurement.noise,
         "disturbed": [phase.name for phase in measurement.phases if phase.others_share > QUIET],
         "verdicts": [asdict(verdict) for verdict in measurement.verdicts],
@@ -174,6 +181,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--rest", type=float, default=30.0, help="seconds of rest that are measured")
     add("--patience", type=float, default=600.0, help="how long to wait for the last object of a phase")
     add("--job-syncs", type=int, default=20, help="--concurrent-job-syncs of kube-controller-manager")
+    add("--own-core", action="store_true", help="the API server has one core alone, all else shares the others")
     add("--name", default="jobs", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
     add("--results", type=Path, default=RESULTS, help="directory of the result")

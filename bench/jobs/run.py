@@ -6,9 +6,10 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bench.cluster import Cluster
 from bench.cluster.waiting import answers
@@ -166,6 +167,26 @@ class Bench:
 
     async def _read_controller(self) -> Scrape:
         return await asyncio.to_thread(read_metrics, self._cluster.controller_url)
+
+
+@contextmanager
+def core_of_its_own(pids: Mapping[str, int]) -> Iterator[None]:
+    """Give the API server one core alone: all other processes of the cluster, and this one, have only the others.
+
+    What this one starts meanwhile has them, too. Raises StuckError if there are no others.
+    """
+    cores = os.sched_getaffinity(0)
+    alone, others = {min(cores)}, cores - {min(cores)}
+    if not others:
+        raise StuckError("the API server cannot have the only core alone")
+    for name, pid in pids.items():
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), alone if name == "kube-apiserver" else others)
+    os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @asynccontextmanager

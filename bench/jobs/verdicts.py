@@ -8,6 +8,7 @@ from bench.jobs.figures import Marks, Memory, Phase, Rest, Restart, Syncs
 SLO_SECONDS = 1.0
 MOST_MEMORY = 50.0
 LARGEST_SHARE, LARGEST_DELAY = 0.10, 0.010
+MOST_CPU = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,17 @@ def judge_own_syncs(gang: Phase, plain: Phase) -> Iterator[Verdict]:
     """The controller's syncs of gang Jobs beside those of other Jobs."""
     if gang.controller_syncs and plain.controller_syncs:
         yield _compare("controller's mean sync, gang Jobs beside others", plain.controller_syncs, gang.controller_syncs)
+
+
+def judge_own_cpu(gang: Phase) -> Iterator[Verdict]:
+    """What a gang Job costs the controller, until the last one has its objects; its events are in it."""
+    spent = gang.cpu_seconds["controller"] / gang.jobs
+    yield Verdict(
+        f"controller's CPU for a gang Job at {gang.rate:.0f}/s",
+        f"<= {MOST_CPU * 1e3:g} ms",
+        f"{spent * 1e3:.2f} ms",
+        spent <= MOST_CPU,
+    )
 
 
 def judge_manager_syncs(alone: Sequence[Phase], phase: Phase) -> Iterator[Verdict]:

@@ -4,7 +4,7 @@
     python -m bench.quotes --write    writes the values of the sources into the pages (`make numbers`)
 
 How a page names its sources: bench.quotes.pages. Tables between markers, and the plot, are drawn from the newest
-results of bench.throughput (bench.headline).
+results of bench.throughput (bench.headline) and bench.replay.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import comparison, headline
+from bench import comparison, headline, replay
 from bench.quotes.expressions import QuoteError
 from bench.quotes.pages import Page, Problem, examine
 from bench.quotes.results import Results
@@ -81,10 +81,19 @@ def draw_targets(results: Results) -> str:
     return headline.render_targets(results.read_all(headline.RESULTS))
 
 
+def draw_replay(results: Results) -> str:
+    """Upstream's cases in the newest result of bench.replay; nothing before there is one."""
+    try:
+        return replay.render_table(results.read("replay"))
+    except QuoteError:
+        return ""
+
+
 TABLES: dict[tuple[str, str], Callable[[Results], str]] = {
     (comparison.BEGIN, comparison.END): draw_runs,
     ("<!-- ratios:begin -->", "<!-- ratios:end -->"): draw_ratios,
     ("<!-- targets:begin -->", "<!-- targets:end -->"): draw_targets,
+    ("<!-- replay:begin -->", "<!-- replay:end -->"): draw_replay,
 }
 """How each table between markers is drawn."""
 

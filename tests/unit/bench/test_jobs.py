@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import subprocess
 import time
 from dataclasses import replace
 from typing import Any
@@ -22,6 +24,7 @@ from bench.jobs.figures import (
     without_leases,
 )
 from bench.jobs.objects import Batch
+from bench.jobs.run import core_of_its_own
 from bench.jobs.scrape import Scrape
 from bench.jobs.sightings import Sightings
 from bench.jobs.verdicts import (
@@ -33,6 +36,7 @@ from bench.jobs.verdicts import (
     judge_ladder,
     judge_manager_syncs,
     judge_memory,
+    judge_own_cpu,
     judge_own_syncs,
     judge_rest,
     judge_restart,
@@ -225,6 +229,27 @@ def test_syncs_that_take_long_may_not_take_ten_milliseconds_longer() -> None:
 
     assert not verdict.met
     assert verdict.found == "500.00 to 510.00 ms (+2%)"
+
+
+@pytest.mark.parametrize(("seconds", "fine"), [(0.2, True), (0.21, False)], ids=["2 ms", "more than 2 ms"])
+def test_a_gang_job_may_cost_the_controller_two_milliseconds(seconds: float, fine: bool) -> None:  # noqa: FBT001
+    assert met(judge_own_cpu(phase(cpu_seconds={"controller": seconds}))) == [fine]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_the_api_server_has_its_core_alone_and_all_else_the_others() -> None:
+    cores = os.sched_getaffinity(0)
+    sleepers = [subprocess.Popen(["sleep", "30"]) for _ in range(2)]
+    try:
+        server, other = (sleeper.pid for sleeper in sleepers)
+        with core_of_its_own({"kube-apiserver": server, "controller": other}):
+            assert os.sched_getaffinity(server) == {min(cores)}
+            assert os.sched_getaffinity(other) == os.sched_getaffinity(0) == cores - {min(cores)}
+        assert os.sched_getaffinity(0) == cores
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
 
 
 def test_syncs_that_were_not_counted_are_not_judged() -> None:

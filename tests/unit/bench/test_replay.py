@@ -1,8 +1,12 @@
 """Upstream's cases, replayed: what is asked for, on which nodes, and the table."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from bench.load.objects import leading_objects, pod_objects
+from bench.quotes.__main__ import draw_replay
+from bench.quotes.results import Results
 from bench.replay import CASES, CONTENDERS, SMALL, choose_cases, find_ratios, render_table
 
 
@@ -59,13 +63,14 @@ def test_nodes_have_upstreams_shape_for_whoever_is_measured() -> None:
     assert specs[2].serried_args == ("--alike-members=together",)
 
 
-def test_the_table_compares_with_native_gangs_and_leaves_out_who_has_not_bound_all() -> None:
-    [case] = choose_cases(SMALL[:1], 1, "live")
-    summary = [
-        row(case.name, "native", 40.0),
-        row(case.name, "serried", 90.0),
-        row(case.name, "serried-together", 9, 1),
-    ]
+def test_the_table_compares_with_native_gangs_and_leaves_out_who_has_not_bound_all(tmp_path: Path) -> None:
+    name = "GangScheduling/100Nodes_10Gangs"
+    summary = [row(name, "native", 40.0), row(name, "serried", 90.0), row(name, "serried-together", 9.0, unbound=1)]
+    cases = [{"name": name, "pods": 30, "upstream_pods": 30}]
+    result = {"cases": cases, "summary": summary, "ratios": find_ratios(summary)}
 
-    assert find_ratios(summary)[case.name]["serried"] == 2.25
-    assert render_table([case], summary).splitlines()[-1] == f"| {case.name} | 30 | 30 | 40 | 90 | 2.25 |  |  |"
+    assert result["ratios"] == {name: {"serried": 2.25, "serried-together": 0.23}}
+    assert render_table(result).splitlines()[-1] == f"| {name} | 30 | 30 | 40 | 90 | 2.25 |  |  |"
+    assert not draw_replay(Results(tmp_path))
+    (tmp_path / "replay-2026-11-27.json").write_text(json.dumps(result))
+    assert draw_replay(Results(tmp_path)) == render_table(result)
