@@ -181,7 +181,8 @@ def core_of_its_own(pids: Mapping[str, int]) -> Iterator[None]:
         raise StuckError("the API server cannot have the only core alone")
     for name, pid in pids.items():
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), alone if name == "kube-apiserver" else others)
+            with suppress(ProcessLookupError):  # a thread may end meanwhile
+                os.sched_setaffinity(int(thread.name), alone if name == "kube-apiserver" else others)
     os.sched_setaffinity(0, others)
     try:
         yield
