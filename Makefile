@@ -1,12 +1,14 @@
 # Two commands matter: `make demo` and `make test`. Both set up everything they need.
 PYTHON ?= python3
 BIN := .venv/bin
-THROUGHPUT = $(BIN)/python -m bench.throughput --queue full --repetitions 2 --only plain native serried serried-together plain-isolated bindings
+THROUGHPUT = $(BIN)/python -m bench.throughput --queue full
+RATES = $(THROUGHPUT) --only plain native serried plain-isolated bindings
+LATENCY = $(THROUGHPUT) --repetitions 1 --only serried plain-isolated
 WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-alike soak-steady bench numbers pages lock site sbom release-dry audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-alike soak-steady bench throughput numbers pages lock site sbom release-dry audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -87,10 +89,7 @@ picture: setup ## the picture of the live page in README, in a real browser
 
 # A file for each name that README and docs quote; a missed bound ends no measuring.
 bench: control-plane ## the numbers of README and docs: an hour and more, on a machine that does nothing else
-	$(BIN)/python -m bench.throughput
-	$(THROUGHPUT) --nodes 5000 --name throughput-5000 --loads plain gangs racks ports thousand beside
-	$(THROUGHPUT) --filled 70 --name throughput-filled --loads plain gangs racks
-	$(THROUGHPUT) --nodes 5000 --filled 70 --name throughput-filled-5000 --loads plain gangs racks ports
+	$(MAKE) throughput
 	$(BIN)/python -m bench.throughput --nodes 5000 --name throughput-plain-5000 --only plain plain-isolated plain-asked
 	$(BIN)/python -m bench.throughput --name throughput-beside --only native serried serried-beside
 	-$(BIN)/python -m bench.replay
@@ -116,6 +115,15 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	-$(BIN)/python -m bench.cold_start
 	$(BIN)/python -m bench.http_client
 	$(BIN)/python -m bench.page
+	$(MAKE) numbers
+
+throughput: control-plane ## the ratios and the plot of README: 40 minutes on a machine that does nothing else
+	-$(RATES) --repetitions 2 --nodes 5000 --name throughput-5000 --loads plain gangs racks ports
+	-$(RATES) --repetitions 1 --nodes 5000 --filled 70 --name throughput-filled-5000 --loads plain gangs racks
+	-$(RATES) --repetitions 2 --loads plain gangs racks ports
+	-$(RATES) --repetitions 1 --filled 70 --name throughput-filled --loads plain gangs racks
+	-$(LATENCY) --nodes 5000 --name throughput-latency-5000 --loads thousand beside
+	-$(LATENCY) --name throughput-latency --loads turns steady thousand beside
 	$(MAKE) numbers
 
 numbers: setup ## write the newest results into README and docs, and say what has changed: read those sentences again

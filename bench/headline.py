@@ -10,8 +10,11 @@ from xml.sax.saxutils import escape
 
 from bench.comparison import WAITING, Place, compute_targets
 
-RESULTS = ("throughput", "throughput-filled", "throughput-5000", "throughput-filled-5000")
-"""The names of the results, in the order of the columns."""
+RESULTS = (
+    *("throughput", "throughput-filled", "throughput-5000", "throughput-filled-5000"),
+    *("throughput-latency", "throughput-latency-5000"),
+)
+"""The names of the results, in the order of the columns; the last two are of clusters that others are of, too."""
 
 _ROWS = {
     "gangs in racks to native gangs in racks": "gangs of 20 in racks, to native gangs in racks",
@@ -27,7 +30,7 @@ _HOW = {"serried-together": ", judged together"}
 
 def render_ratios(results: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table: a line for each ratio of pods per second, a column for each cluster."""
-    places = [_place(result) for result in results]
+    places = list(dict.fromkeys(_place(result) for result in results))
     values: dict[tuple[str, str], dict[Place, float]] = {}
     for each in compute_targets(results):
         values.setdefault((each["target"], each["contender"]), {})[each["nodes"], each["filled"]] = each["value"]
@@ -103,7 +106,7 @@ text { fill: #e6edf3; }
 
 def draw_plot(results: Sequence[Mapping[str, Any]]) -> str:
     """An SVG: pods per second of each way of scheduling, cluster by cluster, all to one scale."""
-    panels = [(name_cluster(result), list(_measured(result))) for result in results]
+    panels = [(name_cluster(result), bars) for result in results if (bars := list(_measured(result)))]
     most = max((rate for _, bars in panels for _, rate in bars), default=1.0)
     lines, top = list[str](), 0
     for name, bars in panels:
