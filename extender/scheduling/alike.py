@@ -15,6 +15,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
+from cachetools import FIFOCache
+
 from extender.options import Alike
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
 from extender.scheduling.effects import Context
@@ -46,7 +48,7 @@ class AlikeMembers:
         self._groups = context.groups
         self._held = context.groups.held
         self._clock = context.clock
-        self._passed: dict[int, Pod] = {}
+        self._passed: FIFOCache[int, Pod] = FIFOCache(_MAX_SHAPES)
         """The last member of each shape that has come to its bind call, by identity: equal shapes are one object."""
 
         self._judged: list[BindingCycle] = []
@@ -58,8 +60,8 @@ class AlikeMembers:
         self._asked: BindingCycle | None = None
         """The last one that was judged by a member of its own: the scheduler goes on with it."""
 
-        self._coming: frozenset[str] = frozenset()
-        """The members of that (UIDs) to which the scheduler comes next."""
+        self._coming: set[str] = set()
+        """The members (UIDs) that are left to the scheduler: those to which it comes next, and those without room."""
 
         self._left = 0
         """How many more Bindings may be sent while the scheduler waits."""
@@ -71,10 +73,7 @@ class AlikeMembers:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
         pod = self._store.pods.get(uid)
         if self._on and pod is not None and is_judged_alone(pod):
-            self._passed.pop(id(pod.shape), None)
             self._passed[id(pod.shape)] = pod
-            if len(self._passed) > _MAX_SHAPES:
-                del self._passed[next(iter(self._passed))]
 
     def judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
         """Have the members that are left bound with this one, to which the scheduler offers these nodes.
@@ -83,8 +82,8 @@ class AlikeMembers:
         them. Slots move to offered nodes where any node will do. Nothing changes for a gang whose quorum does not come
         about so.
         """
-        if pod.uid in self._sent or cycle.judged:
-            return pod.uid not in self._sent  # a scheduler must assume it before it learns of its Binding
+        if cycle.judged:
+            return pod.uid not in self._sent  # the scheduler must assume it before it learns of its Binding
         if not self._has_passed(pod) or not self._judge(cycle, pod, names):
             return False
         self._asked, self._closed = cycle, self._clock()
@@ -152,6 +151,7 @@ class AlikeMembers:
         self._judged = [each for each in self._judged if not each.over and any(map(self._is_pending, each.judged))]
         if not self._judged:
             self._sent.clear()
+            self._coming.clear()
         return any(self._is_binding(each, uid) for each in self._judged for uid in each.judged)
 
     def _is_binding(self, cycle: BindingCycle, uid: str) -> bool:
@@ -164,15 +164,19 @@ class AlikeMembers:
 
         While the scheduler does not wait it may be about to try a judged one. It fails to assume one that it learns is
         bound, and writes so; what it has to write of one that filter has turned away must not come after the Binding.
+        Where a plain pod that has come meanwhile could need the room, members come to the scheduler themselves.
         """
         if not cycle.judged:
             return list(uids)
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
-        written = [uid for uid in waiting if self._held.is_written(self._store.pods[uid], now)]
-        if cycle is self._asked:
-            self._coming = frozenset(waiting[-_COMING:])
-        late = now - self._closed > _PATIENCE_SECONDS
-        sent = written if late else [uid for uid in written if uid not in self._coming][: self._left]
+        late, slots_of = now - self._closed > _PATIENCE_SECONDS, cycle.reservation.slots
+        full = {name for name in {slots_of[uid].node for uid in waiting} if not self._has_room_beside(name)}
+        following = waiting[-_COMING:] if cycle is self._asked and not late else ()
+        self._coming.difference_update(waiting)
+        self._coming.update(following, [uid for uid in waiting if slots_of[uid].node in full])
+        ready = [uid for uid in waiting if uid not in self._coming]
+        written = [uid for uid in ready if self._held.is_written(self._store.pods[uid], now)]
+        sent = written if late else written[: self._left]
         self._left = max(0, self._left - len(sent))
         self._sent.update(sent)
         kept = set(waiting) - set(sent)

@@ -247,6 +247,21 @@ class TestEachIsJudgedByItself:
         assert isinstance(answer, Steer)
         assert answer.alone
 
+    async def test_where_a_plain_pod_comes_that_could_need_the_room_each_comes_itself(self, together: Harness) -> None:
+        """The scheduler may have placed it before our watch has shown it, and nobody may ask us about plain pods."""
+        await plan(together, *members(4))
+        answer = together.filter("m0")
+        assert isinstance(answer, Steer)
+        assert not answer.alone
+        together.add(pod("p").cpu(1).scheduler(SCHEDULER))
+        async with asyncio.timeout(1):
+            await together.service.wait_for_mates()
+        await together.pass_time(4)
+        assert not any(together.node_of(name) for name in MEMBERS[1:4])
+        for name in MEMBERS[1:4]:
+            together.filter(name)
+            assert (await bind(together, name)).error == ""
+
     async def test_a_node_with_room_for_both_is_taken_on_one_word(self, together: Harness) -> None:
         together.add(node("big").cpu(9))
         await plan(together, *members(4))
