@@ -1,6 +1,7 @@
 """Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ class Window:
         self._flying = 0
         """How many are in flight."""
 
-        self._free = asyncio.Condition()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Those who wait for a place, in their order; one that is done is handed its place, or has gone."""
 
     @property
     def limit(self) -> int:
@@ -116,16 +118,33 @@ class Window:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Wait for a free place and keep it for the length of the block."""
-        async with self._free:
-            await self._free.wait_for(lambda: self._flying < self.limit)
+        if self._waiting or self._flying >= self.limit:
+            await self._wait()
+        else:
             self._flying += 1
         try:
             yield
         finally:
-            async with self._free:
-                self._flying -= 1
-                # As many as there are places: the limit may have grown since the last of them went to sleep.
-                self._free.notify(max(1, self.limit - self._flying))
+            self._leave()
+
+    async def _wait(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self._leave()  # it was handed over in the same turn
+            raise
+
+    def _leave(self) -> None:
+        self._flying -= 1
+        # To as many as there are places: the limit may have grown since the last of them began to wait.
+        while self._waiting and self._flying < self.limit:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._flying += 1
+                place.set_result(None)
 
     def widen(self) -> None:
         """A Binding went through."""
