@@ -306,6 +306,9 @@ class ClaimsMachine(RuleBasedStateMachine):
             assert (reservation.group if reservation else None, slot.node if slot else None) == slots.get(
                 uid, (None, None)
             )
+        assert {(uid, name) for _, name in slots.values() for uid in self.ledger.list_on(name)} == {
+            (uid, name) for uid, (_, name) in slots.items()
+        }
         assert {each.group for each in self.ledger} == self.held.keys()
         assert len(self.ledger) == len(self.held)
 
@@ -346,7 +349,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
         others = {"_occupancy": None, "_pending_victims": None}
-        assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}}
+        assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}, "_by_node": {}}
 
 
 def _counts_by_nomination(pod: Pod, priority: int) -> bool:
