@@ -53,7 +53,7 @@ def test_a_quick_run_measures_all_contenders(
 ) -> None:
     monkeypatch.setenv(state.STATE, str(tmp_path / "state"))
 
-    code = throughput.main(["--quick", "--results", str(tmp_path), "--date", "2026-01-01"])
+    code = throughput.main(["--quick", "--filled", "30", "--results", str(tmp_path), "--date", "2026-01-01"])
 
     result = json.loads((tmp_path / "throughput-2026-01-01.json").read_text())
     assert code == 0
