@@ -41,14 +41,14 @@ def tried(stage: ClusterStage, name: str, size: int = SIZE) -> set[str]:
 def test_most_members_of_a_gang_never_come_to_the_scheduler_once_it_knows_their_kind(stage: ClusterStage) -> None:
     for name in ("first", "second", "third"):
         start_gang(stage, name)
-        stage.await_bound(name, SIZE)
+        stage.await_bound(name, SIZE, PATIENCE)
         assert len(stage.racks(name)) == 1
     assert len(tried(stage, "second") | tried(stage, "third")) < SIZE
 
 
 def test_a_gang_of_hundreds_is_bound_while_the_scheduler_comes_to_some_of_its_members(stage: ClusterStage) -> None:
     start_gang(stage, "first")
-    stage.await_bound("first", SIZE)
+    stage.await_bound("first", SIZE, PATIENCE)
     stage.create_group("large", 200)
     with stage.asleep("scheduler"):
         stage.create_pods(names("large", 200), "large", cpu="1")
@@ -59,7 +59,7 @@ def test_a_gang_of_hundreds_is_bound_while_the_scheduler_comes_to_some_of_its_me
 def test_no_node_is_overcommitted_by_plain_pods_that_come_beside_gangs(stage: ClusterStage) -> None:
     """In the end 252 of 256 CPUs are taken, so that the room for the last ones is where others are on their way to."""
     start_gang(stage, "first")
-    stage.await_bound("first", SIZE)
+    stage.await_bound("first", SIZE, PATIENCE)
     for number in range(8):
         stage.create_group(f"gang-{number}", SIZE)
         stage.create_pods(names(f"gang-{number}", SIZE), f"gang-{number}", cpu="1")
