@@ -551,7 +551,8 @@ class CycleRunner:
                 self.carry_out()
                 return
             idle = self._context.clock() - cycle.progressed > self._context.options.barrier_idle_seconds
-            if (idle or cycle.is_done()) and not cycle.has_unseen(self._is_pending):
+            # A burst's news come one by one: whoever is not shown bound yet is found at once, the whole gang is not.
+            if not cycle.has_unseen(self._is_pending) and (idle or cycle.is_done()):
                 self._cycle_updates.endings.finish(cycle)
                 self.carry_out()
                 return

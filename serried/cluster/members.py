@@ -11,7 +11,7 @@ from serried.api.parent import OwnerKey, Parent
 from serried.api.pod import Pod
 from serried.cluster.index import discard
 from serried.cluster.membership import Membership
-from serried.plan.quorum import GroupMembers, Standing, classify, combine, count_done, find_standing, order_by_rank
+from serried.plan.quorum import GroupMembers, Standing, combine, count_done, find_standing, make_members, order_by_rank
 
 
 class Dirty:
@@ -179,12 +179,13 @@ class Members:
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
         """The members of a group by what they are to a plan, as if the pods ``without`` (UIDs) were not there."""
-        members = [pod for pod in self.of_group(group) if pod.uid not in without]
-        below = self.by_leaf(group, members)
-        return combine({name: self._classify(group.leaf(name), pods) for name, pods in below.items()})
-
-    def _classify(self, leaf: GroupKey, members: Iterable[Pod]) -> GroupMembers:
-        return classify(members, self._schedulers, *self._find_counts(leaf), self._parents)
+        below: dict[str, dict[Standing, Sequence[Pod]]] = {}
+        for standing in Standing:
+            pods = [pod for pod in self.iterate_standing(group, standing) if pod.uid not in without]
+            for name, each in self.by_leaf(group, pods).items():
+                below.setdefault(name, dict.fromkeys(Standing, ()))[standing] = each
+        leaves = {name: (found, *self._find_counts(group.leaf(name))) for name, found in below.items()}
+        return combine({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
     def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
         """The Job and the minCount by which finished members of a PodGroup count."""

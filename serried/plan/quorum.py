@@ -156,30 +156,38 @@ def find_standing(pod: Pod, schedulers: Collection[str]) -> Standing:
     return Standing.REFUSED if pod.refused else Standing.WAITING
 
 
-_COUNTED = (Standing.BOUND, Standing.WAITING, Standing.GATED, Standing.TERMINATING, Standing.REFUSED)
-
-
 def classify(
-    members: Iterable[Pod],
-    schedulers: Collection[str],
+    members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None, min_count: int = 0
+) -> GroupMembers:
+    """Sort the members of a group; the others are as `make_members` takes them."""
+    found: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
+    for pod in members:
+        found[find_standing(pod, schedulers)].append(pod)
+    return make_members(found, job, min_count)
+
+
+def make_members(
+    found: Mapping[Standing, Sequence[Pod]],
     job: Job | None = None,
     min_count: int = 0,
     parents: Mapping[OwnerKey, Parent] = _NO_PARENTS,
 ) -> GroupMembers:
-    """Sort the members of a group.
+    """The members of a group; ``found`` has those that stand in each way.
 
     ``job`` is the Job whose gang the group is, if it is one: it remembers completed pods that have been deleted since,
     and the indexes that have failed for good (``backoffLimitPerIndex``). If it completes more pods than ``min_count``,
     completed ones count only once fewer than ``min_count`` are left: before that the next ones are a gang again.
     ``parents`` are all known parents.
     """
-    found: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
-    for pod in members:
-        found[find_standing(pod, schedulers)].append(pod)
-    found[Standing.WAITING].sort(key=order_by_rank(parents))
-    done = count_done(len(found[Standing.SUCCEEDED]), job, min_count)
-    bound, waiting, gated, terminating, refused = (tuple(found[standing]) for standing in _COUNTED)
-    return GroupMembers(len(bound) + done, bound, waiting, gated, terminating, refused=refused)
+    bound, done = tuple(found[Standing.BOUND]), count_done(len(found[Standing.SUCCEEDED]), job, min_count)
+    return GroupMembers(
+        len(bound) + done,
+        bound,
+        tuple(sorted(found[Standing.WAITING], key=order_by_rank(parents))),
+        tuple(found[Standing.GATED]),
+        tuple(found[Standing.TERMINATING]),
+        refused=tuple(found[Standing.REFUSED]),
+    )
 
 
 def count_done(succeeded: int, job: Job | None, min_count: int) -> int:

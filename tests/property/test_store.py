@@ -23,7 +23,7 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
 from serried.cluster.usage import ClaimKind
-from serried.plan.quorum import Standing
+from serried.plan.quorum import GroupMembers, Standing, find_standing
 from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
@@ -316,6 +316,14 @@ class Model:
         self.slots.pop(uid, None)
 
 
+LISTED = (Standing.BOUND, Standing.TERMINATING, Standing.WAITING, Standing.GATED, Standing.REFUSED)
+
+
+def list_standing(found: GroupMembers) -> dict[str, Standing]:
+    """How each member stands, by its UID."""
+    return {pod.uid: standing for standing in LISTED for pod in getattr(found, standing.value)}
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Random histories."""
 
@@ -470,7 +478,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert members.count_placed(key) == found.placed_by_leaf
             without = {pod.uid for pod in members.of_group(key)[::2]}
             assert members.count_placed(key, without) == members.classify(key, without).placed_by_leaf
-            for standing in (Standing.BOUND, Standing.TERMINATING, Standing.WAITING, Standing.GATED, Standing.REFUSED):
+            assert list_standing(members.classify(key, without)) == {
+                pod.uid: find_standing(pod, self.store.schedulers)
+                for pod in members.of_group(key)
+                if pod.uid not in without and find_standing(pod, self.store.schedulers) in LISTED
+            }
+            assert found.waiting == members.in_order(key, found.waiting)
+            for standing in LISTED:
                 listed = {pod.uid for pod in members.iterate_standing(key, standing)}
                 assert listed == {pod.uid for pod in getattr(found, standing.value)}
             disrupted = {pod.uid for pod in members.of_group(key) if pod.disruption}
