@@ -17,9 +17,7 @@ When evictions are written, Events of type Normal wait: each victim has one, and
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TypeVar
 
 from extender.options import Method
@@ -393,51 +391,3 @@ class Evictions:
             log.info("a disruption budget keeps a member", extra={"pod": pod.name})
         except ApiError as error:
             log.warning("could not evict a member", extra={"pod": pod.name, "err": str(error)})
-
-
-_AFTERMATH_SECONDS = 2.0
-"""How long it lasts beyond the last write, or the last end: the members of the gang are to be bound."""
-
-_LONGEST_SECONDS = 30.0
-"""How long Events wait at the most, whoever is evicted for whom meanwhile."""
-
-
-class WriteBurst:
-    """A context for each that writes what others wait for, any number at a time. ``clock`` gives loop seconds."""
-
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        aftermath: float = _AFTERMATH_SECONDS,
-        longest: float = _LONGEST_SECONDS,
-    ) -> None:
-        """It lasts for ``aftermath`` seconds beyond the last write, and ``longest`` in all."""
-        self._clock = clock
-        self._aftermath = aftermath
-        self._longest = longest
-        self._writers = 0
-        self._begun = -math.inf
-        self._ended = -math.inf
-
-    def __enter__(self) -> None:
-        if not self._is_recent():
-            self._begun = self._clock()
-        self._writers += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writers -= 1
-        self._ended = self._clock()
-
-    def prolong(self) -> None:
-        """Victims have ended, and others may follow: if it is on, it lasts a while longer."""
-        if self._is_recent():
-            self._ended = self._clock()
-
-    def is_on(self) -> bool:
-        """Whether somebody writes, or has just done so."""
-        return self._is_recent() and self._clock() < self._begun + self._longest
-
-    def _is_recent(self) -> bool:
-        return self._writers > 0 or self._clock() < self._ended + self._aftermath

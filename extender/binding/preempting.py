@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.binding.evictions import Rehearsal, WriteBurst, describe_end, do_each, find_running, mark, unmark
+from extender.binding.evictions import Rehearsal, describe_end, do_each, find_running, mark, unmark
 from extender.binding.nominator import Nominator
 from extender.binding.records import Records
 from extender.options import Method
@@ -41,10 +41,17 @@ from serried.api.reservation import Reservation, Victim
 from serried.api.verdict import Reason, Verdict
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
+from serried.kube.retry import WriteBurst
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
+
+_AFTERMATH_SECONDS = 2.0
+"""How long Events give way beyond the last eviction, or the last end: the members of the gang are to be bound."""
+
+_LONGEST_SECONDS = 30.0
+"""How long Events wait at the most, whoever is evicted for whom meanwhile."""
 
 _BIND_SECONDS = 120.0
 """How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
@@ -70,7 +77,7 @@ class Preempting:
         reassignments: Reassignments,
         preemptions: Preemptions,
     ) -> None:
-        self.eviction_writes = WriteBurst(context.clock)
+        self.eviction_writes = WriteBurst(context.clock, _AFTERMATH_SECONDS, _LONGEST_SECONDS)
         """The time in which it writes, and in which one victim after the other ends."""
 
         self._client = client

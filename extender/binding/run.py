@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.committed import EarlierBindings
 from extender.binding.effects import Effects
-from extender.binding.evictions import WriteBurst, do_each
+from extender.binding.evictions import do_each
 from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.scheduling.alike import AlikeMembers
@@ -38,7 +38,7 @@ from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import ClaimKind
 from serried.kube.errors import ApiError
-from serried.kube.retry import Attempts, Backoff
+from serried.kube.retry import Attempts, Backoff, WriteBurst
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)

@@ -117,7 +117,7 @@ async def test_a_watch_event_of_a_pod() -> None:
             for line in LineSplitter().feed(orjson.dumps({"type": "MODIFIED", "object": bound}) + b"\n"):
                 await reflector._take(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
     assert world.store.pods["pod-m0"].bound
-    assert walk.measure() == Length(27, 16), list(walk.files)
+    assert walk.measure() == Length(25, 16), list(walk.files)
     await world.close()
 
 

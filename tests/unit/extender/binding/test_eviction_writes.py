@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.binding.evictions import WriteBurst
+from serried.kube.retry import WriteBurst
 from tests.support.clock import Clock
 
 
@@ -13,7 +13,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def eviction_writes(clock: Clock) -> WriteBurst:
-    return WriteBurst(clock)
+    return WriteBurst(clock, aftermath=2.0, longest=30.0)
 
 
 def test_there_is_none_as_long_as_nobody_is_evicted(eviction_writes: WriteBurst) -> None:
