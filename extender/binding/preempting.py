@@ -29,7 +29,7 @@ from extender.binding.nominator import Nominator
 from extender.binding.records import Records
 from extender.options import Method
 from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.effects import Context
+from extender.scheduling.effects import Context, WriteBurst
 from extender.scheduling.members import Reassignments
 from extender.scheduling.permit import Permit
 from extender.scheduling.preemption import Preemptions, name_some
@@ -41,7 +41,6 @@ from serried.api.reservation import Reservation, Victim
 from serried.api.verdict import Reason, Verdict
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
-from serried.kube.retry import WriteBurst
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
 

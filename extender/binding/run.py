@@ -29,7 +29,7 @@ from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.scheduling.alike import AlikeMembers
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
-from extender.scheduling.effects import Activate, Context, Effect, StartCycle
+from extender.scheduling.effects import Activate, Context, Effect, StartCycle, WriteBurst
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
@@ -38,7 +38,7 @@ from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import ClaimKind
 from serried.kube.errors import ApiError
-from serried.kube.retry import Attempts, Backoff, WriteBurst
+from serried.kube.retry import Attempts, Backoff
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)

@@ -2,12 +2,14 @@
 
 A decision is synchronous and calls nobody above it: it changes the state, and leaves its effects in the ``Outbox``.
 Whoever asked for the decision has them carried out right after it, in order, before anything else runs
-(`extender.binding.run.CycleRunner.carry_out`).
+(`extender.binding.run.CycleRunner.carry_out`). What nobody waits for gives way to a burst of effects.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from extender.options import Options
 from extender.scheduling.binding_cycle import BindingCycle
@@ -165,3 +167,39 @@ class Context:
         self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.timelines = Timelines(self.wall)
         self.groups = Groups(self.store, self.ledger, self.status, self.timelines, self.clock, self.metrics)
+
+
+class WriteBurst:
+    """A context for each that writes what others wait for, any number at a time. ``clock`` gives loop seconds."""
+
+    def __init__(self, clock: Callable[[], float], aftermath: float, longest: float) -> None:
+        """It lasts for ``aftermath`` seconds beyond the last write, and ``longest`` in all."""
+        self._clock = clock
+        self._aftermath = aftermath
+        self._longest = longest
+        self._writers = 0
+        self._begun = -math.inf
+        self._ended = -math.inf
+
+    def __enter__(self) -> None:
+        if not self._is_recent():
+            self._begun = self._clock()
+        self._writers += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writers -= 1
+        self._ended = self._clock()
+
+    def prolong(self) -> None:
+        """Victims have ended, and others may follow: if it is on, it lasts a while longer."""
+        if self._is_recent():
+            self._ended = self._clock()
+
+    def is_on(self) -> bool:
+        """Whether somebody writes, or has just done so."""
+        return self._is_recent() and self._clock() < self._begun + self._longest
+
+    def _is_recent(self) -> bool:
+        return self._writers > 0 or self._clock() < self._ended + self._aftermath

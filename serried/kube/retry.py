@@ -1,7 +1,4 @@
-"""What is begun when: pauses after failures, limits on how often, turns between namespaces, and bursts.
-
-What nobody waits for gives way to a burst.
-"""
+"""What is begun when: pauses after failures, limits on how often, and turns between namespaces."""
 
 import asyncio
 import math
@@ -9,7 +6,6 @@ import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -166,39 +162,3 @@ def backoff(failures: int, size: int) -> float:
     more with it whenever it fails.
     """
     return Backoff(_FIRST_SECONDS, _CAP_SECONDS * math.sqrt(max(1, size))).delay(failures)
-
-
-class WriteBurst:
-    """A context for each that writes what others wait for, any number at a time. ``clock`` gives loop seconds."""
-
-    def __init__(self, clock: Callable[[], float], aftermath: float, longest: float) -> None:
-        """It lasts for ``aftermath`` seconds beyond the last write, and ``longest`` in all."""
-        self._clock = clock
-        self._aftermath = aftermath
-        self._longest = longest
-        self._writers = 0
-        self._begun = -math.inf
-        self._ended = -math.inf
-
-    def __enter__(self) -> None:
-        if not self._is_recent():
-            self._begun = self._clock()
-        self._writers += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writers -= 1
-        self._ended = self._clock()
-
-    def prolong(self) -> None:
-        """Victims have ended, and others may follow: if it is on, it lasts a while longer."""
-        if self._is_recent():
-            self._ended = self._clock()
-
-    def is_on(self) -> bool:
-        """Whether somebody writes, or has just done so."""
-        return self._is_recent() and self._clock() < self._begun + self._longest
-
-    def _is_recent(self) -> bool:
-        return self._writers > 0 or self._clock() < self._ended + self._aftermath

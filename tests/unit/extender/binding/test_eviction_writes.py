@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.kube.retry import WriteBurst
+from extender.scheduling.effects import WriteBurst
 from tests.support.clock import Clock
 
 
