@@ -396,17 +396,17 @@ class CycleRunner:
     async def _bind_committed(self, cycle: BindingCycle) -> None:
         start = self._context.clock()
         committed = cycle.reservation.committed
-        if committed and not cycle.binding_sent:
-            await self._look_again(cycle)
         while not cycle.over and (left := self._list_left(cycle)):
+            if committed and not cycle.binding_sent:
+                await self._look_again(cycle)
+                if cycle.over:
+                    return
             ready = self.alike.let_go(cycle, [uid for uid in left if not self._is_coming(cycle, uid)])
             if not ready:
                 await self._wait(cycle, self._context.clock() + _LOOK_SECONDS)
                 continue
             first = _First(cycle, self._refuse_commit)
             await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in ready))
-            if not cycle.binding_sent:
-                await self._look_again(cycle)
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
 
@@ -450,7 +450,8 @@ class CycleRunner:
         if cycle.over or cycle.binding_sent:
             return None
         reservation = cycle.reservation
-        return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
+        uids = [uid for uid in reservation.committed if uid in reservation.slots]
+        return self._permit.refuse_all(cycle, uids) or self.alike.refuse(cycle)
 
     async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _First) -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back.

@@ -20,6 +20,7 @@ from cachetools import FIFOCache
 from extender.options import Alike
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
 from extender.scheduling.effects import Context
+from extender.scheduling.permit import Obstacle, Refusal
 from serried.api.pod import Pod, Shape
 from serried.api.resources import add, capacity
 from serried.plan.fit import slots
@@ -164,7 +165,8 @@ class AlikeMembers:
 
         While the scheduler does not wait it may be about to try a judged one. It fails to assume one that it learns is
         bound, and writes so; what it has to write of one that filter has turned away must not come after the Binding.
-        Where a plain pod that has come meanwhile could need the room, members come to the scheduler themselves.
+        Where a plain pod that has come meanwhile could need the room, members come to the scheduler themselves. A gang
+        is not begun before as many can be sent as one answer waits for: it would stand half begun meanwhile.
         """
         if not cycle.judged:
             return list(uids)
@@ -176,11 +178,22 @@ class AlikeMembers:
         self._coming.update(following, [uid for uid in waiting if slots_of[uid].node in full])
         ready = [uid for uid in waiting if uid not in self._coming]
         written = [uid for uid in ready if self._held.is_written(self._store.pods[uid], now)]
-        sent = written if late else written[: self._left]
+        most = self._left if cycle.binding_sent or not self._left else _MAX_SENT
+        sent = written if late else written[:most]
+        if not (cycle.binding_sent or late) and len(sent) < min(len(ready), _MAX_SENT):
+            return []
         self._left = max(0, self._left - len(sent))
         self._sent.update(sent)
         kept = set(waiting) - set(sent)
         return [uid for uid in uids if uid not in kept]
+
+    def refuse(self, cycle: BindingCycle) -> Refusal | None:
+        """Why a commit with judged members must not be begun: a plain pod that has come since could need the room."""
+        nodes = (cycle.reservation.slots[uid].node for uid in cycle.judged if self._waits(cycle, uid))
+        for name in dict.fromkeys(nodes):
+            if not self._has_room_beside(name):
+                return Refusal(Obstacle.SLOT, f"a pod that is in no group could need the room on node {name}")
+        return None
 
     def _waits(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member was judged by another one and is not bound, and the scheduler has not come to it since."""

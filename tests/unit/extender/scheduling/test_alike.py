@@ -123,6 +123,22 @@ class TestOneIsJudgedForAll:
         await ask(together, "m0", written=["m7"])
         assert bound(together) == REST
 
+    async def test_nobody_is_bound_as_long_as_one_of_them_has_to_wait(self, together: Harness) -> None:
+        together.add(*members(8))
+        together.filter("m7")
+        await plan(together, *members(8))
+        together.filter("m0")
+        waiting = asyncio.create_task(together.service.wait_for_mates())
+        await asyncio.sleep(0)
+        await together.go()
+        assert together.cycle().reservation.committed
+        assert bound(together) == []
+        together.give_up("m7")
+        together.api.pods[together.pod_key("m7")]["metadata"]["resourceVersion"] = "later"
+        await together.go()
+        assert bound(together) == REST
+        await waiting
+
     async def test_a_member_whose_binding_is_on_its_way_is_answered_at_once(self, together: Harness) -> None:
         """kube-scheduler has it in hand already, and must assume it before it learns that it is bound."""
         await plan(together, *members(8))
@@ -257,10 +273,13 @@ class TestEachIsJudgedByItself:
         async with asyncio.timeout(1):
             await together.service.wait_for_mates()
         await together.pass_time(4)
-        assert not any(together.node_of(name) for name in MEMBERS[1:4])
-        for name in MEMBERS[1:4]:
+        assert not any(together.node_of(name) for name in MEMBERS[:4])
+        calls = []
+        for name in MEMBERS[:4]:
             together.filter(name)
-            assert (await bind(together, name)).error == ""
+            calls.append(together.bind(name))
+        await together.go()
+        assert [call.error for call in calls] == [""] * 4
 
     async def test_a_node_with_room_for_both_is_taken_on_one_word(self, together: Harness) -> None:
         together.add(node("big").cpu(9))
