@@ -550,7 +550,7 @@ class StoreMachine(RuleBasedStateMachine):
         occupancy = vars(self.store.occupancy)
         assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
         others = {"_occupancy": None, "_pending_victims": None}
-        assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}}
+        assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}, "_by_node": {}}
         assert not len(self.store.pending_victims)
 
 
