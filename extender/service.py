@@ -115,9 +115,8 @@ class ExtenderService:
             return Pass() if left is None else Narrow(left)
         known = self.pods.get(pod.uid)
         if known is not None and known.node and known.node in names:
-            return Steer(
-                known.node
-            )  # the scheduler's watch is behind: whatever else it is told, it writes as a failure
+            # The scheduler's watch is behind: whatever else it is told, it writes that it has failed.
+            return Steer(known.node)
         cycle = self._groups.cycle_of(pod.uid)
         group = self._store.groups.get(key)
         tried = find_tried_domain(group, pod, names, self._store)

@@ -153,9 +153,9 @@ class Records:
         found = decode_reservation(raw)
         if found is None or found.committed != reservation.committed:
             return False
-        return all(
-            uid in reservation.slots and slot.node == reservation.slots[uid].node for uid, slot in found.slots.items()
-        )
+        ours, theirs = reservation.slots, found.slots
+        committed = found.committed & theirs.keys()  # the others may have changed slots meanwhile
+        return all(uid in ours and theirs[uid].node == ours[uid].node for uid in committed)
 
     async def _look(self, key: GroupKey) -> JSON | None:
         """The record as the API server has it. Whose it is the caller has to see before it is noted as ours."""

@@ -11,6 +11,7 @@ Each await is a place where the world can change, or where this process can die.
 - while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
   nothing was sent, and that would leave a half gang, is withdrawn instead (of an earlier term's, the API server says
   what was sent: `earlier`);
+- while its record is left at the end: nothing depends on it, and the next leader deletes it;
 - anywhere: the Lease may be lost. Then the cycle ends here without a write, and the next leader goes on.
 """
 
@@ -119,6 +120,9 @@ class CycleRunner:
     _left: dict[GroupKey, tuple[Reservation, float]] = field(default_factory=dict, init=False)
     """Finished records that are still there, the oldest first, and by when they are deleted, in loop seconds."""
 
+    _removing: bool = field(default=False, init=False)
+    """Whether somebody sees to them."""
+
     _ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when a cycle ends: it may have been the last one for which finished records wait."""
 
@@ -148,6 +152,7 @@ class CycleRunner:
         """
         self.carry_out()
         self._left.clear()
+        self._removing = False
         return self._effects.end_term()
 
     async def end_record(self, reservation: Reservation) -> None:
@@ -158,7 +163,8 @@ class CycleRunner:
         if not self._is_finished(reservation):
             await self._remove_record(reservation)
             return
-        if not self._left:
+        if not self._removing:
+            self._removing = True
             self._effects.spawn(self._remove_left())
         self._left[reservation.group] = reservation, self._context.clock() + _LEFT_SECONDS
         if len(self._left) > _MAX_LEFT:
@@ -171,17 +177,19 @@ class CycleRunner:
 
     async def _remove_left(self) -> None:
         """Delete finished records, one after the other, in moments in which no plan is held."""
-        while self._left:
-            group, left = next(iter(self._left.items()))
-            reservation, due = left
-            if len(self._context.ledger) and self._context.clock() < due:
-                self._ended.clear()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
-                continue
-            await self._remove_record(reservation)
-            if self._left.get(group) is left:
-                del self._left[group]
+        try:
+            while self._left:
+                group, (reservation, due) = next(iter(self._left.items()))
+                if len(self._context.ledger) and self._context.clock() < due:
+                    self._ended.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
+                    continue
+                await self._remove_record(reservation)
+                if group in self._left and self._left[group][0] is reservation:
+                    del self._left[group]
+        finally:
+            self._removing = False
 
     async def remove_all_left(self) -> None:
         """Delete all finished records at the end of the process; what is not done soon is the next leader's."""
@@ -191,9 +199,6 @@ class CycleRunner:
 
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
-        left = self._left.pop(cycle.reservation.group, None)
-        if left is not None:  # of the members that the gang had before
-            await self._remove_record(left[0])
         try:
             while not cycle.over:
                 await self._run_safely(cycle)
@@ -214,6 +219,9 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
     async def _run(self, cycle: BindingCycle) -> None:
+        left = self._left.pop(cycle.reservation.group, None)
+        if left is not None:  # of the members that the gang had before
+            await self._remove_record(left[0])
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
         if cycle.stage is CycleStage.PREEMPTING:

@@ -25,9 +25,11 @@ from serried.api.pod import Pod, Shape
 from serried.api.resources import add, capacity
 from serried.plan.fit import slots
 
-_MAX_SHAPES = 1000
-"""How many shapes are remembered that have come to bind; of more, the oldest are forgotten."""
+_Kind = tuple[int, int, str]
+"""The identity of a shape (equal shapes are one object), a priority, and a schedulerName."""
 
+_MAX_KINDS = 1000
+"""How many kinds are remembered that have come to bind; of more, the oldest are forgotten."""
 
 _PATIENCE_SECONDS = 1.0
 """For how long after an answer Bindings wait for the next one; then the scheduler has nobody of theirs to try."""
@@ -49,13 +51,13 @@ class AlikeMembers:
         self._groups = context.groups
         self._held = context.groups.held
         self._clock = context.clock
-        self._passed: FIFOCache[int, Pod] = FIFOCache(_MAX_SHAPES)
-        """The last member of each shape that has come to its bind call, by identity: equal shapes are one object."""
+        self._passed: FIFOCache[_Kind, Pod] = FIFOCache(_MAX_KINDS)
+        """The last member of each kind that has come to its bind call."""
 
         self._judged: list[BindingCycle] = []
         """The cycles with members that were judged by another one and that our watch does not show bound."""
 
-        self._sent: set[str] = set()
+        self._sent: dict[str, float] = {}
         """Those of these members (UIDs) whose Bindings are sent."""
 
         self._asked: BindingCycle | None = None
@@ -67,6 +69,9 @@ class AlikeMembers:
         self._left = 0
         """How many more Bindings may be sent while the scheduler waits."""
 
+        self._opened = -math.inf
+        """When it last began to wait, in loop seconds."""
+
         self._closed = -math.inf
         """Since when it waits no more, in loop seconds; infinite while it does."""
 
@@ -74,7 +79,7 @@ class AlikeMembers:
         """A member has passed all that the scheduler does before it binds: so do those that are alike."""
         pod = self._store.pods.get(uid)
         if self._on and pod is not None and is_judged_alone(pod):
-            self._passed[id(pod.shape)] = pod
+            self._passed[_kind_of(pod)] = pod
 
     def judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
         """Have the members that are left bound with this one, to which the scheduler offers these nodes.
@@ -139,7 +144,7 @@ class AlikeMembers:
 
     def open_window(self) -> None:
         """The scheduler waits for an answer from now on: Bindings of judged members may be sent."""
-        self._left, self._closed = _MAX_SENT, math.inf
+        self._left, self._opened, self._closed = _MAX_SENT, self._clock(), math.inf
         for cycle in self._judged:
             cycle.changed.set()
 
@@ -149,15 +154,21 @@ class AlikeMembers:
 
     def is_binding(self) -> bool:
         """Whether some of the Bindings that may be sent are not, or our watch does not show their pods bound."""
-        self._judged = [each for each in self._judged if not each.over and any(map(self._is_pending, each.judged))]
-        if not self._judged:
-            self._sent.clear()
-            self._coming.clear()
+        judged, self._judged = self._judged, []
+        for each in judged:
+            if not each.over and any(map(self._is_pending, each.judged)):
+                self._judged.append(each)
+                continue
+            self._coming -= each.judged
+            for uid in each.judged:
+                self._sent.pop(uid, None)
         return any(self._is_binding(each, uid) for each in self._judged for uid in each.judged)
 
     def _is_binding(self, cycle: BindingCycle, uid: str) -> bool:
         if uid not in self._sent:
             return self._left > 0 and uid not in self._coming and self._waits(cycle, uid)
+        if self._sent[uid] < self._opened:
+            return False  # the answer before waited for it long enough
         return self._is_pending(uid) and not cycle.member(uid).failure
 
     def let_go(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
@@ -172,7 +183,7 @@ class AlikeMembers:
             return list(uids)
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
         late, slots_of = now - self._closed > _PATIENCE_SECONDS, cycle.reservation.slots
-        full = {name for name in {slots_of[uid].node for uid in waiting} if not self._has_room_beside(name)}
+        full = {name for name in {slots_of[uid].node for uid in waiting} if self._may_be_needed(name)}
         following = waiting[-_COMING:] if cycle is self._asked and not late else ()
         self._coming.difference_update(waiting)
         self._coming.update(following, [uid for uid in waiting if slots_of[uid].node in full])
@@ -183,7 +194,7 @@ class AlikeMembers:
         if not (cycle.binding_sent or late) and len(sent) < min(len(ready), _MAX_SENT):
             return []
         self._left = max(0, self._left - len(sent))
-        self._sent.update(sent)
+        self._sent.update(dict.fromkeys(sent, now))
         kept = set(waiting) - set(sent)
         return [uid for uid in uids if uid not in kept]
 
@@ -191,13 +202,15 @@ class AlikeMembers:
         """Why a commit with judged members must not be begun: a plain pod that has come since could need the room."""
         nodes = (cycle.reservation.slots[uid].node for uid in cycle.judged if self._waits(cycle, uid))
         for name in dict.fromkeys(nodes):
-            if not self._has_room_beside(name):
+            if self._may_be_needed(name):
                 return Refusal(Obstacle.SLOT, f"a pod that is in no group could need the room on node {name}")
         return None
 
     def _waits(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member was judged by another one and is not bound, and the scheduler has not come to it since."""
-        return uid in cycle.judged and not cycle.member(uid).reached and self._is_pending(uid)
+        if uid not in cycle.judged or uid not in cycle.reservation.slots:
+            return False
+        return not cycle.member(uid).reached and self._is_pending(uid)
 
     def _is_pending(self, uid: str) -> bool:
         pod = self._store.pods.get(uid)
@@ -212,7 +225,7 @@ class AlikeMembers:
         return fresh and bool(cycle.reservation.need)
 
     def _has_passed(self, pod: Pod) -> bool:
-        passed = self._passed.get(id(pod.shape))
+        passed = self._passed.get(_kind_of(pod))
         return passed is not None and is_alike(passed, pod) and is_judged_alone(pod)
 
     def _iterate_alike(self, cycle: BindingCycle, pod: Pod) -> Iterator[str]:
@@ -255,8 +268,18 @@ class AlikeMembers:
 
     def _has_room_beside(self, name: str) -> bool:
         """Whether a node, with all that is planned on it, takes all plain pods that wait."""
+        return self._has_room(name, self._store.waiting_plain.total)
+
+    def _may_be_needed(self, name: str) -> bool:
+        """Whether the plain pods that wait have no room on a node that has room for all that is planned there.
+
+        What is planned on other nodes is in nobody's way there: it cannot be bound, and gets another node.
+        """
+        return self._has_room(name, {}) and not self._has_room_beside(name)
+
+    def _has_room(self, name: str, more: Mapping[str, int]) -> bool:
         node = self._store.nodes.get(name)
-        used = add(self._store.occupancy.used.get(name, {}), self._store.waiting_plain.total)
+        used = add(self._store.occupancy.used.get(name, {}), more)
         return node is not None and all(used[each] <= capacity(node.allocatable, each) for each in used)
 
 
@@ -274,3 +297,7 @@ def is_judged_alone(pod: Pod) -> bool:
 def is_alike(one: Pod, other: Pod) -> bool:
     """Whether two pods differ in nothing that the scheduler's filters look at, if each `is_judged_alone`."""
     return one.shape is other.shape and one.priority == other.priority and one.scheduler == other.scheduler
+
+
+def _kind_of(pod: Pod) -> _Kind:
+    return id(pod.shape), pod.priority, pod.scheduler

@@ -2,7 +2,7 @@
 
 A decision is synchronous and calls nobody above it: it changes the state, and leaves its effects in the ``Outbox``.
 Whoever asked for the decision has them carried out right after it, in order, before anything else runs
-(`extender.binding.run.CycleRunner.carry_out`). What nobody waits for gives way to a burst of effects.
+(`extender.binding.run.CycleRunner.carry_out`).
 """
 
 import math

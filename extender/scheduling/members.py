@@ -152,7 +152,7 @@ class Reassignments:
         All the room of a rack may be planned before the scheduler comes to the first of those who get it.
         """
         own, mates = cycle.reservation.slots[pod.uid].node, cycle.reservation.nodes
-        found = self._list_open(cycle, pod, names)
+        found = () if cycle.reservation.committed else self._list_open(cycle, pod, names)
         # Where many have slots there are some for the next mates, too, so that they stay close together.
         for name in sorted(found, key=lambda name: (name not in mates, -len(self._ledger.list_on(name)))):
             for uid in self._ledger.list_on(name):
@@ -170,7 +170,9 @@ class Reassignments:
         cycle, mate = self._groups.cycle_of(uid), self._store.pods.get(uid)
         if cycle is None or mate is None or mate is pod or mate.shape != pod.shape:
             return False
-        if not (cycle.any_node and cycle.reservation.need and cycle.may_move(uid)) or uid in cycle.judged:
+        if cycle.reservation.committed or uid in cycle.judged:
+            return False  # a record names the slots, and a restart holds them
+        if not (cycle.any_node and cycle.reservation.need and cycle.may_move(uid)):
             return False
         member = cycle.member(uid)
         sent = member.stage is not MemberStage.WAITING or member.missed or member.nominated
@@ -178,10 +180,13 @@ class Reassignments:
 
     def _list_open(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
         """Those of these nodes that are in a cycle's domain, and neither closed to it nor refused for the pod."""
-        gang, nodes, key = self._groups.states[cycle.reservation.group], self._store.nodes, cycle.group.topology_key
-        out = cycle.closed | gang.find_exclusions([pod], self._clock(), nodes).nodes
-        found = (name for name in names if name in nodes and name not in out)
-        return [name for name in found if key is None or nodes[name].labels.get(key) == cycle.reservation.domain]
+        reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
+        inside = (name for name in names if name in nodes and name not in cycle.closed)
+        found = [name for name in inside if key is None or nodes[name].labels.get(key) == reservation.domain]
+        if not found:
+            return []
+        out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), nodes).nodes
+        return [name for name in found if name not in out]
 
     def _find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
         """As `permit.find_offered`, without the nodes that are closed to the cycle, or were refused."""

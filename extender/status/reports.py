@@ -297,7 +297,7 @@ class Reports:
         due = now + (_PASSING_SECONDS if passing else _SETTLE_SECONDS)
         told = self._told.get(group)
         news = told is None or told[1].reason is not verdict.reason
-        if before is None or before.begun == math.inf:
+        if before is None or before.begun == math.inf or _is_overtaken(before, verdict, now):
             return _Pending(verdict, due, now)
         if news and before.verdict.reason is verdict.reason is not Reason.BINDING:
             # New numbers must not put the reason off; those of a burst are its progress, and its end says more.
@@ -346,9 +346,8 @@ class Reports:
 
     def _waits_for_bindings(self, pending: _Pending) -> bool:
         """Whether what is due is good news, and the API server is busy with Bindings: after them more is known."""
-        verdict = pending.verdict
-        good = verdict.reason in _GOOD_NEWS and not (verdict.reason is Reason.BINDING and verdict.detail)
-        return good and pending.begun <= self._clock() < pending.begun + _BURST_SECONDS and self._gives_way()
+        recent = pending.begun <= self._clock() < pending.begun + _BURST_SECONDS
+        return recent and _is_good(pending.verdict) and self._gives_way()
 
     def _seconds_to_next(self) -> float | None:
         if not self._agenda or len(self._writing) >= _MAX_WRITES:
@@ -488,6 +487,15 @@ def _read_reason(group: PodGroup | None) -> Reason | None:
     said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
     found = Reason(said) if said in _REASONS else None
     return None if found in _GOOD_NEWS else found
+
+
+def _is_good(verdict: Verdict) -> bool:
+    return verdict.reason in _GOOD_NEWS and not (verdict.reason is Reason.BINDING and verdict.detail)
+
+
+def _is_overtaken(before: _Pending, verdict: Verdict, now: float) -> bool:
+    """Whether good news waited for Bindings until a reason to wait came, which has to last as long as ever."""
+    return _is_good(before.verdict) and not _is_good(verdict) and now > before.begun + _RESTLESS_SECONDS
 
 
 def _owner_of(group: PodGroup | Composite | None) -> dict[str, str] | None:

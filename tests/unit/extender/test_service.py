@@ -389,6 +389,11 @@ class TestFullRacks:
         await full.go()
         assert full.filter("m2", "a2") == Hold()
 
+    async def test_a_gang_whose_commit_names_the_slots_keeps_those_beyond_it_too(self, full: Harness) -> None:
+        full.ledger.commit(full.cycle(OTHER).reservation, frozenset({full.pod("o1").uid}))
+        assert full.filter("m0", "a2") == Hold()
+        assert slot_of(full, "o0") == "a2"
+
     async def test_a_gang_whose_nodes_are_given_in_order_keeps_its_slots(self, full: Harness) -> None:
         full.cycle(OTHER).keep_to_slots()
         assert full.filter("m0", "a2") == Hold()

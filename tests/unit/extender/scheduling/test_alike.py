@@ -105,6 +105,17 @@ class TestOneIsJudgedForAll:
         await together.pass_time(4)
         assert bound(together) == MEMBERS
 
+    async def test_a_member_whose_room_a_plain_pod_has_got_meanwhile_gets_another_node(self, together: Harness) -> None:
+        await plan(together, *members(8))
+        await ask(together, "m0")
+        last = together.cycle().reservation.slots[together.pod("m1").uid].node
+        together.add(pod("p").cpu(4).scheduler(SCHEDULER).on(last))
+        async with asyncio.timeout(5):  # a refused Binding rests by the real clock
+            while bound(together) != MEMBERS:
+                await together.pass_time(1)
+                await asyncio.sleep(0.02)
+        assert together.node_of("m1") != last
+
     async def test_no_binding_leaves_while_the_scheduler_does_not_wait_and_is_at_work(self, together: Harness) -> None:
         """It may be about to try one that it learns is bound: it could not assume it, and would write so."""
         await plan(together, *members(8))

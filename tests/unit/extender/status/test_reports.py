@@ -297,6 +297,17 @@ class TestWhileGangsAreBound:
         await office.pass_time(0.4)
         assert office.speaker.reasons() == ["NoCapacity"]
 
+    async def test_a_reason_that_comes_after_news_that_waited_has_to_last_first(self, office: Office) -> None:
+        office.binds = True
+        office.reports.say(GANG, PLANNED)
+        for _ in range(12):
+            await office.pass_time(0.25)
+        office.reports.say(GANG, FULL)
+        await office.pass_time(0.5)
+        office.reports.say(GANG, PLANNED)
+        await office.pass_time(0.5)
+        assert not office.speaker.said
+
     async def test_a_binding_that_fails_is_told_as_ever(self, office: Office) -> None:
         office.binds = True
         office.reports.say(GANG, Verdict(Reason.BINDING, have=0, need=2, detail="the Binding of m0 failed"))
