@@ -89,17 +89,26 @@ class AlikeMembers:
         about so.
         """
         if cycle.judged:
-            return pod.uid not in self._sent  # the scheduler must assume it before it learns of its Binding
+            if pod.uid in self._sent:
+                return False  # the scheduler must assume it before it learns of its Binding
+            if not any(self._store.waiting_plain.total.values()):  # plain pods come before more gangs
+                self._judge_others(cycle, pod, names, 0)
+            return True
         if not self._has_passed(pod) or not self._judge(cycle, pod, names):
             return False
         self._asked, self._closed = cycle, self._clock()
-        count = len(cycle.judged)
+        self._judge_others(cycle, pod, names, len(cycle.judged))
+        return True
+
+    def _judge_others(self, cycle: BindingCycle, pod: Pod, names: Sequence[str], count: int) -> None:
+        """Judge whole gangs with a member of another one, until with these ``count`` so many are as one answer has."""
+        if not self._has_passed(pod):
+            return
         for other in self._iterate_others(pod.shape):
             if count >= _MAX_SENT:
-                break
-            if self._judge(other, pod, names):
+                return
+            if other is not cycle and self._judge(other, pod, names):
                 count += len(other.judged)
-        return True
 
     def _judge(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> bool:
         if not self._may_judge(cycle):

@@ -7,6 +7,7 @@ import pytest
 
 from extender.options import Alike
 from extender.protocol import Answer, Steer
+from extender.scheduling import alike
 from extender.scheduling.binding_cycle import CycleStage
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness, members, small_nodes
@@ -208,6 +209,28 @@ class TestOneIsJudgedForAll:
         await ask(together, "m0")
         assert bound(together) == REST
         assert all(together.node_of(f"o{index}") for index in range(4))
+
+    @pytest.mark.parametrize(
+        ("plain", "also"),
+        [
+            pytest.param([], ["o0", "o1", "o2", "o3"], id="the next member of the gang has more gangs bound"),
+            pytest.param([pod("p").cpu(1).scheduler(SCHEDULER)], [], id="but a plain pod that waits comes first"),
+        ],
+    )
+    async def test_more_gangs_than_one_answer_has(
+        self, together: Harness, monkeypatch: pytest.MonkeyPatch, plain: list[PodBuilder], also: list[str]
+    ) -> None:
+        monkeypatch.setattr(alike, "_MAX_SENT", 7)
+        more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
+        together.add(node("big").cpu(9), pod_group("other").gang(4), *more)
+        await plan(together, *members(8))
+        await ask(together, "m0")
+        assert bound(together) == REST
+        assert not any(together.node_of(f"o{index}") for index in range(4))
+        together.add(*plain)
+        await bind(together, "m0")
+        await ask(together, "m1")
+        assert [name for name in ("o0", "o1", "o2", "o3") if together.node_of(name)] == also
 
     async def test_a_gang_with_no_room_on_the_nodes_that_were_offered_is_left_as_it_is(self, together: Harness) -> None:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
