@@ -192,7 +192,8 @@ class Cluster:
         if process.alive:
             return process
         directory = installation.REPOSITORY if name in components.PROCESSES else self._place.kwok
-        again = processes.spawn([*process.argv, *arguments], Path(process.log), directory)
+        through = components.THROUGH.get(name, ())
+        again = processes.spawn([*process.argv, *arguments], Path(process.log), directory, through=through)
         self._save(self._record.with_processes({name: again}))
         return again
 
@@ -252,7 +253,8 @@ class Cluster:
         old = self._process("scheduler")
         processes.stop([old])
         command = [str(programs["kube-scheduler"]), *old.argv[1:]]
-        again = processes.spawn(command, Path(old.log), installation.REPOSITORY)
+        through = components.THROUGH["scheduler"]
+        again = processes.spawn(command, Path(old.log), installation.REPOSITORY, through=through)
         self._save(self._record.with_processes({"scheduler": again}))
         self.await_ready("scheduler")
 
@@ -351,7 +353,8 @@ class _Start:
         """Start extender, controller and scheduler of what is installed."""
         self._report("starting extender, controller and scheduler")
         for name, command in self._commands(cluster, record).items():
-            process = processes.spawn(command, self._place.logs / f"{name}.log", installation.REPOSITORY)
+            log, through = self._place.logs / f"{name}.log", components.THROUGH.get(name, ())
+            process = processes.spawn(command, log, installation.REPOSITORY, through=through)
             record = self._add(record, {name: process})
         started = Cluster(self._place, record)
         for name in components.PROCESSES:

@@ -15,6 +15,9 @@ ControlPlaneName = Literal["etcd", "kube-apiserver", "kube-controller-manager"]
 """A component that kwokctl has started, and that can be started again over the same data."""
 
 PROCESSES: tuple[Name, ...] = ("extender", "controller", "scheduler")
+THROUGH = {"scheduler": ("env", "GOGC=400")}
+"""Commands through which processes are started: our scheduler's environment is that of the manifests."""
+
 PORTS = ("filter", "bind", "ops", "controller-ops", "scheduler")
 LEASE = "serried"
 

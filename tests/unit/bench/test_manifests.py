@@ -71,3 +71,15 @@ def test_a_kubeconfig_holds_a_token_and_no_certificate_of_the_administrator() ->
     config = installation.kubeconfig("https://127.0.0.1:1", b"ca", "secret")
 
     assert config["users"] == [{"name": "serried", "user": {"token": "secret"}}]
+
+
+def test_our_scheduler_has_the_environment_of_the_manifests() -> None:
+    documents = yaml.safe_load_all((installation.MANIFESTS / "kustomize/base/serried.yaml").read_text())
+    containers = [
+        container
+        for document in documents
+        if document["kind"] == "Deployment"
+        for container in document["spec"]["template"]["spec"]["containers"]
+    ]
+    shipped = next(container["env"] for container in containers if container["name"] == "scheduler")
+    assert ("env", *(f"{each['name']}={each['value']}" for each in shipped)) == components.THROUGH["scheduler"]
