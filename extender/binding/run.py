@@ -54,7 +54,10 @@ _LOOK_SECONDS = 0.25
 
 
 _JUDGING_SECONDS = 0.5
-"""Members that wait to be judged by the first one are woken after that time."""
+"""Members that wait to be judged by the first one are woken after that time, if no other gang is bound so."""
+
+_LONGEST_JUDGING_SECONDS = 5.0
+"""After that time they are in any case."""
 
 _CALL_SECONDS = 3.0
 """How long the Binding of a member waits for its bind call after filter: longer than an answer waits for others."""
@@ -306,7 +309,10 @@ class CycleRunner:
             self.carry_out()
             if cycle.over:
                 return
-            if self._context.clock() >= all_by:
+            now = self._context.clock()
+            if now >= all_by and self.alike.is_at_work() and now < cycle.started + _LONGEST_JUDGING_SECONDS:
+                all_by = now + _JUDGING_SECONDS
+            elif now >= all_by:
                 self._effects.nominate(cycle)
                 all_by = math.inf
             if not cycle.quorum_at_bind():

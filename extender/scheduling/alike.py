@@ -161,6 +161,10 @@ class AlikeMembers:
         """It waits no more."""
         self._left, self._closed = 0, self._clock()
 
+    def is_at_work(self) -> bool:
+        """Whether the scheduler waits for Bindings of judged members, or did so a moment ago: more may be judged."""
+        return self._clock() - self._closed < _PATIENCE_SECONDS
+
     def is_binding(self) -> bool:
         """Whether some of the Bindings that may be sent are not, or our watch does not show their pods bound."""
         judged, self._judged = self._judged, []
@@ -191,7 +195,7 @@ class AlikeMembers:
         if not cycle.judged:
             return list(uids)
         now, waiting = self._clock(), [uid for uid in uids if self._waits(cycle, uid)]
-        late, slots_of = now - self._closed > _PATIENCE_SECONDS, cycle.reservation.slots
+        late, slots_of = not self.is_at_work(), cycle.reservation.slots
         full = {name for name in {slots_of[uid].node for uid in waiting} if self._may_be_needed(name)}
         following = waiting[-_COMING:] if cycle is self._asked and not late else ()
         self._coming.difference_update(waiting)

@@ -202,6 +202,27 @@ class TestOneIsJudgedForAll:
         await together.pass_time(1)
         assert len({call.name for call in together.api.said("nominate")}) == 4
 
+    async def test_nobody_is_woken_while_others_are_judged(
+        self, together: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A nomination costs as much as a Binding, and the next answer may be about them."""
+        monkeypatch.setattr(alike, "_MAX_SENT", 7)
+        together.nominate()
+        together.add(*[pod(f"o{index}").cpu(1).in_group("other") for index in range(4)])
+        for index in range(4):
+            together.filter(f"o{index}")
+        together.add(pod_group("other").gang(4))
+        await plan(together, *members(8))
+        await together.pass_time(0.4)
+        await ask(together, "m0")
+        await together.pass_time(0.2)
+        assert not together.api.said("nominate")
+        async with asyncio.timeout(5):  # it is looked at again by the real clock
+            while not together.api.said("nominate"):
+                await together.pass_time(1)
+                await asyncio.sleep(0.02)
+        assert {call.name for call in together.api.said("nominate")} == {"o0", "o1", "o2", "o3"}
+
     async def test_other_gangs_of_the_kind_that_are_planned_are_bound_on_the_same_word(self, together: Harness) -> None:
         more = [pod(f"o{index}").cpu(1).in_group("other") for index in range(4)]
         together.add(pod_group("other").gang(4), *more)
