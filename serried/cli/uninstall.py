@@ -82,7 +82,7 @@ FIRST: Mapping[Resource, Sequence[str]] = {
 """What changes or refuses writes, by kind: it goes before anything else."""
 
 LAST: Mapping[Resource, Sequence[str]] = {
-    _cluster_wide(_FLOW, "v1", "flowschemas"): ("serried-bindings", "serried-leader-election"),
+    _cluster_wide(_FLOW, "v1", "flowschemas"): ("serried-bindings", "serried-leader-election", "serried-scheduler"),
     _cluster_wide(_FLOW, "v1", "prioritylevelconfigurations"): ("serried",),
     _cluster_wide(_RBAC, "v1", "clusterrolebindings"): _BINDINGS,
     _cluster_wide(_RBAC, "v1", "clusterroles"): _ROLES,

@@ -83,3 +83,13 @@ def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordina
         if statuses[429]:
             break
     assert statuses[429]
+
+
+def test_our_scheduler_is_served_as_the_stock_one_is(server: Server) -> None:
+    async def ask() -> str:
+        (client,) = server.clients("serried-scheduler", 1, 1)
+        async with client:
+            return (await client.get(PODS)).headers["X-Kubernetes-PF-PriorityLevel-UID"]
+
+    level = server.get("flowschema", "kube-scheduler")["spec"]["priorityLevelConfiguration"]["name"]
+    assert asyncio.run(ask()) == server.get("prioritylevelconfiguration", level)["metadata"]["uid"]
