@@ -25,21 +25,20 @@ _ROWS = {
     "plain pods, isolated to stock": "plain pods by Serried's scheduler, to the stock one",
 }
 _UNITS = {"ratio": "", "more": " s more", "seconds": " s"}
-_HOW = {"serried-together": ", judged together"}
 
 
 def render_ratios(results: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: a line for each ratio of pods per second, a column for each cluster."""
+    """A Markdown table: a line for each ratio of pods per second, a column for each cluster. Defaults only."""
     places = list(dict.fromkeys(_place(result) for result in results))
     values: dict[tuple[str, str], dict[Place, float]] = {}
     for each in compute_targets(results):
         values.setdefault((each["target"], each["contender"]), {})[each["nodes"], each["filled"]] = each["value"]
     lines = [f"| pods/s of | {' | '.join(_name(place) for place in places)} |", "|---" * (1 + len(places)) + "|"]
     for target, name in _ROWS.items():
-        for contender in ("serried", "serried-together", "plain-isolated"):
+        for contender in ("serried", "plain-isolated"):
             if found := values.get((target, contender)):
                 cells = [f"{found[place]:.2f}" if place in found else "" for place in places]
-                lines.append(f"| {name}{_HOW.get(contender, '')} | {' | '.join(cells)} |")
+                lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -87,10 +86,8 @@ _BARS = (
     Bar("plain pods, Serried's scheduler", _PLAIN, "plain-isolated", "ours"),
     Bar("gangs of 20, native", _GANGS, "native", "other"),
     Bar("gangs of 20, Serried", _GANGS, "serried", "ours"),
-    Bar("gangs of 20, Serried, judged together", _GANGS, "serried-together", "ours"),
     Bar("in racks, native", _RACKS, "native", "other"),
     Bar("in racks, Serried", _RACKS, "serried", "ours"),
-    Bar("in racks, Serried, judged together", _RACKS, "serried-together", "ours"),
 )
 _WIDTH, _LEFT, _RIGHT, _LINE, _HEAD, _THICK = 760, 270, 60, 24, 40, 14
 _STYLE = """
