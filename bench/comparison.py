@@ -45,7 +45,13 @@ class Target:
 _PLAIN, _GANGS = f"1,000 plain pods{WAITING}", f"50 gangs of 20{WAITING}"
 _RACKS, _PORTS = f"50 gangs of 20, each in one rack{WAITING}", f"50 gangs of 20, each on a port{WAITING}"
 _ALONE, _TURNS = "20 plain pods a second", "one gang of 20 after the other"
-_P99 = "plain_p99"
+
+
+def _wait_beside(load: str, name: str, contender: str = "") -> Target:
+    """How much longer than alone plain pods may wait beside a load, at the 99th percentile."""
+    beside, alone = (Side(each, contender, figure="plain_p99") for each in (f"{_ALONE}, {load}", _ALONE))
+    return Target(name, 0.3, beside, alone, "more")
+
 
 TARGETS = (
     Target("gangs in racks to native gangs in racks", 8.0, Side(_RACKS), Side(_RACKS, "native")),
@@ -55,27 +61,9 @@ TARGETS = (
     Target("gangs on ports to plain pods", 0.9, Side(_PORTS), Side(_PLAIN, "plain")),
     Target("gangs in racks, filled to empty", 0.9, Side(_RACKS), Side(_RACKS, where="empty")),
     Target("plain pods, isolated to stock", 0.95, Side(_PLAIN, "plain-isolated"), Side(_PLAIN, "plain")),
-    Target(
-        "plain pods' p99 while 50 gangs start, isolated",
-        0.3,
-        Side(f"{_ALONE}, 50 gangs of 20", "plain-isolated", figure=_P99),
-        Side(_ALONE, "plain-isolated", figure=_P99),
-        "more",
-    ),
-    Target(
-        "plain pods' p99 while 50 gangs start",
-        0.3,
-        Side(f"{_ALONE}, 50 gangs of 20", figure=_P99),
-        Side(_ALONE, figure=_P99),
-        "more",
-    ),
-    Target(
-        "plain pods' p99 beside 5 gangs a second, isolated",
-        0.3,
-        Side(f"{_ALONE}, 5 gangs of 20 a second", "plain-isolated", figure=_P99),
-        Side(_ALONE, "plain-isolated", figure=_P99),
-        "more",
-    ),
+    _wait_beside("50 gangs of 20", "plain pods' p99 while 50 gangs start, isolated", "plain-isolated"),
+    _wait_beside("50 gangs of 20", "plain pods' p99 while 50 gangs start"),
+    _wait_beside("5 gangs of 20 a second", "plain pods' p99 beside 5 gangs a second, isolated", "plain-isolated"),
     Target(
         "one gang of 1,000, last create to last bind",
         2.5,

@@ -17,7 +17,6 @@ are made is bench.throughput's; JSON goes to `bench/results/`, the table to stan
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,17 +24,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import ClusterError, Spec
-from bench.cluster.cluster import down
+from bench.cluster import Spec
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import stderr_report
 from bench.comparison import WAITING, find_disturbances, summarize
 from bench.contenders import NATIVE, QPS, SERRIED, TOGETHER, Contender, Workload
 from bench.load.objects import Load, make_gangs
-from bench.load.run import StuckError
+from bench.load.run import measure_all
 from bench.machine import QUIET, describe_machine
 from bench.throughput import RESULTS, Bench, Plan
-from serried.kube.errors import ApiError
 
 NODES = 5000
 _SMALL = 100
@@ -129,25 +126,14 @@ def render_table(result: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Replay; the exit code is 1 if something could not be measured, or a pod of ours was not bound as promised."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     cases = choose_cases(SMALL if options.quick else CASES, options.share, options.queue)
     contenders = tuple(contender for contender in CONTENDERS if contender.name in options.only)
     plan = Plan(
         contenders, cases, options.nodes, 0, options.repetitions, seconds=options.seconds, attempts=options.attempts
     )
-    bench, code = Bench(plan, stderr_report()), 0
-    try:
-        bench.measure()
-    except (ClusterError, ApiError, StuckError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
-    finally:
-        for contender in contenders:
-            down(contender.make_spec(plan.nodes).name)
+    bench = Bench(plan, stderr_report())
+    code = measure_all(bench.measure, [contender.make_spec(plan.nodes).name for contender in contenders])
     return max(code, _publish(bench, cases, options)) if bench.runs else code
 
 

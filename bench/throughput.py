@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -30,19 +29,17 @@ from typing import Any, get_args
 import uvloop
 
 from bench import comparison
-from bench.cluster import Cluster, ClusterError
-from bench.cluster.cluster import down
+from bench.cluster import Cluster
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import WAITING, Run
 from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, USUAL, Contender, Part, Workload, in_turns
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
-from bench.load.run import StuckError, clear, fill, open_client, read_domains, run_load
+from bench.load.run import clear, fill, measure_all, open_client, read_domains, run_load
 from bench.load.usage import read_usage
 from bench.machine import QUIET, describe_machine, measure_noise, measure_speed
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).with_name("results")
 _SETTLE = 2.0
@@ -154,22 +151,10 @@ class Bench:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured, or not all pods were bound as promised."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     plan = _make_plan(options)
     bench = Bench(plan, stderr_report())
-    code = 0
-    try:
-        bench.measure()
-    except (ClusterError, ApiError, StuckError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
-    finally:
-        for contender in plan.contenders:
-            down(contender.make_spec(plan.nodes).name)
+    code = measure_all(bench.measure, [contender.make_spec(plan.nodes).name for contender in plan.contenders])
     return max(code, _publish(bench, options)) if bench.runs else code
 
 

@@ -4,11 +4,14 @@ import asyncio
 import itertools
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
+from bench.cluster import ClusterError
+from bench.cluster.cluster import down
 from bench.load.figures import Figures, Span, compute_figures
 from bench.load.objects import (
     AT_ONCE,
@@ -28,7 +31,7 @@ from bench.load.objects import (
 from bench.load.watch import Watch
 from serried.kube.auth import load_credentials
 from serried.kube.client import ApiClient
-from serried.kube.errors import NotFound, Unavailable
+from serried.kube.errors import ApiError, NotFound, Unavailable
 from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, JSON, NODES, PODS, RESERVATIONS, Resource, Selection
 
@@ -43,6 +46,23 @@ _LONGEST_STOP = 9.0
 
 class StuckError(Exception):
     """A run cannot be made or cleared away; says why."""
+
+
+def measure_all(measure: Callable[[], None], clusters: Iterable[str]) -> int:
+    """Measure, and take these clusters away however it ends. The exit code, after a line on what went wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        measure()
+    except (ClusterError, ApiError, StuckError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    finally:
+        for cluster in clusters:
+            down(cluster)
+    return 0
 
 
 @asynccontextmanager

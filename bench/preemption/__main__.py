@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -23,13 +22,12 @@ from typing import Any
 
 import uvloop
 
-from bench.cluster import Cluster, ClusterError, Spec
-from bench.cluster.cluster import down
+from bench.cluster import Cluster, Spec
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run, find_disturbances
 from bench.contenders import GATED, NATIVE, SERRIED, Contender, in_turns
 from bench.load.requests import read_writes
-from bench.load.run import StuckError, clear, open_client
+from bench.load.run import clear, measure_all, open_client
 from bench.load.usage import read_usage
 from bench.machine import QUIET, describe_machine, measure_noise
 from bench.preemption.cases import CASES, NODE_CPU, NODES, QUICK, WARM_UP, Case
@@ -37,7 +35,6 @@ from bench.preemption.figures import compute_figures, find_defects, render_table
 from bench.preemption.objects import Play, priority_classes
 from bench.preemption.run import bring, fill, let_settle
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
 
 RESULTS = Path(__file__).parents[1] / "results"
 CONTENDERS = (NATIVE, SERRIED, GATED)
@@ -139,22 +136,10 @@ def make_spec(contender: Contender) -> Spec:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code is 1 if something could not be measured, or not all gangs were bound."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     cases, repetitions = (QUICK, 1) if options.quick else (options.cases or CASES, options.repetitions)
     bench = Bench(Plan(cases, repetitions, options.seconds, options.attempts), stderr_report())
-    code = 0
-    try:
-        bench.measure()
-    except (ClusterError, ApiError, StuckError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
-    finally:
-        for contender in CONTENDERS:
-            down(make_spec(contender).name)
+    code = measure_all(bench.measure, [make_spec(contender).name for contender in CONTENDERS])
     return max(code, publish(bench, options)) if bench.runs else code
 
 

@@ -147,11 +147,12 @@ class SceneBesideOldRecord(Scene):
         super().__init__(policy, GANG_OF_THREE)
         self.server.pods.clear()
 
-    async def leave_record(self) -> None:
-        """Until the first gang of the name is gone."""
+    async def stand_still(self, turns: int) -> bool:
+        """Whether it has come so far, after the first gang of the name has gone, before all were bound."""
         await self.first.close()
         self.first = await leave_record(self.road, self.policy)
         self.road.leads = self.first.term.leads
+        return await super().stand_still(turns) and len(Play(self.first).bound) < len(NAMES)
 
     def begin_next(self) -> JumpyHarness:
         """The other gang, for which the record had to wait, is gone."""
@@ -171,22 +172,13 @@ async def assert_whole(play: Play, told: str) -> None:
     assert second.nothing_reserved, told
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param(each, marks=[] if each is NominationPolicy.AUTO else pytest.mark.full, id=each.name.lower())
-        for each in NominationPolicy
-    ],
-)
-async def test_one_that_stands_still_at_any_turn_is_not_waited_for_and_does_no_harm(
-    policy: NominationPolicy, shape: Shape
-) -> None:
+async def stand_still_at_each_turn(begin: Callable[[], Scene]) -> None:
+    """Whatever the turn, and whenever what was on its way arrives: the next one ends all, the first writes nothing."""
     late_verbs: set[str] = set()
     turn, lasts = 0, True
     while lasts:
         for late in LATE:
-            scene = Scene(policy, shape)
+            scene = begin()
             lasts = await scene.stand_still(turn)
             under_way, told = scene.road.under_way, f"turn {turn}, late by {late}"
             play = await scene.hand_over(late)
@@ -202,22 +194,19 @@ async def test_one_that_stands_still_at_any_turn_is_not_waited_for_and_does_no_h
     assert late_verbs >= {"create", "bind", "delete"}
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(each, marks=[] if each is NominationPolicy.AUTO else pytest.mark.full, id=each.name.lower())
+        for each in NominationPolicy
+    ],
+)
+async def test_one_that_stands_still_at_any_turn_is_not_waited_for_and_does_no_harm(
+    policy: NominationPolicy, shape: Shape
+) -> None:
+    await stand_still_at_each_turn(lambda: Scene(policy, shape))
+
+
 async def test_a_record_that_was_left_for_an_idle_moment_stands_in_nobodys_way() -> None:
-    late_verbs: set[str] = set()
-    turn, lasts = 0, True
-    while lasts:
-        for late in LATE:
-            scene = SceneBesideOldRecord(NominationPolicy.AUTO)
-            await scene.leave_record()
-            lasts = await scene.stand_still(turn) and len(Play(scene.first).bound) < len(NAMES)
-            under_way, told = scene.road.under_way, f"turn {turn}, late by {late}"
-            play = await scene.hand_over(late)
-            assert await scene.go_on() == 0, told
-            await assert_whole(play, told)
-            await scene.first.close()
-            await play.world.close()
-            late_verbs |= scene.road.late
-            if not under_way:
-                break
-        turn += 1
-    assert late_verbs >= {"create", "bind", "delete"}
+    await stand_still_at_each_turn(lambda: SceneBesideOldRecord(NominationPolicy.AUTO))
