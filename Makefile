@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-alike soak-steady bench throughput numbers pages lock site sbom release-dry audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -76,8 +76,8 @@ demo: control-plane ## a cluster of 100 nodes with gangs coming and going
 soak: control-plane ## faults of all kinds for an hour; SOAK="--minutes 10 --seed 2 --faults kills proxy" for others
 	@$(BIN)/python -m tests.chaos $(SOAK); code=$$?; $(BIN)/python -m bench.reliability --write && exit $$code
 
-soak-alike: control-plane ## the same with alike members that are judged together, beside plain pods on full nodes
-	@$(BIN)/python -m tests.chaos --mix alike --alike-members together --shape isolated --name soak-alike $(SOAK); code=$$?; \
+soak-tight: control-plane ## the same with as many plain pods as gangs on full nodes, in an isolated installation
+	@$(BIN)/python -m tests.chaos --mix tight --shape isolated --name soak-tight $(SOAK); code=$$?; \
 	$(BIN)/python -m bench.reliability --write && exit $$code
 
 soak-steady: control-plane ## the same, but nobody is killed: whether memory grows

@@ -26,7 +26,6 @@ Name = Literal[
     "native",
     "serried",
     "serried-beside",
-    "serried-together",
     "serried-fallback",
     "serried-gate",
     "plain-isolated",
@@ -159,13 +158,6 @@ BESIDE = Contender(
     _BOTH,
     replace(_SERRIED, gates="on", scheduler_gates=_NATIVE_GATES),
 )
-TOGETHER = Contender(
-    "serried-together",
-    "Serried, one judged for all alike",
-    _OURS,
-    _BOTH,
-    replace(_SERRIED, serried_args=("--alike-members=together",)),
-)
 FALLBACK = Contender("serried-fallback", "Serried with CRDs", _OURS, _BOTH, replace(_SERRIED, api="fallback"))
 GATED = Contender(
     "serried-gate", "Serried, gates off, members held by gates", _OURS, _BOTH, replace(_SERRIED, hold="gate")
@@ -178,7 +170,7 @@ CEILING = Contender("bindings", "Bindings alone, everybody else watches", BINDIN
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED, CEILING)
 """Those of the comparison of pods per second."""
 
-ON_REQUEST = (BESIDE, TOGETHER, FALLBACK)
+ON_REQUEST = (BESIDE, FALLBACK)
 """Those that are measured where they are asked for by name."""
 
 

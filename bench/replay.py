@@ -1,4 +1,4 @@
-"""Upstream's own benchmark of gangs, replayed: the same cases natively, through Serried, and with one judged for all.
+"""Upstream's own benchmark of gangs, replayed: the same cases natively, and through Serried.
 
 The cases are those of Kubernetes 1.37.1, in test/integration/scheduler_perf/podgroup: gangscheduling and tas, each in
 its performance-config.yaml. What they ask for is carried over: nodes of 4 CPUs and 32 GiB, a hundred in each rack,
@@ -28,7 +28,7 @@ from bench.cluster import Spec
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import stderr_report
 from bench.comparison import WAITING, find_disturbances, summarize
-from bench.contenders import NATIVE, QPS, SERRIED, TOGETHER, Contender, Workload
+from bench.contenders import NATIVE, QPS, SERRIED, Contender, Workload
 from bench.load.objects import Load, make_gangs
 from bench.load.run import measure_all
 from bench.machine import QUIET, describe_machine
@@ -80,7 +80,7 @@ CASES = (
 )
 SMALL = (_case(_GANGS, "100Nodes_10Gangs", 10, 3), _case(_RACKS, "100Nodes_10Gangs", 10, 3))
 CONTENDERS = tuple(
-    Replayed(one.name, one.title, one.scheduler, one.processes, one.cluster) for one in (NATIVE, SERRIED, TOGETHER)
+    Replayed(one.name, one.title, one.scheduler, one.processes, one.cluster) for one in (NATIVE, SERRIED)
 )
 
 
@@ -109,12 +109,12 @@ def render_table(result: Mapping[str, Any]) -> str:
         if not row["unbound"]
     }
     lines = [
-        "| upstream's case | its pods | pods here | native, pods/s | Serried | ratio | one judged for all | ratio |",
-        "|---|---|---|---|---|---|---|---|",
+        "| upstream's case | its pods | pods here | native, pods/s | Serried | ratio |",
+        "|---|---|---|---|---|---|",
     ]
     for case in result["cases"]:
         cells = [case["name"], f"{case['upstream_pods']:,}", f"{case['pods']:,}"]
-        for contender in (NATIVE.name, SERRIED.name, TOGETHER.name):
+        for contender in (NATIVE.name, SERRIED.name):
             rate = rates.get((case["name"], contender))
             cells.append("" if rate is None else f"{rate:.0f}")
             if contender != NATIVE.name:

@@ -24,7 +24,6 @@ from extender.binding.preempting import Preempting
 from extender.binding.records import Records
 from extender.binding.recovery import Recovery, StrayNominations
 from extender.binding.run import CycleRunner
-from extender.scheduling.alike import AlikeMembers
 from extender.scheduling.effects import Context
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
@@ -225,15 +224,7 @@ class Core:
         reassignments, earlier = self.cycle_updates.reassignments, EarlierBindings(client, context)
         self.preempting = Preempting(client, context, self.nominator, records, reassignments, self.preemptions)
         self.runner = CycleRunner(
-            context,
-            self.group_scheduler,
-            self.cycle_updates,
-            effects,
-            self.preempting,
-            records,
-            binder,
-            earlier,
-            AlikeMembers(context),
+            context, self.group_scheduler, self.cycle_updates, effects, self.preempting, records, binder, earlier
         )
         strays = StrayNominations(client, context, nominator=self.nominator)
         self.recovery = Recovery(

@@ -62,16 +62,6 @@ class Disrupted(StrEnum):
     """When anybody has disrupted one: also by eviction, by a taint, or because its node shuts down."""
 
 
-class Alike(StrEnum):
-    """How members are bound that are made from one template."""
-
-    EACH = "each"
-    """Each has to come to its bind call."""
-
-    TOGETHER = "together"
-    """What kube-scheduler says of one holds for all of them (`extender.scheduling.alike`)."""
-
-
 class PreemptionMode(StrEnum):
     """What is done for gangs that only fit once others are gone."""
 
@@ -141,8 +131,6 @@ class Options:
 
     job_unknown_seconds: float = 30.0
     """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
-
-    alike: Alike = Alike.EACH
 
     bindings: int = 64
     """How many Bindings may be in flight at first."""

@@ -26,7 +26,6 @@ from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
 from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
 from extender.options import (
-    Alike,
     BackfillMode,
     Broken,
     Disrupted,
@@ -210,7 +209,7 @@ class Extender:
         finally:
             await self.broadcast.close()
             await self._settle()
-            await self.core.runner.remove_all_left()
+            await self.core.runner.finished.remove_all()
             # Last of all: whoever leads next must find nothing of ours still on its way.
             if self._election is not None:
                 await self._election.release()
@@ -382,7 +381,6 @@ def _read_options(settings: ExtenderSettings) -> Options:
         preemption_timeout_seconds=settings.preemption_timeout,
         preemption_spare_seconds=settings.preemption_spare,
         job_unknown_seconds=settings.job_unknown_deadline,
-        alike=Alike(settings.alike_members),
         bindings=settings.bind_concurrency,
         barrier_seconds=settings.barrier_deadline,
         barrier_idle_seconds=settings.barrier_idle,

@@ -30,9 +30,6 @@ class Steer:
 
     node: str
 
-    alone: bool = True
-    """Whether it can be told at once; else members that are like this one are bound first."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hold:

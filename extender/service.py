@@ -56,16 +56,6 @@ _LAG_SECONDS = 5.0
 """How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
 
 
-_JUDGED_SECONDS = 2.0
-"""How long the scheduler waits at most for the Bindings of those that are judged by one member.
-
-Less than the httpTimeout of an extender (5 s).
-"""
-
-_LOOK_SECONDS = 0.005
-"""How often it is looked whether they are bound."""
-
-
 class ExtenderService:
     """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
 
@@ -93,7 +83,6 @@ class ExtenderService:
         self._plain_pods = plain_pods
         self._cycle_updates = cycle_updates
         self._nominator = nominator
-        self._alike = runner.alike
         self._runner = runner
         self._binder = binder
         self._timelines = context.timelines
@@ -161,21 +150,7 @@ class ExtenderService:
             self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
-        return Steer(offered, alone=not self._alike.judge(cycle, pod, names))
-
-    async def wait_for_mates(self) -> None:
-        """Return when those are bound that are judged by a member, for which the scheduler waits, or after a while.
-
-        It would come to them next, and learns from its watch that it need not.
-        """
-        until = self._clock() + _JUDGED_SECONDS
-        self._alike.open_window()
-        try:
-            # Answers and the watch both end it.
-            while self._alike.is_binding() and self._clock() < until:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_SECONDS)
-        finally:
-            self._alike.close_window()
+        return Steer(offered)
 
     def _hold(self, key: GroupKey) -> Hold:
         return Hold(self._status.describe_hold(key))
@@ -326,7 +301,6 @@ class ExtenderService:
         self, cycle: BindingCycle, uid: str, hangup: Callable[[], Coroutine[Any, Any, None]]
     ) -> str:
         call = cycle.open_call(uid, self._clock())
-        self._alike.note_at_bind(uid)
         self._timelines.note(cycle.reservation.group, Milestone.AT_BIND)
         watch: asyncio.Future[Any] = asyncio.ensure_future(hangup())
         try:

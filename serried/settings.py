@@ -195,8 +195,6 @@ class ExtenderSettings(CommonSettings):
     """longest time without a new member at bind, while the scheduler is idle or refuses members"""
     bind_concurrency: Count = 64
     """Bindings in flight at the start"""
-    alike_members: Literal["each", "together"] = "each"
-    """bind each pod after the scheduler has tried it, or all that are alike after it has tried one of them"""
     stamp: Literal["auto", "always", "never"] = "auto"
     """which planned pods are nominated to their node"""
     stamp_window: Count = 512

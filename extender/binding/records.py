@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
 import orjson
 
+from extender.binding.evictions import do_each
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import (
@@ -23,6 +25,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import JSON, RESERVATIONS, Failure
+from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,20 @@ _MAX_FAILURES = 3
 """How many failures to take one record over are outlasted; all that wait for the new leader wait for this."""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
+
+_REMOVAL = Backoff(first=0.2, cap=5.0)
+
+_MAX_LEFT = 100
+"""How many finished records may wait for an idle moment: a takeover writes each of them."""
+
+_LEFT_SECONDS = 10.0
+"""How long they may wait."""
+
+_LOOK_SECONDS = 0.25
+"""How often it is looked whether the moment has come."""
+
+_STOP_SECONDS = 1.0
+"""How long the end of the process may wait until they are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +341,96 @@ class Records:
             },
             "spec": encode_reservation(reservation, self.term),
         }
+
+
+class FinishedRecords:
+    """Deletes records that nobody needs any more, at once or, so that it competes with no Binding, in idle moments.
+
+    ``spawn`` begins a task that ends with the term; ``is_busy`` is whether a plan is held.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        clock: Callable[[], float],
+        is_busy: Callable[[], bool],
+    ) -> None:
+        self._records = records
+        self._spawn = spawn
+        self._clock = clock
+        self._is_busy = is_busy
+        self._left: dict[GroupKey, tuple[Reservation, float]] = {}
+        """Those that wait, the oldest first, and by when each is deleted, in loop seconds."""
+
+        self._removing = False
+        """Whether a task sees to them."""
+
+        self._changed = asyncio.Event()
+
+    def look_again(self) -> None:
+        """A plan has ended: it may have been the last one for which they wait."""
+        self._changed.set()
+
+    def end_term(self) -> None:
+        """What waits is the next leader's."""
+        self._left.clear()
+        self._removing = False
+
+    async def remove(self, reservation: Reservation) -> None:
+        """Delete a record, or have it tried again: nobody waits for that, and the next write replaces it."""
+        try:
+            await self._records.remove(reservation)
+        except ApiError:
+            self._spawn(self._remove_stubborn(reservation))
+
+    async def remove_later(self, reservation: Reservation) -> None:
+        """Delete it in an idle moment, but soon. If too many wait, the oldest is deleted now."""
+        if not self._removing:
+            self._removing = True
+            self._spawn(self._remove_left())
+        self._left[reservation.group] = reservation, self._clock() + _LEFT_SECONDS
+        if len(self._left) > _MAX_LEFT:
+            await self.remove(self._left.pop(next(iter(self._left)))[0])
+
+    async def remove_of(self, group: GroupKey) -> None:
+        """Delete what waits of a gang that comes again."""
+        left = self._left.pop(group, None)
+        if left is not None:
+            await self.remove(left[0])
+
+    async def remove_all(self) -> None:
+        """Delete all that wait, at the end of the process; what is not done soon is the next leader's."""
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await do_each([reservation for reservation, _ in self._left.values()], self._records.remove)
+
+    async def _remove_left(self) -> None:
+        try:
+            while self._left:
+                group, (reservation, due) = next(iter(self._left.items()))
+                if self._is_busy() and self._clock() < due:
+                    self._changed.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+                    continue
+                await self.remove(reservation)
+                if group in self._left and self._left[group][0] is reservation:
+                    del self._left[group]
+        finally:
+            self._removing = False
+
+    async def _remove_stubborn(self, reservation: Reservation) -> None:
+        async for _ in Attempts(_REMOVAL):
+            try:
+                await self._records.remove(reservation)
+            except ApiError as error:
+                # If it stays, the next write of this group replaces it, or its owner reference takes it away.
+                log.warning(
+                    "cannot delete a Reservation yet", extra=name_group(reservation.group) | {"err": str(error)}
+                )
+            else:
+                return
 
 
 def _pass_over(record: Key, what: str, error: ApiError) -> None:

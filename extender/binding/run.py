@@ -19,22 +19,19 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from extender.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
 from extender.binding.committed import EarlierBindings
 from extender.binding.effects import Effects
-from extender.binding.evictions import do_each
 from extender.binding.preempting import Preempting
-from extender.binding.records import Records
-from extender.scheduling.alike import AlikeMembers
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
-from extender.scheduling.effects import Activate, Context, Effect, StartCycle, WriteBurst
+from extender.binding.records import FinishedRecords, Records
+from extender.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.scheduling.effects import Context, Effect, StartCycle, WriteBurst
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
-from serried.api.names import LABELLED, GroupKey, Key
+from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import ClaimKind
@@ -53,26 +50,8 @@ _LOOK_SECONDS = 0.25
 """A deadline that is put off again and again is not looked at more often."""
 
 
-_JUDGING_SECONDS = 0.5
-"""Members that wait to be judged by the first one are woken after that time, if no other gang is bound so."""
-
-_LONGEST_JUDGING_SECONDS = 5.0
-"""After that time they are in any case."""
-
-_CALL_SECONDS = 3.0
-"""How long the Binding of a member waits for its bind call after filter: longer than an answer waits for others."""
-
 _BETWEEN_BURSTS_SECONDS = 0.5
 """Whoever waits for the end of a burst waits so much longer: the next gang may be about to come."""
-
-_MAX_LEFT = 100
-"""How many finished records may wait for an idle moment: a takeover writes each of them."""
-
-_LEFT_SECONDS = 10.0
-"""How long they may wait."""
-
-_STOP_SECONDS = 1.0
-"""How long the end of the process may wait until they are deleted."""
 
 
 class _First:
@@ -115,22 +94,19 @@ class CycleRunner:
     _records: Records
     _binder: Binder
     _earlier: EarlierBindings
-    alike: AlikeMembers
     burst: WriteBurst = field(init=False)
     """Whether the members of a commit are being bound, or were a moment ago."""
 
     _permit: Permit = field(init=False)
-    _left: dict[GroupKey, tuple[Reservation, float]] = field(default_factory=dict, init=False)
-    """Finished records that are still there, the oldest first, and by when they are deleted, in loop seconds."""
-
-    _removing: bool = field(default=False, init=False)
-    """Whether somebody sees to them."""
-
-    _ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when a cycle ends: it may have been the last one for which finished records wait."""
+    finished: FinishedRecords = field(init=False)
+    """The records that nobody needs any more."""
 
     def __post_init__(self) -> None:
-        self._permit = Permit(self._context)
+        context = self._context
+        self._permit = Permit(context)
+        self.finished = FinishedRecords(
+            self._records, self._effects.spawn, context.clock, lambda: len(context.ledger) > 0
+        )
         self.burst = WriteBurst(self._context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
@@ -154,8 +130,7 @@ class CycleRunner:
         The UIDs of the pods that are not activated any more.
         """
         self.carry_out()
-        self._left.clear()
-        self._removing = False
+        self.finished.end_term()
         return self._effects.end_term()
 
     async def end_record(self, reservation: Reservation) -> None:
@@ -163,42 +138,15 @@ class CycleRunner:
 
         One that a restart would only delete waits until no gang is bound. Nothing more happens at the end of the term.
         """
-        if not self._is_finished(reservation):
-            await self._remove_record(reservation)
-            return
-        if not self._removing:
-            self._removing = True
-            self._effects.spawn(self._remove_left())
-        self._left[reservation.group] = reservation, self._context.clock() + _LEFT_SECONDS
-        if len(self._left) > _MAX_LEFT:
-            await self._remove_record(self._left.pop(next(iter(self._left)))[0])
+        if self._is_finished(reservation):
+            await self.finished.remove_later(reservation)
+        else:
+            await self.finished.remove(reservation)
 
     def _is_finished(self, reservation: Reservation) -> bool:
         """Whether a record is of no use: its members are bound, or gone. Who has lost its slot may still be named."""
         members = self._context.store.members.iterate(reservation.group)
         return bool(reservation.committed) and not any(pod.pending for pod in members)
-
-    async def _remove_left(self) -> None:
-        """Delete finished records, one after the other, in moments in which no plan is held."""
-        try:
-            while self._left:
-                group, (reservation, due) = next(iter(self._left.items()))
-                if len(self._context.ledger) and self._context.clock() < due:
-                    self._ended.clear()
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
-                    continue
-                await self._remove_record(reservation)
-                if group in self._left and self._left[group][0] is reservation:
-                    del self._left[group]
-        finally:
-            self._removing = False
-
-    async def remove_all_left(self) -> None:
-        """Delete all finished records at the end of the process; what is not done soon is the next leader's."""
-        with suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                await do_each([reservation for reservation, _ in self._left.values()], self._records.remove)
 
     async def drive(self, cycle: BindingCycle) -> None:
         """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
@@ -206,7 +154,7 @@ class CycleRunner:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
-            self._ended.set()
+            self.finished.look_again()
             if cycle.over and self._context.term.leads():
                 await self.end_record(cycle.reservation)
 
@@ -222,14 +170,13 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
     async def _run(self, cycle: BindingCycle) -> None:
-        left = self._left.pop(cycle.reservation.group, None)
-        if left is not None:  # of the members that the gang had before
-            await self._remove_record(left[0])
+        await self.finished.remove_of(cycle.reservation.group)  # of the members that the gang had before
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
         if cycle.stage is CycleStage.PREEMPTING:
             await self._preempt(cycle)
         if cycle.stage is CycleStage.GATHERING:
+            self._effects.nominate(cycle)
             await self._gather(cycle)
         if cycle.stage in (CycleStage.COMMITTING, CycleStage.BINDING):
             with self.burst:
@@ -299,7 +246,6 @@ class CycleRunner:
         self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
-        all_by = self._send_to_slots(cycle)
         while not cycle.over:
             verdict = self._judge(cycle)
             if not self._context.term.leads():
@@ -309,28 +255,11 @@ class CycleRunner:
             self.carry_out()
             if cycle.over:
                 return
-            now = self._context.clock()
-            if now >= all_by and self.alike.is_at_work() and now < cycle.started + _LONGEST_JUDGING_SECONDS:
-                all_by = now + _JUDGING_SECONDS
-            elif now >= all_by:
-                self._effects.nominate(cycle)
-                all_by = math.inf
             if not cycle.quorum_at_bind():
-                await self._wait(cycle, min(all_by, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle))))
+                await self._wait(cycle, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle)))
             elif self._still_ready(cycle):
                 cycle.enter(CycleStage.COMMITTING)
                 return
-
-    def _send_to_slots(self, cycle: BindingCycle) -> float:
-        """Have the scheduler try the members; when those are woken that may not have to be, in loop seconds."""
-        first = self.alike.find_first(cycle)
-        if first is None:
-            self._effects.nominate(cycle)
-            return math.inf
-        for pod in (self._context.store.pods.get(uid) for uid in first):
-            if pod is not None:
-                self._effects.carry_out(Activate(pod))  # a nomination would have it offered one node alone
-        return self._context.clock() + _JUDGING_SECONDS
 
     def _still_ready(self, cycle: BindingCycle) -> bool:
         # The newest cache once more, without an await from here to the commit: members and group may have gone.
@@ -373,7 +302,7 @@ class CycleRunner:
 
     async def _commit(self, cycle: BindingCycle) -> None:
         reservation = cycle.reservation
-        chosen = reservation.committed or cycle.ready  # the first, if writing it broke off
+        chosen = reservation.committed or frozenset(cycle.at_bind)  # the first, if writing it broke off
         if not chosen:
             cycle.enter(CycleStage.BINDING)
             return
@@ -415,30 +344,14 @@ class CycleRunner:
                 await self._look_again(cycle)
                 if cycle.over:
                     return
-            ready = self.alike.let_go(cycle, [uid for uid in left if not self._is_coming(cycle, uid)])
-            if not ready:
-                await self._wait(cycle, self._context.clock() + _LOOK_SECONDS)
-                continue
             first = _First(cycle, self._refuse_commit)
-            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in ready))
+            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in left))
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
 
-    def _is_coming(self, cycle: BindingCycle, uid: str) -> bool:
-        """Whether the Binding of a member waits for its bind call.
-
-        The scheduler has its node and is about to assume it there, which must come before it learns of a Binding.
-        """
-        if uid not in cycle.judged:
-            return False
-        member, since = cycle.member(uid), self._context.clock() - _CALL_SECONDS
-        return member.stage is MemberStage.FILTERED and member.filtered_at is not None and member.filtered_at > since
-
     def _list_left(self, cycle: BindingCycle) -> list[str]:
         """The members of the commit that are still to be bound, but those in whose place others are."""
-        committed, bound = cycle.reservation.committed, cycle.bound
-        # The last ones first: the scheduler comes to the first ones first, whom it need not try any more once bound.
-        left = [uid for uid in reversed(list(cycle.reservation.slots)) if uid in committed and uid not in bound]
+        left = cycle.reservation.committed & cycle.reservation.slots.keys() - cycle.bound
         return [uid for uid in left if not self._is_replaced(cycle, uid)]
 
     def _is_replaced(self, cycle: BindingCycle, uid: str) -> bool:
@@ -464,8 +377,7 @@ class CycleRunner:
         if cycle.over or cycle.binding_sent:
             return None
         reservation = cycle.reservation
-        uids = [uid for uid in reservation.committed if uid in reservation.slots]
-        return self._permit.refuse_all(cycle, uids) or self.alike.refuse(cycle)
+        return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
 
     async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _First) -> None:
         """Bind one committed member, however long it takes: once one of them is sent there is no way back.
@@ -491,8 +403,6 @@ class CycleRunner:
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
             self._mend(cycle, uid)
-            if cycle.judged:
-                return  # it comes anew with those that may be sent then: the others must not wait for it
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
         """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""
@@ -631,22 +541,3 @@ class CycleRunner:
             if not stands or uid not in store.pods:
                 store.occupancy.release(uid, ClaimKind.ASSUMED)
         return sent
-
-    async def _remove_record(self, reservation: Reservation) -> None:
-        """Delete a record, or have it tried again: nobody waits for that, and the next write replaces it."""
-        try:
-            await self._records.remove(reservation)
-        except ApiError:
-            self._effects.spawn(self._remove_stubborn(reservation))
-
-    async def _remove_stubborn(self, reservation: Reservation) -> None:
-        async for _ in Attempts(_ROLL_FORWARD):
-            try:
-                await self._records.remove(reservation)
-            except ApiError as error:
-                # If it stays, the next write of this group replaces it, or its owner reference takes it away.
-                log.warning(
-                    "cannot delete a Reservation yet", extra=name_group(reservation.group) | {"err": str(error)}
-                )
-            else:
-                return

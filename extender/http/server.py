@@ -134,12 +134,9 @@ class Reply(NamedTuple):
     close: bool = False
     """Whether the connection must not be used again."""
 
-    after: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """What is waited for before it is sent."""
-
 
 Prompt = Callable[[bytes], Reply]
-"""A handler that knows its answer at once, though it may have it sent later."""
+"""A handler that answers at once."""
 
 Patient = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
 """A handler that may keep its connection waiting."""
@@ -452,22 +449,15 @@ class _Connection(asyncio.Protocol):
         elif request.method != b"POST":
             self._write(request, _error(405, "POST is the only method"))
         elif prompt is not None:
-            reply = _attempt(prompt, b"".join(request.parts))
-            if reply.after is None:
-                self._write(request, reply)
-            else:
-                self._open_call(_send_after(reply, reply.after), request)
+            self._write(request, _attempt(prompt, b"".join(request.parts)))
         elif patient is not None:
-            self._open_call(patient(b"".join(request.parts), self._hangup), request)
+            self.call = self._loop.create_task(self._wait(patient, request))
+            self._peers.note_call(self)
 
-    def _open_call(self, coming: Coroutine[Any, Any, Reply], request: _Request) -> None:
-        self.call = self._loop.create_task(self._wait(coming, request))
-        self._peers.note_call(self)
-
-    async def _wait(self, coming: Coroutine[Any, Any, Reply], request: _Request) -> None:
+    async def _wait(self, handler: Patient, request: _Request) -> None:
         reply = _STOPPING
         try:
-            reply = await coming
+            reply = await handler(b"".join(request.parts), self._hangup)
         except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
             reply = _internal(error)
         finally:
@@ -545,11 +535,6 @@ def _attempt(handler: Prompt, body: bytes) -> Reply:
         return handler(body)
     except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
         return _internal(error)
-
-
-async def _send_after(reply: Reply, after: Callable[[], Coroutine[Any, Any, None]]) -> Reply:
-    await after()
-    return reply
 
 
 def _internal(error: Exception) -> Reply:

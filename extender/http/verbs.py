@@ -13,7 +13,6 @@ from extender.http.server import Hangup, Reply, Routes
 from extender.protocol import (
     MAX_BYTES,
     BadRequest,
-    Steer,
     read_args,
     read_bind,
     read_preemption,
@@ -75,10 +74,7 @@ class Verbs:
         start = self._clock()
         try:
             args = read_args(self._admit(body), self._service.pods)
-            answer = self._service.filter(args.pod, args.names)
-            alone = not isinstance(answer, Steer) or answer.alone
-            after = None if alone else self._service.wait_for_mates
-            return Reply(write_filter(answer, args), after=after)
+            return Reply(write_filter(self._service.filter(args.pod, args.names), args))
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("filter", error, 200)
         finally:

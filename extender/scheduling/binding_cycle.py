@@ -247,9 +247,6 @@ class BindingCycle:
     From then on the rest is rolled forward; before that the commit can still be withdrawn.
     """
 
-    judged: frozenset[str] = frozenset()
-    """The members (UIDs) that are bound without a bind call of each: what was said of one holds for all (`alike`)."""
-
     refill_tried: tuple[object, ...] = ()
     """What was last tried for members without a slot; the same is not tried again."""
 
@@ -325,11 +322,6 @@ class BindingCycle:
         return self._at_bind
 
     @property
-    def ready(self) -> frozenset[str]:
-        """The members that a commit would take: whose bind call is open, or that are judged by such a one (UIDs)."""
-        return frozenset(self._at_bind | (self.judged & self.reservation.slots.keys()))
-
-    @property
     def bound(self) -> Set[str]:
         """The members that are bound (UIDs). Changes with the cycle."""
         return self._bound
@@ -372,9 +364,9 @@ class BindingCycle:
 
     def quorum_at_bind(self) -> bool:
         """Whether enough members are at their bind call, or bound, to commit."""
-        if len(self._at_bind) + len(self._bound) + len(self.judged) < self.reservation.need:
+        if len(self._at_bind) + len(self._bound) < self.reservation.need:
             return False  # no bound member has an open call: the numbers are enough to say so, at every call
-        return not self.reservation.lacks(self.ready | self._bound)
+        return not self.reservation.lacks(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
         """Whether too few slots are left for the quorum, or none at all."""
@@ -508,11 +500,6 @@ class BindingCycle:
                 raise IllegalTransition(f"{uid} was not being sent")
             self._turn_back(uid, member)
         self.changed.set()  # a newer call of it may have come meanwhile
-
-    def note_judged(self, uids: Iterable[str]) -> None:
-        """What the scheduler has said of one member holds for all of these."""
-        self.judged = frozenset(uids)
-        self.changed.set()
 
     def note_failure(self, uid: str, failure: str) -> None:
         """A Binding has failed, and is repeated."""

@@ -765,10 +765,6 @@ Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s):
 _MAX_STRANGERS = 50_000
 
 
-_WRITING_SECONDS = 1.0
-"""How long kube-scheduler may take to write that a pod was turned away."""
-
-
 class HeldPods:
     """The pods that filter has turned away, by UID, so that those which turn out to need no gang can be woken.
 
@@ -779,9 +775,7 @@ class HeldPods:
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods
-        self._known: dict[str, tuple[str, float]] = {}
-        """Of which version each was when filter turned it away, and when that was."""
-
+        self._known: dict[str, None] = {}
         self._now = 0.0
         self._strangers: TTLCache[str, None] = TTLCache(_MAX_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
 
@@ -798,17 +792,13 @@ class HeldPods:
         """Filter has turned this pod away at this time."""
         self._now = now
         self._strangers.pop(uid, None)
-        pod = self._pods.get(uid)
-        if pod is None:
-            self._strangers[uid] = None
-        else:
-            self._known[uid] = pod.version, now
+        (self._known if uid in self._pods else self._strangers)[uid] = None
 
     def forget(self, uid: str) -> bool:
         """This pod is held no longer; whether it was."""
         # Asked for each filter answer, when nearly always nobody is a stranger: a pop would look at the clock first.
         was_stranger = self._strangers.currsize > 0 and self._strangers.pop(uid, "") is None
-        return self._known.pop(uid, None) is not None or was_stranger
+        return was_stranger or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
         """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""
@@ -819,16 +809,8 @@ class HeldPods:
         self._now = now
         for uid in [uid for uid in self._strangers if uid in self._pods]:
             del self._strangers[uid]
-            self._known[uid] = "", now
-        self._known = {uid: told for uid, told in self._known.items() if uid in self._pods and self._pods[uid].pending}
-
-    def is_written(self, pod: Pod, now: float) -> bool:
-        """Whether kube-scheduler has written on a pod that it was turned away, if it was, as far as the watch shows.
-
-        It writes nothing if that says nothing new: then it has had its time.
-        """
-        version, at = self._known.get(pod.uid, ("", -math.inf))
-        return pod.version != version or now - at > _WRITING_SECONDS
+            self._known[uid] = None
+        self._known = {uid: None for uid in self._known if uid in self._pods and self._pods[uid].pending}
 
 
 class Term:

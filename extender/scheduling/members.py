@@ -170,7 +170,7 @@ class Reassignments:
         cycle, mate = self._groups.cycle_of(uid), self._store.pods.get(uid)
         if cycle is None or mate is None or mate is pod or mate.shape != pod.shape:
             return False
-        if cycle.reservation.committed or uid in cycle.judged:
+        if cycle.reservation.committed:
             return False  # a record names the slots, and a restart holds them
         if not (cycle.any_node and cycle.reservation.need and cycle.may_move(uid)):
             return False

@@ -64,7 +64,7 @@ from serried.api.selectors import (
     read_label_selector,
     read_terms,
 )
-from serried.api.volume import NO_CLAIMS, Choice, has_disks, read_claims, read_own_claims
+from serried.api.volume import NO_CLAIMS, Choice, read_claims, read_own_claims
 
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -217,9 +217,6 @@ class Pod:
 
     own_claims: frozenset[str] = NO_CLAIMS
     """Those of them that are made for the pod, from its ephemeral volumes."""
-
-    beyond_shape: bool = False
-    """Whether kube-scheduler sees more of it than the shape and the claims tell: volumes, features of kubelets."""
 
     labels: Labels = field(default_factory=dict, hash=False)
 
@@ -427,19 +424,6 @@ _KEPT_OFF = {
     SHARING: _NO_DEVICES,
 }
 """By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
-
-
-def _needs_features(spec: Raw) -> bool:
-    """Whether not every kubelet can run the pod (upstream's component-helpers/nodedeclaredfeatures/features)."""
-    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
-        return True
-    for container in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
-        if "restartPolicyRules" in container:
-            return True
-        for mount in read_objects(container, "volumeMounts"):
-            if "bindMountOptions" in mount:
-                return True
-    return False
 
 
 def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
@@ -682,7 +666,6 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         place=place,
         claims=read_claims(name, spec),
         own_claims=read_own_claims(name, spec),
-        beyond_shape=has_disks(spec) or _needs_features(spec),
         labels=read_labels(metadata, "labels"),
         index=_read_index(labels, annotations, place),
         deleting=is_deleting(obj),

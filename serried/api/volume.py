@@ -496,18 +496,6 @@ def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
     return tuple(claims)
 
 
-_EVERYWHERE = frozenset(
-    {"configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "nfs", "persistentVolumeClaim"}
-    | {"projected", "secret"}
-)
-"""The sources of volumes that no node refuses; what a claim stands for is looked at by itself."""
-
-
-def has_disks(spec: Raw) -> bool:
-    """Whether a pod mounts volumes without a claim that not every node takes, or not twice (VolumeRestrictions)."""
-    return any(_EVERYWHERE.isdisjoint(volume) for volume in read_objects(spec, "volumes"))
-
-
 def read_own_claims(pod: str, spec: Raw) -> frozenset[str]:
     """Those of its claims that are made for the pod, from its ephemeral volumes."""
     volumes = read_objects(spec, "volumes")

@@ -41,15 +41,7 @@ from serried.cluster.neighbours import MatchingPods, list_reached
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.run_times import Endings
 from serried.cluster.shapes import Uncounted
-from serried.cluster.usage import (
-    ClaimKind,
-    Nominations,
-    Occupancy,
-    PendingVictims,
-    Snapshots,
-    Vacancies,
-    WaitingPlainPods,
-)
+from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
 from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
@@ -192,7 +184,6 @@ class Store:
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
         self.vacancies = Vacancies(self.occupancy)
         self.nominations = Nominations(self.occupancy)
-        self.waiting_plain = WaitingPlainPods()
         self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
         self.endings = Endings(self.jobs)
         # Groups: which there are, and who is a member.
@@ -352,7 +343,6 @@ class Store:
         self.uncounted.forget(uid)
         self.device_claims.forget(uid)
         self.nominations.follow(uid, None)
-        self.waiting_plain.follow(uid, ())
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
@@ -467,10 +457,6 @@ class Store:
             self.priorities.note(group)
         elif before is not None or pod.held_by_gate:
             self.dirty.orphans.add(pod.uid)
-        found = self.groups.get(group) if group is not None else None
-        alone = group is None or (found is not None and found.goes_one_by_one)
-        plain = alone and pod.pending and not pod.gates and pod.scheduler in self.profiles
-        self.waiting_plain.follow(pod.uid, pod.shape.requests if plain else ())
 
     def _leave(self, uid: str) -> None:
         group = self.members.leave(uid)

@@ -8,7 +8,7 @@ victim is the gang's from before its eviction until it is gone. Times are the ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -265,25 +265,6 @@ class Nominations:
         if self._occupancy.node_of(uid) != before.nominated:
             self.withdrawn += 1
             self.withdrawn_nodes.add(before.nominated)
-
-
-class WaitingPlainPods:
-    """What the pods of no gang ask for that wait for our kube-scheduler, which may have placed some of them already."""
-
-    def __init__(self) -> None:
-        self._requests: dict[str, Sequence[tuple[str, int]]] = {}
-
-        self.total: Counter[str] = Counter()
-        """The sum, by resource; 0 for none."""
-
-    def follow(self, uid: str, requests: Sequence[tuple[str, int]]) -> None:
-        """A pod waits with these requests, or (none) does not wait any more."""
-        before = self._requests.pop(uid, ())
-        if requests:
-            self._requests[uid] = requests
-        if before != requests:
-            self.total.update(dict(requests))
-            self.total.subtract(dict(before))
 
 
 @dataclass(slots=True, eq=False)

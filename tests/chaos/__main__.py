@@ -21,7 +21,6 @@ from bench.cluster.cluster import down
 from bench.cluster.progress import stderr_report
 from bench.generated import ROOT
 from bench.machine import describe_machine
-from extender.options import Alike
 from tests.chaos.gangs import MIXES
 from tests.chaos.soak import Soak, make_spec
 from tests.chaos.storm import KINDS, STILL_EACH, STILL_SECONDS, Plan
@@ -38,9 +37,6 @@ MINUTES = 55.0
 TARGETS = {"proxy": 10_000, "kills": 300}
 """How many faults of which kind they are to be at least, if they are not left out."""
 
-NEVER_TRIED = 1_000
-"""How many members are to be bound at least without a cycle of their own, if members are judged together."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it, from nothing to nothing."""
@@ -56,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     directory = Path(tempfile.mkdtemp(prefix="serried-soak-"))
     try:
-        cluster = Cluster.up(make_spec(name, options.api, options.alike_members, options.shape), stderr_report())
+        cluster = Cluster.up(make_spec(name, options.api, options.shape), stderr_report())
         result = Soak(cluster, plan, directory).run()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -80,8 +76,6 @@ def find_missed(result: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
     totals = result["totals"]
     few = [f"{totals[kind]} of {least} {kind}" for kind, least in TARGETS.items()
            if kind in kinds and totals[kind] < least]  # fmt: skip
-    if result["alike_members"] == Alike.TOGETHER and result["members_never_tried"] < NEVER_TRIED:
-        few.append(f"{result['members_never_tried']} of {NEVER_TRIED} members bound without a cycle of their own")
     return few + [f"{rule}: in force for less than a minute" for rule in result["hardly_in_force"]]
 
 
@@ -100,7 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=1, help="the same seed brings the same draws (default: %(default)s)")
     add("--api", choices=("native", "fallback"), default="native")
     add("--mix", choices=tuple(MIXES), default="any", help="what the load is drawn from (default: %(default)s)")
-    add("--alike-members", choices=tuple(Alike), default=Alike.EACH, help="as the extender's (default: %(default)s)")
     add("--shape", choices=("asked", "isolated"), default="asked",
         help="isolated: plain pods pass the extender by (default: %(default)s)")  # fmt: skip
     add("--name", default="soak", help="first part of the result's file name")

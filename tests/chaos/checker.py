@@ -49,7 +49,6 @@ def list_paths(api_version: str) -> dict[str, str]:
         "podgroups": f"/apis/{api_version}/podgroups",
         "compositepodgroups": f"/apis/{composite_api_version(api_version)}/compositepodgroups",
         "reservations": "/apis/scheduling.serried.dev/v1beta1/reservations",
-        "events": "/apis/events.k8s.io/v1/events?fieldSelector=reason=Scheduled",
     }
 
 
@@ -226,7 +225,6 @@ class Checker:
             "in_force_seconds": {rule: round(seconds) for rule, seconds in self.in_force.items()},
             "hardly_in_force": [rule for rule, seconds in self.in_force.items() if seconds < _SHOWN_SECONDS],
             "bindings": self.seen.bindings,
-            "members_never_tried": len(self.seen.bound - self.seen.tried),
             "refused_by_kubelets": count_refused(self.seen.refused.values()),
             "plain_wait_seconds": summarize(self.seen.plain_waits),
             "preempted": len(self.seen.preempted),

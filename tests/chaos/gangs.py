@@ -52,8 +52,8 @@ MIXES = {
         milli_cpus=(1000, 2000),
         seconds=(1, 5),
     ),
-    # Ten shapes of members, as many plain pods as gangs beside them, and nodes that stay full.
-    "alike": Mix(
+    # As many plain pods as gangs, of ten shapes, on nodes that stay full.
+    "tight": Mix(
         kinds=("plain", "plain", "keyed", "elastic", "job", *("pod",) * 5),
         sizes=(4, 12),
         milli_cpus=(*range(300, 1300, 100),),

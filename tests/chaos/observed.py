@@ -102,12 +102,6 @@ class Observed:
     bindings: int = 0
     """How many Bindings of members were seen."""
 
-    bound: set[str] = field(default_factory=set)
-    """The UIDs of the members that were seen bound."""
-
-    tried: set[str] = field(default_factory=set)
-    """The UIDs of the pods of which kube-scheduler says that it has bound them itself."""
-
     refused: dict[str, Refusal] = field(default_factory=dict)
     """By UID the pods for which their nodes had no room when they were bound."""
 
@@ -232,7 +226,6 @@ class Observed:
         if pod.group is None:
             return
         self.bindings += 1
-        self.bound.add(pod.uid)
         group = self.groups.get(pod.group)
         climb = self.climbs.setdefault(pod.group, Climb(now, group.uid if group else ""))
         climb.risen.add(pod.uid)
@@ -290,11 +283,6 @@ class Observed:
     def see_owner(self, raw: Raw, now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
         """A Job."""
         _put(self.owners, read_name(raw), raw["metadata"]["uid"], gone)
-
-    def see_event(self, raw: Raw, _now: float, gone: bool) -> None:  # noqa: FBT001 - one of a table
-        """An event of kube-scheduler that says that it has bound a pod."""
-        if not gone:
-            self.tried.add(raw.get("regarding", {}).get("uid", ""))
 
     def tick(self, now: float) -> None:
         """Time has passed: what was lost meanwhile may complete a gang."""
@@ -354,5 +342,4 @@ _SEERS: Mapping[str, Callable[[Observed, Raw, float, bool], None]] = {
     "nodes": Observed.see_node,
     "reservations": Observed.see_record,
     "jobs": Observed.see_owner,
-    "events": Observed.see_event,
 }

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from bench.cluster import Cluster, Spec
-from extender.options import Alike
 from tests.chaos.checker_process import CheckerProcess
 from tests.chaos.clock_faults import ClockFaults
 from tests.chaos.cluster_faults import ClusterFaults
@@ -39,8 +38,8 @@ been written just before: its Event is written again after 60 s only.
 _CANARY_SECONDS = 20.0
 
 
-def make_spec(name: str, api: str = "native", alike: str = Alike.EACH, shape: str = "asked") -> Spec:
-    """12 nodes of 8 CPU in 4 racks; ``alike`` is how members that are alike are judged.
+def make_spec(name: str, api: str = "native", shape: str = "asked") -> Spec:
+    """12 nodes of 8 CPU in 4 racks.
 
     In the ``shape`` ``isolated`` kube-scheduler asks the extender about members alone, not about plain pods.
     """
@@ -54,7 +53,7 @@ def make_spec(name: str, api: str = "native", alike: str = Alike.EACH, shape: st
         hold="filter",
         isolated=shape == "isolated",
         server_gates=gates if api == "native" else (),
-        serried_args=("--barrier-idle", "8", "--repair-seconds", "20", "--alike-members", alike),
+        serried_args=("--barrier-idle", "8", "--repair-seconds", "20"),
     )
 
 
@@ -222,7 +221,6 @@ class Soak:
             "kinds": list(self._plan.kinds),
             "mix": self._plan.mix,
             "isolated": self._cluster.spec.isolated,
-            "alike_members": self._cluster.spec.serried_args[-1],
             "faults": {
                 "proxy": {mishap.value: weather[mishap] for mishap in Mishap},
                 "kills": {name: self._processes.kills[name] for name in RESTARTED},

@@ -9,7 +9,6 @@ from extender.binding.records import Records
 from extender.core import Core
 from extender.options import (
     USUAL,
-    Alike,
     BackfillMode,
     Disrupted,
     Method,
@@ -161,7 +160,6 @@ class Harness:
         heard: RecordingMetrics | None = None,
         share_percent: int = 100,
         other_profiles: tuple[str, ...] = (),
-        alike: Alike = Alike.EACH,
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
         client = self.api.client(lambda: self.term.holds_lease())  # noqa: PLW0108 - tests exchange it
@@ -180,7 +178,6 @@ class Harness:
             preemption_spare_seconds=spare_seconds,
             plain=plain,
             share_percent=share_percent,
-            alike=alike,
         )
         self.core = Core(
             client,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.binding import evictions, nominator
+from extender.binding import records as reservations
 from extender.binding import run as cycle_runner
 from extender.options import NominationPolicy
 from extender.protocol import Steer
@@ -26,6 +27,7 @@ STEPS = 250
 def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+    monkeypatch.setattr(reservations, "_REMOVAL", Backoff(0.0, 0.0))
     monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
     monkeypatch.setattr(evictions, "_RETRY_SECONDS", 0.0)
 

@@ -61,11 +61,6 @@ class Ours:
         for index, pod in enumerate(cluster.pods):
             self.store.put_pod(read_pod(pod, f"bound-{index}"))
 
-    def show(self, pod: Raw) -> Pod:
-        """A pod as the Store has it while it waits and no other one does."""
-        with self._waiting([pod]) as waiting:
-            return waiting[0]
-
     def list_feasible(self, pod: Raw) -> frozenset[str]:
         """The names of the nodes that the planner would take for a pod."""
         names = self.store.nodes.keys()

@@ -36,7 +36,6 @@ from bench.contenders import (
     PLAIN,
     QUICK,
     SERRIED,
-    TOGETHER,
     in_turns,
 )
 
@@ -223,7 +222,7 @@ def test_those_who_are_compared_get_the_same_loads(workloads: tuple[Any, ...]) -
 def test_plain_pods_beside_gangs_are_for_all_who_schedule_both(workloads: tuple[Any, ...]) -> None:
     beside = [workload for workload in workloads if workload.beside]
     takers = {one.name for one in (*ALL, *ON_REQUEST) if all(one.takes(workload) for workload in beside)}
-    assert takers == {one.name for one in (NATIVE, SERRIED, BESIDE, TOGETHER, FALLBACK, ISOLATED)}
+    assert takers == {one.name for one in (NATIVE, SERRIED, BESIDE, FALLBACK, ISOLATED)}
 
 
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
@@ -258,16 +257,16 @@ def values(*results: dict[str, Any]) -> dict[tuple[str, str, int, int], tuple[fl
 
 
 def test_each_way_of_scheduling_gangs_is_compared_with_plain_pods_native_gangs_and_bindings() -> None:
-    rows = [(GANGS, "serried", 200.0), (GANGS, "serried-together", 300.0), (GANGS, "native", 100.0)]
+    rows = [(GANGS, "serried", 200.0), (GANGS, "serried-fallback", 300.0), (GANGS, "native", 100.0)]
     rows += [(PLAIN_PODS, "plain", 250.0), (PLAIN_PODS, "bindings", 400.0), (PLAIN_PODS, "plain-isolated", 240.0)]
 
     assert values(result(5000, 0, *rows)) == {
         ("gangs to native gangs", "serried", 5000, 0): (2.0, True),
-        ("gangs to native gangs", "serried-together", 5000, 0): (3.0, True),
+        ("gangs to native gangs", "serried-fallback", 5000, 0): (3.0, True),
         ("gangs to plain pods", "serried", 5000, 0): (0.8, False),
-        ("gangs to plain pods", "serried-together", 5000, 0): (1.2, True),
+        ("gangs to plain pods", "serried-fallback", 5000, 0): (1.2, True),
         ("gangs to Bindings alone", "serried", 5000, 0): (0.5, False),
-        ("gangs to Bindings alone", "serried-together", 5000, 0): (0.75, True),
+        ("gangs to Bindings alone", "serried-fallback", 5000, 0): (0.75, True),
         ("plain pods, isolated to stock", "plain-isolated", 5000, 0): (0.96, True),
     }
 

@@ -19,8 +19,8 @@ def test_every_kind_is_drawn_and_fits_into_an_empty_rack() -> None:
     assert any(gang.min_count < gang.size for gang in GANGS)
 
 
-def test_a_load_of_alike_members_has_ten_shapes_and_as_many_plain_pods_as_gangs() -> None:
-    drawn = [draw_gang(MIXES["alike"], Random(seed), seed, "chaos-0") for seed in range(300)]
+def test_a_tight_load_has_ten_shapes_and_as_many_plain_pods_as_gangs() -> None:
+    drawn = [draw_gang(MIXES["tight"], Random(seed), seed, "chaos-0") for seed in range(300)]
     gangs = [gang for gang in drawn if gang.kind != "pod"]
     assert len({gang.milli_cpu for gang in gangs}) == 10
     assert 120 < len(gangs) < 180
@@ -28,7 +28,7 @@ def test_a_load_of_alike_members_has_ten_shapes_and_as_many_plain_pods_as_gangs(
 
 
 def test_bindings_of_plain_pods_alone_are_late_so_that_nobody_knows_of_their_room_yet() -> None:
-    mix, source, binding = MIXES["alike"], Random(1), "/api/v1/namespaces/chaos-0/pods/{}/binding"
+    mix, source, binding = MIXES["tight"], Random(1), "/api/v1/namespaces/chaos-0/pods/{}/binding"
     assert any(mix.draw_delay(source, binding.format("pod-00012")) for _ in range(100))
     assert not any(mix.draw_delay(source, binding.format("plain-00012-0")) for _ in range(100))
     assert not any(MIXES["any"].draw_delay(source, binding.format("pod-00012")) for _ in range(100))

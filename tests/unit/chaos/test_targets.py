@@ -12,8 +12,6 @@ def result(proxy: int = 10_000, kills: int = 300, *hardly: str) -> dict[str, Any
     return {
         "totals": {"proxy": proxy, "kills": kills},
         "hardly_in_force": list(hardly),
-        "alike_members": "each",
-        "members_never_tried": 12,
     }
 
 
@@ -29,12 +27,6 @@ def result(proxy: int = 10_000, kills: int = 300, *hardly: str) -> dict[str, Any
             KINDS,
             ["silent: in force for less than a minute"],
             id="a rule that was hardly in force",
-        ),
-        pytest.param(
-            result() | {"alike_members": "together"},
-            KINDS,
-            ["12 of 1000 members bound without a cycle of their own"],
-            id="hardly anybody was judged by another one",
         ),
     ],
 )

@@ -62,14 +62,10 @@ def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     changed = {**found, "preempted": 12, "faults": faults}
     for name in (reliability.NAME, reliability.STEADY, reliability.FALLBACK):
         (tmp_path / f"{name}-2026-01-01.json").write_text(json.dumps(changed))
-    alike = {
-        "members_never_tried": 34,
-        "refused_by_kubelets": {"OutOfcpu": 0},
-        "plain_wait_seconds": {"count": 56},
-    }
-    (tmp_path / f"{reliability.ALIKE}-2026-01-01.json").write_text(json.dumps({**changed, **alike}))
+    tight = {"refused_by_kubelets": {"OutOfcpu": 0}, "plain_wait_seconds": {"count": 56}}
+    (tmp_path / f"{reliability.TIGHT}-2026-01-01.json").write_text(json.dumps({**changed, **tight}))
     page = reliability.render(tmp_path)
-    assert "| members that were never tried | 34 |" in page
+    assert "| plain pods that were bound | 56 |" in page
     assert "| pods that a kubelet refused (`OutOfcpu`) | 0 |" in page
     assert "| pods that had to go for a gang of higher priority | 12 |" in page
     assert "| times that wall clocks were set | 9 |" in page

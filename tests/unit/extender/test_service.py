@@ -130,6 +130,19 @@ class TestFilter:
     async def test_a_planned_member_gets_its_node_and_no_other(self, planned: Harness) -> None:
         assert planned.filter("m0") == Steer("n1")
 
+    async def test_a_scheduler_that_has_not_seen_that_a_member_is_bound_is_sent_to_its_node(
+        self, planned: Harness
+    ) -> None:
+        """Whatever else it is told, it writes on the bound pod that it could not be scheduled."""
+        for name in ("m0", "m1"):
+            planned.bind(name)
+        await planned.go()
+        assert planned.nothing_reserved
+        assert planned.filter("m0") == Steer("n1")
+        late = planned.bind("m0")
+        await planned.go()
+        assert late.error == ""
+
     async def test_a_member_of_another_groups_round_is_held(self, planned: Harness) -> None:
         moved = members(1)[0].in_group("other")
         planned.add(moved, pod_group("other").gang(1))

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from extender.binding import run
+from extender.binding import records
 from serried.api.names import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
@@ -56,13 +56,13 @@ async def test_it_is_deleted_once_the_others_are_bound_too(busy: Harness) -> Non
 
 
 async def test_it_does_not_wait_for_long(busy: Harness) -> None:
-    busy.clock.advance(run._LEFT_SECONDS)  # noqa: SLF001 - the rule itself
+    busy.clock.advance(records._LEFT_SECONDS)  # noqa: SLF001 - the rule itself
     await until_removed(busy)
     assert len(busy.ledger) == 1
 
 
 async def test_no_more_of_them_wait_than_a_takeover_may_find(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_MAX_LEFT", 2)
+    monkeypatch.setattr(records, "_MAX_LEFT", 2)
     for name in ("a", "b", "c"):
         await busy.add(*pair(name)).go()
         await bind(busy, f"{name}-0", f"{name}-1")
@@ -127,12 +127,12 @@ async def test_the_next_leader_deletes_what_was_left_and_the_old_one_nothing(bus
 
 
 async def test_the_end_of_the_process_leaves_none(busy: Harness) -> None:
-    await busy.core.runner.remove_all_left()
+    await busy.core.runner.finished.remove_all()
     assert busy.api.records == {}
 
 
 async def test_the_end_of_the_process_waits_for_none_that_stays(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_STOP_SECONDS", 0.05)
+    monkeypatch.setattr(records, "_STOP_SECONDS", 0.05)
     busy.api.hold("delete")
-    await busy.core.runner.remove_all_left()
+    await busy.core.runner.finished.remove_all()
     assert busy.api.phase() == "Committed"

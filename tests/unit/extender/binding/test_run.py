@@ -27,6 +27,7 @@ from tests.support.fake_api import FakeApi, error
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rolling forward is not slowed down."""
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
+    monkeypatch.setattr(reservations, "_REMOVAL", Backoff(0.0, 0.0))
 
 
 async def plan(world: Harness, count: int = 2, min_count: int = 2) -> Harness:
