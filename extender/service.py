@@ -140,7 +140,7 @@ class ExtenderService:
         if pod.uid in cycle.in_turn:
             offered = self._reassignments.trade(cycle, pod.uid, names) or (node if node in names else None)
         else:
-            offered = node if node in names else self._reassignments.relocate(cycle, pod.uid, names)
+            offered = node if node in names else self._reassignments.relocate(cycle, pod, names)
         if offered is None:
             self._note_absence(cycle, pod, node, names)
             return self._hold(cycle.reservation.group)

@@ -401,9 +401,13 @@ class FinishedRecords:
 
     async def remove_all(self) -> None:
         """Delete all that wait, at the end of the process; what is not done soon is the next leader's."""
-        with suppress(ApiError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
-                await do_each([reservation for reservation, _ in self._left.values()], self._records.remove)
+                await do_each([reservation for reservation, _ in self._left.values()], self._remove_once)
+
+    async def _remove_once(self, reservation: Reservation) -> None:
+        with suppress(ApiError):
+            await self._records.remove(reservation)
 
     async def _remove_left(self) -> None:
         try:
@@ -414,9 +418,11 @@ class FinishedRecords:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
                     continue
-                await self.remove(reservation)
-                if group in self._left and self._left[group][0] is reservation:
-                    del self._left[group]
+                try:
+                    await self.remove(reservation)
+                finally:
+                    if group in self._left and self._left[group][0] is reservation:
+                        del self._left[group]
         finally:
             self._removing = False
 

@@ -95,7 +95,7 @@ class CycleRunner:
     _binder: Binder
     _earlier: EarlierBindings
     burst: WriteBurst = field(init=False)
-    """Whether the members of a commit are being bound, or were a moment ago."""
+    """Whether Bindings of members are on their way, or were a moment ago."""
 
     _permit: Permit = field(init=False)
     finished: FinishedRecords = field(init=False)
@@ -178,17 +178,11 @@ class CycleRunner:
         if cycle.stage is CycleStage.GATHERING:
             self._effects.nominate(cycle)
             await self._gather(cycle)
-        if cycle.stage in (CycleStage.COMMITTING, CycleStage.BINDING):
-            with self.burst:
-                await self._bind_together(cycle)
-        if cycle.stage is CycleStage.BINDING:
-            await self._drain(cycle)
-
-    async def _bind_together(self, cycle: BindingCycle) -> None:
         if cycle.stage is CycleStage.COMMITTING:
             await self._commit(cycle)
         if cycle.stage is CycleStage.BINDING:
             await self._bind_committed(cycle)
+            await self._drain(cycle)
 
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0 and not cycle.preempts:
@@ -446,7 +440,8 @@ class CycleRunner:
             return refusal
 
         told, labels = self._describe(cycle, uid)
-        sent = await self._binder.bind(pod, uid, node, told, ask, labels)
+        with self.burst:
+            sent = await self._binder.bind(pod, uid, node, told, ask, labels)
         self._context.metrics.bound(sent.outcome.value)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._context.clock())

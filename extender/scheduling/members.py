@@ -135,16 +135,20 @@ class Reassignments:
             pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in repair.replacements
         )
 
-    def relocate(self, cycle: BindingCycle, uid: str, names: Sequence[str]) -> str | None:
-        """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is."""
-        pod = self._store.pods.get(uid)
-        if pod is None or not cycle.any_node or not cycle.may_move(uid):
+    def relocate(self, cycle: BindingCycle, asked: Pod, names: Sequence[str]) -> str | None:
+        """Move a member's slot to one of the offered nodes if any will do; None if it stays where it is.
+
+        ``asked`` is the member as kube-scheduler has sent it: it has tried the node to which that is nominated.
+        """
+        pod = self._store.pods.get(asked.uid)
+        if pod is None or not cycle.any_node or not cycle.may_move(pod.uid):
             return None
         node = self._find_offered(cycle, pod, names)
-        if node is None:
-            return self._swap(cycle, pod, names)
-        self._ledger.move(pod, node)
-        return node
+        if node is not None:
+            self._ledger.move(pod, node)
+            return node
+        refused = asked.nominated == cycle.reservation.slots[pod.uid].node
+        return None if refused else self._swap(cycle, pod, names)
 
     def _swap(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
         """Have a member change slots with an alike one on an offered node, of whatever gang; the node, None for nobody.

@@ -396,6 +396,16 @@ class TestFullRacks:
         await full.settle()
         assert full.filter("m0", "a2") == Hold()
 
+    async def test_a_node_that_was_tried_alone_and_refused_is_given_to_nobody_else(self, full: Harness) -> None:
+        full.add(*[node(f"c{index:03}").cpu(1) for index in range(101)])
+        full.nominate()
+        full.filter("o0", "b1")
+        await full.settle()
+        assert full.cycle(OTHER).any_node
+        assert full.pod("o0").nominated == slot_of(full, "o0") == "a2"
+        assert full.filter("o0", "a1") == Hold()
+        assert slot_of(full, "m0") == "a1"
+
     async def test_a_member_that_asks_for_more_does_not_get_the_slot(self, full: Harness) -> None:
         full.add(pod("m2").cpu(2).in_group("g"))
         full.delete("m1")

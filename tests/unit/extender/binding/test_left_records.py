@@ -131,6 +131,14 @@ async def test_the_end_of_the_process_leaves_none(busy: Harness) -> None:
     assert busy.api.records == {}
 
 
+async def test_the_end_of_the_process_leaves_none_for_one_that_cannot_be_deleted(busy: Harness) -> None:
+    await busy.add(*pair("a")).go()
+    await bind(busy, "a-0", "a-1")
+    busy.api.refuse("delete", GANG.object_key, error(403))
+    await busy.core.runner.finished.remove_all()
+    assert set(busy.api.records) == {GANG.object_key}
+
+
 async def test_the_end_of_the_process_waits_for_none_that_stays(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_STOP_SECONDS", 0.05)
     busy.api.hold("delete")

@@ -56,21 +56,30 @@ class TestTheWholeWay:
         assert world.reasons()[-1] is Reason.SCHEDULED
         assert world.heard.bursts == [2]
 
-    async def test_good_news_of_all_gangs_wait_from_its_commit_until_shortly_after_the_last_binding(
+    async def test_good_news_of_all_gangs_wait_from_its_first_binding_until_shortly_after_the_last_one(
         self, world: Harness
     ) -> None:
         await plan(world)
         assert not world.core.runner.burst.is_on()
-        for verb in ("create", "bind"):
-            world.api.hold(verb)
+        world.api.hold("bind")
         await bind_all(world)
-        for verb in ("create", "bind"):
-            world.clock.advance(1.0)
-            assert world.core.runner.burst.is_on()
-            world.api.let_go(verb)
-            await world.settle()
+        world.clock.advance(1.0)
+        assert world.core.runner.burst.is_on()
+        world.api.let_go("bind")
+        await world.settle()
         assert world.core.runner.burst.is_on()
         world.clock.advance(0.5)
+        assert not world.core.runner.burst.is_on()
+
+    async def test_good_news_of_others_do_not_wait_for_one_whose_binding_is_refused_again_and_again(
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(3600.0, 3600.0))
+        await plan(world)
+        world.api.fail("bind", error(403))
+        await bind_all(world)
+        world.clock.advance(0.5)
+        assert world.api.phase() == "Committed"
         assert not world.core.runner.burst.is_on()
 
     async def test_a_binding_tells_its_pod_rank_and_domain(self, world: Harness) -> None:
