@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,22 @@ class TestLabelledNamespaces:
             assert policy["reinvocationPolicy"] == "IfNeeded"
             for mutation in policy["mutations"]:
                 assert mutation["jsonPatch"]["expression"].startswith("object.spec.schedulerName != 'serried' ? []")
+
+
+def test_bursts_of_the_extender_and_of_the_scheduler_wait_in_queues_of_their_own(documents: Sequence[Document]) -> None:
+    level = next(each.content for each in documents if each.kind == "PriorityLevelConfiguration")
+    queuing = level["spec"]["limited"]["limitResponse"]["queuing"]
+    flows = [
+        each.content["metadata"]["name"]
+        for each in documents
+        if each.kind == "FlowSchema" and each.content["spec"]["priorityLevelConfiguration"]["name"] == "serried"
+    ]
+    assert sorted(flows) == ["serried-bindings", "serried-scheduler"]
+    assert queuing["handSize"] == 1
+    assert len({choose_queue(flow, queuing["queues"]) for flow in flows}) == 2
+    assert queuing["queueLengthLimit"] >= 1000
+
+
+def choose_queue(schema: str, queues: int) -> int:
+    """The only queue of a FlowSchema without a distinguisher (hashFlowID of upstream's apf_controller.go, and Deal)."""
+    return int.from_bytes(sha256(schema.encode() + b"\0").digest()[:8], "little") % queues
