@@ -1,4 +1,4 @@
-"""A burst of Bindings as large as the largest gang meets no 429: the FlowSchema keeps a level of their own for it."""
+"""A burst of Bindings as large as the largest gang meets no 429: FlowSchemas keep a level of their own for them."""
 
 import asyncio
 from collections import Counter
@@ -23,6 +23,8 @@ BURSTS = 5
 
 PODS = "/api/v1/namespaces/default/pods"
 FLOW = "serried-bindings"
+FLOWS = {"serried": FLOW, "serried-scheduler": "serried-scheduler"}
+"""By account."""
 
 
 def member(index: int) -> Json:
@@ -68,10 +70,11 @@ def ordinary(server: Server) -> Iterator[None]:
     server.apply("policies")
 
 
-def test_two_thousand_bindings_at_once_are_all_taken(server: Server, members: None) -> None:
-    statuses, flows = asyncio.run(send(server, "serried"))
+@pytest.mark.parametrize("account", FLOWS)
+def test_two_thousand_bindings_at_once_are_all_taken(server: Server, members: None, account: str) -> None:
+    statuses, flows = asyncio.run(send(server, account))
     assert statuses == {201: BINDINGS}
-    assert flows == {server.get("flowschema", FLOW)["metadata"]["uid"]}
+    assert flows == {server.get("flowschema", FLOWS[account])["metadata"]["uid"]}
 
 
 def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordinary: None, members: None) -> None:
@@ -83,13 +86,3 @@ def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordina
         if statuses[429]:
             break
     assert statuses[429]
-
-
-def test_our_scheduler_is_served_as_the_stock_one_is(server: Server) -> None:
-    async def ask() -> str:
-        (client,) = server.clients("serried-scheduler", 1, 1)
-        async with client:
-            return (await client.get(PODS)).headers["X-Kubernetes-PF-PriorityLevel-UID"]
-
-    level = server.get("flowschema", "kube-scheduler")["spec"]["priorityLevelConfiguration"]["name"]
-    assert asyncio.run(ask()) == server.get("prioritylevelconfiguration", level)["metadata"]["uid"]
