@@ -23,8 +23,6 @@ BURSTS = 5
 
 PODS = "/api/v1/namespaces/default/pods"
 FLOW = "serried-bindings"
-FLOWS = {"serried": FLOW, "serried-scheduler": "serried-scheduler"}
-"""By account."""
 
 
 def member(index: int) -> Json:
@@ -70,11 +68,10 @@ def ordinary(server: Server) -> Iterator[None]:
     server.apply("policies")
 
 
-@pytest.mark.parametrize("account", FLOWS)
-def test_two_thousand_bindings_at_once_are_all_taken(server: Server, members: None, account: str) -> None:
-    statuses, flows = asyncio.run(send(server, account))
+def test_two_thousand_bindings_at_once_are_all_taken(server: Server, members: None) -> None:
+    statuses, flows = asyncio.run(send(server, "serried"))
     assert statuses == {201: BINDINGS}
-    assert flows == {server.get("flowschema", FLOWS[account])["metadata"]["uid"]}
+    assert flows == {server.get("flowschema", FLOW)["metadata"]["uid"]}
 
 
 def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordinary: None, members: None) -> None:
@@ -86,3 +83,14 @@ def test_without_our_flow_schema_some_of_them_are_refused(server: Server, ordina
         if statuses[429]:
             break
     assert statuses[429]
+
+
+def test_our_scheduler_has_a_place_in_that_level(server: Server) -> None:
+    """In a queue of its own: `tests/unit/manifests/test_kustomize.py`."""
+
+    async def ask() -> str:
+        (client,) = server.clients("serried-scheduler", 1, 1)
+        async with client:
+            return (await client.get(PODS)).headers["X-Kubernetes-PF-PriorityLevel-UID"]
+
+    assert asyncio.run(ask()) == server.get("prioritylevelconfiguration", "serried")["metadata"]["uid"]
