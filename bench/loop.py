@@ -34,12 +34,11 @@ from extender.scheduling.group import GroupState, Term
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
-from serried.api.reservation import Victim
+from serried.api.reservation import Reservation, Victim
 from serried.api.selectors import NodeSelectorTerm, Requirement
 from serried.api.verdict import Verdict
 from serried.cluster.cache import EndedMembers, Store
 from serried.kube.client import ApiClient
-from serried.kube.wire import Resource
 from serried.ops.metrics import ExtenderMetrics
 from tests.support.builders import RACK, node
 from tests.support.composites import composite
@@ -101,15 +100,24 @@ class NoStatus(ExtenderMetrics):
 
 
 class Silent:
-    """An API server that never answers. ``begun`` are the groups whose record has been sent."""
+    """An API server that never answers."""
 
-    def __init__(self, begun: dict[GroupKey, asyncio.Event]) -> None:
-        self._begun = begun
-
-    async def create(self, resource: Resource, namespace: str, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """A record."""
-        self._begun[GroupKey(namespace, body["metadata"]["name"])].set()
+    async def patch_merge(self, *_: object, **__: object) -> dict[str, Any]:
+        """A nomination."""
         return await asyncio.Future()
+
+
+class Plans(Records):
+    """Records that nobody writes. ``begun`` are the groups that have a plan."""
+
+    def __init__(self, client: ApiClient) -> None:
+        super().__init__(client, "v1", "bench")
+        self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def check_size(self, group: PodGroup, reservation: Reservation) -> None:
+        """Asked of each plan without victims before its members are tried."""
+        super().check_size(group, reservation)
+        self.begun[reservation.group].set()
 
 
 class Stage:
@@ -118,13 +126,13 @@ class Stage:
     def __init__(self) -> None:
         self.heard = NoStatus()
         self.store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS)
-        self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
         term = Term(lambda: True)
-        client = cast("ApiClient", Silent(self.begun))
+        client = cast("ApiClient", Silent())
+        self.records = Plans(client)
         self.core = Core(
             client,
             Context(self.store, term, self.heard, self.heard, Options(), asyncio.get_running_loop().time),
-            Records(client, "v1", "bench"),
+            self.records,
         )
         term.active = True
         self.service = self.core.service
@@ -307,7 +315,7 @@ async def _send_small(stage: Stage, run: Run) -> None:
         key, begun = GroupKey("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
         stage.core.groups.wake()
-        await stage.begun[key].wait()
+        await stage.records.begun[key].wait()
         run.small.append((time.perf_counter() - begun) * 1000)
 
 
