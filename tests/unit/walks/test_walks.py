@@ -98,7 +98,7 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
         calls = [asyncio.create_task(verbs.bind(body, never)) for body in bodies]
         await settle()
     assert [call.done() and orjson.loads(call.result().body)["Error"] for call in calls] == ["", ""]
-    assert walk.measure() == Length(29, 21), list(walk.files)
+    assert walk.measure() == Length(28, 20), list(walk.files)
 
 
 async def test_a_watch_event_of_a_pod() -> None:
