@@ -49,7 +49,6 @@ _LONGEST_QUEUE = 1800.0
 _LOOK_SECONDS = 0.25
 """A deadline that is put off again and again is not looked at more often."""
 
-
 _BETWEEN_BURSTS_SECONDS = 0.5
 """Whoever waits for the end of a burst waits so much longer: the next gang may be about to come."""
 
@@ -107,7 +106,7 @@ class CycleRunner:
         self.finished = FinishedRecords(
             self._records, self._effects.spawn, context.clock, lambda: len(context.ledger) > 0
         )
-        self.burst = WriteBurst(self._context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
+        self.burst = WriteBurst(context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
         """Carry out what decisions have asked for since the last call: to be called right after each of them."""
