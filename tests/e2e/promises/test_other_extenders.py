@@ -17,7 +17,7 @@ from tests.support.other_extender import WORDS, OtherExtender, asking
 
 pytestmark = pytest.mark.e2e
 
-WITHIN = 4.0
+WITHIN = 2.0
 
 BEFORE, AFTER = 0, 1
 
