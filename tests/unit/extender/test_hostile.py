@@ -1,10 +1,12 @@
 """What one user writes costs the others no more than a bounded share of the loop, or is refused with a sentence.
 
-Bounds are counted here, not timed: `python -m bench.loop --only "one namespace"` has the times.
+Most bounds are counted here, not timed: `python -m bench.loop --only "one namespace"` has the times.
 """
 
+import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,19 @@ MOST = 2**31 - 1
 
 HUGE = "x" * 250_000
 """As long as an annotation may be."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """The body may take so much CPU. What other stories have left is kept from the collector: its size is not ours."""
+    gc.freeze()
+    begun = time.process_time()
+    try:
+        yield
+        took = time.process_time() - begun
+    finally:
+        gc.unfreeze()
+    assert took < seconds
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -111,12 +126,11 @@ def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
 
 
 def test_a_chain_of_3000_groups_is_refused_with_a_sentence_and_costs_little(store: Store) -> None:
-    begun = time.process_time()
-    for place in range(3_000):
-        store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
-    tell(store, pod_group("g").gang(1).under("c2999"))
-    tree = store.forest.lift(GroupKey("default", "g"))
-    assert time.process_time() - begun < 3.0
+    with within(3.0):
+        for place in range(3_000):
+            store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
+        tell(store, pod_group("g").gang(1).under("c2999"))
+        tree = store.forest.lift(GroupKey("default", "g"))
     assert tree not in store.groups
     assert store.forest.find_gap(tree) == f"the tree of CompositePodGroup {tree.name} is too deep"
 
@@ -158,17 +172,15 @@ def with_one_name() -> PodBuilder:
 @pytest.mark.parametrize("make", [with_sidecars, with_labels_and_terms, with_claims, with_one_name])
 def test_a_pod_with_thousands_of_anything_is_read_in_one_go(make: Callable[[], PodBuilder]) -> None:
     raw = make().raw()
-    begun = time.process_time()
-    assert isinstance(decode_pod(raw), Pod)
-    assert time.process_time() - begun < 1.0
+    with within(1.0):
+        assert isinstance(decode_pod(raw), Pod)
 
 
 def test_victims_under_thousands_of_budgets_are_weighed_in_one_go() -> None:
     field = occupied(node("n1").cpu(4)).running(pod("p").cpu(4).on("n1"))
     unit = replace(field.units[0], budgets=tuple(Key("default", f"b{place}") for place in range(10_000)))
-    begun = time.process_time()
-    found = replace(field, units=(unit,)).plan(PlanRequest([pod("m").cpu(4).value()], 1))
-    assert time.process_time() - begun < 1.0
+    with within(1.0):
+        found = replace(field, units=(unit,)).plan(PlanRequest([pod("m").cpu(4).value()], 1))
     assert isinstance(found, Preemption)
     assert found.victims == (unit,)
 
@@ -179,14 +191,13 @@ def test_victims_under_thousands_of_budgets_are_weighed_in_one_go() -> None:
 @pytest.mark.parametrize("annotation", [PREFERRED_TOPOLOGY, PACKING, EXCLUSIVE])
 @pytest.mark.parametrize("text", [HUGE, f"{HUGE}!", "a," * 100_000, "=" * 250_000, "a." * 120_000, "-" * 250_000])
 def test_a_huge_annotation_is_refused_in_a_short_sentence(annotation: str, text: str) -> None:
-    begun = time.process_time()
-    refused = decode_pod_group(gang(2).annotation(annotation, text).raw())
+    with within(1.0):
+        refused = decode_pod_group(gang(2).annotation(annotation, text).raw())
+        said = decode_job(job("j").annotation(annotation, text).raw())
     assert isinstance(refused, Malformed)
     assert len(refused.problem) < 1000
-    said = decode_job(job("j").annotation(annotation, text).raw())
     assert isinstance(said, Job)
     assert 0 < len(said.problem) < 1000
-    assert time.process_time() - begun < 1.0
 
 
 @pytest.mark.parametrize("text", ["a" * 300_000 + "!", "a." * 150_000, "a-" * 150_000 + "/", "a/" * 150_000])
