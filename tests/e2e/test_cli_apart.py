@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -18,6 +20,8 @@ from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 pytestmark = pytest.mark.tools
 
 MOST_BYTES = 30_000_000
+MOST_SECONDS = 0.3
+"""Of CPU: what a command takes on a machine that does nothing else."""
 
 SERVER = {
     *("kubernetes", "aiohttp", "pydantic", "cryptography", "uvicorn", "fastapi", "starlette", "prometheus_client"),
@@ -104,17 +108,17 @@ def test_what_needs_the_server_says_where_it_is(home: Path, command: str) -> Non
             assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("words", "most"), [(["--help"], 180), (["queue"], 400)])
-def test_a_command_is_soon_there_as_it_loads_few_modules(
-    home: Path, kubeconfig: Path, words: list[str], most: int
-) -> None:
-    """0.3 s of CPU are these many; seconds are not told here, as they are the machine's."""
+@pytest.mark.parametrize("words", [["--help"], ["queue"]])
+def test_a_command_is_soon_there(home: Path, kubeconfig: Path, words: list[str]) -> None:
     more = ["--kubeconfig", str(kubeconfig)] if words == ["queue"] else []
-    counting = f"import sys\nfrom serried.cli import main\nprint(main({[*words, *more]}), len(sys.modules))"
-    done = run(home, "python", "-c", counting)
-    code, loaded = done.stdout.splitlines()[-1].split()
-    assert code == "0", done.stderr
-    assert int(loaded) <= most
+    seconds = []
+    for _ in range(7):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run(home, "serried", *words, *more).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    print(words, seconds)  # noqa: T201 - the times are to be seen
+    assert statistics.median(seconds) < MOST_SECONDS, seconds
 
 
 def test_the_plugin_is_one_archive_for_all_machines_which_krew_finds(
