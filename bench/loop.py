@@ -221,7 +221,7 @@ def excluded(stage: Stage) -> None:
     """A thousand members, and one node that the scheduler has refused for all of them."""
     shapes = _shapes(1, 1_000, 11_000)
     gang = GroupState(stage.core.clock())
-    gang.refuse(shapes[0], "n7", stage.store.nodes)
+    gang.refusals.refuse(shapes[0], "n7", stage.store)
     stage.core.groups.states[ODD] = gang
     stage.add_gang(ODD, shapes)
 

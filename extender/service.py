@@ -19,22 +19,17 @@ from extender.binding.run import CycleRunner
 from extender.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
+from extender.scheduling.group import may_try_out
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.plain_pods import PlainPods
 from extender.status.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.node import Node
-from serried.api.pod import Link, Pod
+from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind
 from serried.kube.errors import ApiError
-
-
-def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
-    """Whether the scheduler schedules the pod's gang itself, so that any call may be about a cluster that is not."""
-    native = store.schedules_gangs or (group is not None and group.told_natively)
-    return native and pod.link is Link.FIELD
 
 
 def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
@@ -288,6 +283,9 @@ class ExtenderService:
 
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         cycle = self._groups.cycle_of(request.uid)
+        if cycle is None or cycle.reservation.slots[request.uid].node != request.node:
+            self._reassignments.admit_late(request.uid, request.node)
+            cycle = self._groups.cycle_of(request.uid)
         if cycle is None:
             return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
         node = cycle.reservation.slots[request.uid].node

@@ -28,6 +28,7 @@ from extender.binding.preempting import Preempting
 from extender.binding.records import FinishedRecords, Records
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.scheduling.effects import Context, Effect, StartCycle, WriteBurst
+from extender.scheduling.group import LONGEST_PREBIND_SECONDS
 from extender.scheduling.group_scheduler import GroupScheduler
 from extender.scheduling.members import CycleUpdates
 from extender.scheduling.permit import Obstacle, Permit, Refusal
@@ -276,14 +277,16 @@ class CycleRunner:
         """When the cycle will be late, if the scheduler has nothing else to do until then; loop seconds.
 
         Before the scheduler has come to it, a gang has its room in the ledger alone. From the first member on the
-        scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes).
+        scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes). Time
+        in which the scheduler prepares an assumed member puts the deadline off until then.
         """
         total, idle = (
             min(self._context.options.barrier_seconds, cycle.group.timeout),
             min(self._context.options.barrier_idle_seconds, cycle.group.timeout),
         )
-        latest = cycle.started + _LONGEST_QUEUE if cycle.reached is None else cycle.reached + total
-        return min(latest, cycle.idle_counted + idle - cycle.idle_seconds)
+        longest = min(max(total, LONGEST_PREBIND_SECONDS), total + cycle.assumed_seconds, cycle.group.timeout)
+        latest = cycle.started + _LONGEST_QUEUE if cycle.reached is None else cycle.reached + longest
+        return min(latest, cycle.idle_counted + idle - cycle.late_seconds)
 
     async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
         cycle.changed.clear()
@@ -469,7 +472,7 @@ class CycleRunner:
                 self._cycle_updates.endings.leave(cycle)
                 self.carry_out()
                 return
-            idle = self._context.clock() - cycle.progressed > self._context.options.barrier_idle_seconds
+            idle = self._is_idle(cycle)
             # A burst's news come one by one: whoever is not shown bound yet is found at once, the whole gang is not.
             if not cycle.has_unseen(self._is_pending) and (idle or cycle.is_done()):
                 self._cycle_updates.endings.finish(cycle)
@@ -482,6 +485,14 @@ class CycleRunner:
                     self._context.clock() + _LOOK_SECONDS, cycle.progressed + self._context.options.barrier_idle_seconds
                 ),
             )
+
+    def _is_idle(self, cycle: BindingCycle) -> bool:
+        """Return whether no member beyond the quorum is expected any more."""
+        waited = self._context.clock() - cycle.progressed
+        if waited <= self._context.options.barrier_idle_seconds:
+            return False
+        coming = cycle.calling or self._context.groups.activity.has_assumed(cycle)
+        return waited > LONGEST_PREBIND_SECONDS or not coming
 
     def _is_pending(self, uid: str) -> bool:
         # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it

@@ -265,6 +265,12 @@ class BindingCycle:
     idle_counted: float = field(init=False)
     """Until when ``idle_seconds`` are counted."""
 
+    late_seconds: float = 0.0
+    """The part of ``idle_seconds`` that counts against the gang: kube-scheduler had assumed no member."""
+
+    assumed_seconds: float = 0.0
+    """For how long kube-scheduler has been between filter and bind with a member, since ``reached``."""
+
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is something to decide; cleared by the task that drives the cycle."""
 
@@ -648,8 +654,15 @@ class BindingCycle:
         self.waves = self.waves[1:]
         return [uid for uid in (self.waves[0] if self.waves else ()) if uid in slots]
 
-    def count_idle(self, now: float, seconds: float) -> None:
-        """Of the time since the last count so many seconds were idle."""
+    def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
+        """Add to the idle time: of the time since the last count ``seconds`` were idle.
+
+        ``assumed`` is whether kube-scheduler is between filter and bind with a member: that is no delay of the gang.
+        """
+        if not assumed:
+            self.late_seconds += seconds
+        elif self.reached is not None:
+            self.assumed_seconds += now - max(self.idle_counted, self.reached)
         self.idle_counted = now
         self.idle_seconds += seconds
 
@@ -664,11 +677,11 @@ class BindingCycle:
 
     def _note_reached(self, now: float) -> None:
         if self.reached is None:
-            self.reached = now
+            self.reached, self.assumed_seconds = now, 0.0
 
     def _advance(self, now: float) -> None:
         self.progressed = now
-        self.idle_seconds = 0.0
+        self.idle_seconds = self.late_seconds = 0.0
 
     def _forget_filter(self, uid: str, member: Member) -> None:
         member.filtered_at = None

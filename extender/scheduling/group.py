@@ -12,31 +12,44 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import NamedTuple
 
 from cachetools import TTLCache
 
 from extender.scheduling.binding_cycle import BindingCycle, Member, MemberStage
+from extender.scheduling.refusals import NO_EXCLUSIONS, Cluster, Exclusions, Refusals
 from extender.status.timeline import StatusSink, Timelines
-from serried.api.group import Tree
+from serried.api.group import PodGroup, Tree
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
-from serried.api.pod import Pod, Shape
+from serried.api.pod import Link, Pod, Shape
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.eviction import NoVictims, Preemption
-from serried.plan.explain import count_things
 from serried.plan.request import PlanRequest, Waiting
 from serried.plan.steps import Deadline
 
 _SILENT_SECONDS = 1.0
 
+LONGEST_PREBIND_SECONDS = 900.0
+"""How long kube-scheduler may take between filter and bind: bind calls of members that wait for it end then, too."""
+
+
+def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
+    """Return whether kube-scheduler schedules the pod's gang itself, so that a call may be about a simulation."""
+    native = store.schedules_gangs or (group is not None and group.told_natively)
+    return native and pod.link is Link.FIELD
+
 
 class SchedulerActivity:
-    """``last_sign`` is the loop time of the last sign, 0 for none yet."""
+    """When kube-scheduler was last seen working, and which members of a cycle it has refused, or assumed.
+
+    A gang's deadline runs only while kube-scheduler could get on with it: a busy one will still come to its members,
+    and one that has assumed a member may be preparing its volumes or devices (PreBind), of which nothing is heard.
+    ``last_sign`` is the loop time of the last sign of work, 0 for none yet.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.last_sign = 0.0
@@ -59,25 +72,35 @@ class SchedulerActivity:
         return self._clock() - self.last_sign > _SILENT_SECONDS
 
     def count_idle(self, cycle: BindingCycle) -> None:
-        """Count the time since the last look as idle, but for what the scheduler has spent on others.
+        """Add the time since the last look to the cycle's idle time, but for what kube-scheduler has spent on others.
 
-        It counts in any case if the scheduler was there, and has refused a member without which there is no quorum, or
-        one beyond it.
+        All of it counts if kube-scheduler has refused a member without which there is no quorum, or one beyond it. Else
+        it is no delay of the gang while kube-scheduler has assumed a member.
         """
-        now = self._clock()
+        now, refused = self._clock(), self.find_refused(cycle)
         since = max(cycle.idle_counted, cycle.progressed)
-        idle = 0.0
-        if self._lacks_refused(cycle):
-            idle = now - since
-        elif self.is_silent():
-            idle = now - max(since, self.last_sign)
-        cycle.count_idle(now, idle)
+        if self._lacks(cycle, refused):
+            cycle.count_idle(now, now - since, assumed=False)
+        else:
+            idle = now - max(since, self.last_sign) if self.is_silent() else 0.0
+            cycle.count_idle(now, idle, assumed=self._is_assumed(cycle, refused))
 
-    def _lacks_refused(self, cycle: BindingCycle) -> bool:
-        refused = self.find_refused(cycle)
+    def _lacks(self, cycle: BindingCycle, refused: Set[str]) -> bool:
         if not refused or cycle.reservation.committed:
             return bool(refused)
         return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
+
+    def has_assumed(self, cycle: BindingCycle) -> bool:
+        """Return whether kube-scheduler is between filter and bind with a member that has a slot."""
+        return self._is_assumed(cycle, self.find_refused(cycle))
+
+    def _is_assumed(self, cycle: BindingCycle, refused: Set[str]) -> bool:
+        since, slots, pods = self._clock() - LONGEST_PREBIND_SECONDS, cycle.reservation.slots, self._store.pods
+        for uid in slots.keys() - refused:
+            member, pod = cycle.member(uid), pods.get(uid)
+            if member.stage is MemberStage.FILTERED and pod is not None and (member.filtered_at or 0.0) > since:
+                return not may_try_out(cycle.group, pod, self._store)
+        return False
 
     def find_refused(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
         """The members that the scheduler has tried in vain, though each has a slot; UIDs, of these if any are named."""
@@ -181,81 +204,6 @@ class AwaitedOwner:
     def _note(self, now: float, doubt: str) -> None:
         self.doubt = doubt
         self._next = now + _PAUSE_SECONDS
-
-
-KUBELET_EXCLUSION_SECONDS = 300.0
-"""Longer, because each further try costs a pod, and a Job has only so many of them to lose (backoffLimit)."""
-
-PREEMPTION_EXCLUSION_SECONDS = 300.0
-"""From the end of the pause after a preemption in vain on, so that the next searches take other nodes.
-
-Longer, because others have ended for the try, and would for the next one.
-"""
-
-VAIN_SECONDS = 1800.0
-"""For how long nobody is evicted again where others have ended in vain: about the longest rest between two times."""
-
-_OFFER_SECONDS = 30.0
-"""How long it counts which nodes the scheduler has offered."""
-
-
-class Refuser(Enum):
-    """Who has refused a node."""
-
-    SCHEDULER = auto()
-
-    SCHEDULER_BESIDE_MATES = auto()
-    """When others of the gang had their nodes: alone, a member may be offered it all the same."""
-
-    KUBELET = auto()
-    """After the member was bound: the scheduler, which does not ask it, may offer it all the same."""
-
-    AFTER_FILTER = auto()
-    """Who is asked after Serried, as another extender or a Reserve plugin: filter may be offered it all the same."""
-
-
-class Refusal(NamedTuple):
-    """A node that is not tried again for a class of members."""
-
-    until: float
-    """In loop seconds; infinite as long as there is another node to be tried."""
-
-    seen: Node | None
-    """The node as it was; whatever changes of it may change the answer."""
-
-    by: Refuser = Refuser.SCHEDULER
-
-    text: str = ""
-    """The scheduler's own words; "" where it was not the pod's condition that told of it."""
-
-
-class Exclusions(NamedTuple):
-    """What was refused, as a plan is asked to avoid it."""
-
-    pairs: frozenset[tuple[str, str]]
-    """The (member UID, node name) pairs that are out."""
-
-    nodes: frozenset[str]
-    """The nodes that are out for each of the members."""
-
-
-class Rejection(NamedTuple):
-    """The scheduler had no node at all for a member beside mates that had theirs."""
-
-    until: float
-    """In loop seconds: from then on room may be kept and others may be evicted for the gang again."""
-
-    text: str
-    """The scheduler's own words, as a phrase."""
-
-    uid: str
-    """The member's; without it nothing is known."""
-
-    offered: frozenset[str] | None = None
-    """The nodes that the scheduler has offered to a member while none of them had one; None before it has.
-
-    They are kept from one rejection to the next: each node that is new ends one rest, and no more.
-    """
 
 
 @dataclass(slots=True)
@@ -382,10 +330,6 @@ class QueueEntry:
 class GroupState:
     """The memory of one group. Times are loop seconds.
 
-    ``refusals`` are the nodes that the scheduler, or a kubelet, has truly refused, by class; one is void as soon as the
-    node changes, its time is over, or the scheduler offers it, where that says anything (`Refuser`). ``offers`` are the
-    nodes that the scheduler has offered last, by class.
-
     ``started`` is whether its quorum has ever stood, as far as can be told; ``stood`` its tree when we saw that.
     ``assigned_domain`` is where its members run: it outlasts nodes that are gone. ``broken_since`` is when it fell
     below its quorum, ``reported`` whether that was told, ``evicting`` whether what is left of it is being evicted.
@@ -417,11 +361,8 @@ class GroupState:
     entry: QueueEntry = field(default_factory=QueueEntry)
     """When it is planned again."""
 
-    refusals: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
-    offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-
-    rejection: Rejection | None = None
-    """What keeps it from running, if it is not room; while that stands it keeps no room, and nobody goes for it."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What kube-scheduler or a kubelet has refused to it."""
 
     started: bool = False
     stood: Tree | None = None
@@ -435,21 +376,6 @@ class GroupState:
 
     preemption: Preemption | NoVictims | None = None
     """What the last search for victims has found."""
-
-    preemption_backoff: float = 0.0
-    """Until then no victims are looked for."""
-
-    failed_preemptions: int = 0
-    """How many preemptions in a row have led to nothing."""
-
-    vain: dict[tuple[Shape, str], Refusal] = field(default_factory=dict)
-    """As ``refusals``, of nodes refused after others had ended for it: nobody else is to end there for it."""
-
-    taken: dict[str, tuple[frozenset[str], Node | None]] = field(default_factory=dict)
-    """By node, the pods of other schedulers that have come where others had ended for it, as UIDs.
-
-    As long as all of them run there, and the node is as it was, nobody else is to end there for it.
-    """
 
     disrupted: set[str] = field(default_factory=set)
     """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
@@ -467,175 +393,36 @@ class GroupState:
         self.disrupted.clear()
         self.leaving.clear()
 
-    def refuse(
-        self,
-        shape: Shape,
-        node: str,
-        nodes: Mapping[str, Node],
-        mates: Collection[str] = (),
-    ) -> None:
-        """The scheduler has refused this node for this class. ``mates`` are the nodes that others of the gang had then.
-
-        It counts until no other node is left to be tried (`end_round`).
-        """
-        by = Refuser.SCHEDULER_BESIDE_MATES if mates else Refuser.SCHEDULER
-        self.refusals[shape, node] = Refusal(math.inf, nodes.get(node), by)
-
-    def refuse_answered(self, pod: Pod, node: str, now: float, nodes: Mapping[str, Node]) -> None:
-        """Filter has answered this node, and others have refused it then. There was room, so nobody has to go there."""
-        refusal = Refusal(math.inf, nodes.get(node), Refuser.AFTER_FILTER, pod.said)
-        self.refusals[pod.shape, node] = refusal
-        self.vain[pod.shape, node] = refusal._replace(until=now + VAIN_SECONDS)
-
-    def describe_answered(self, pods: Iterable[Pod]) -> str:
-        """How many nodes were refused to these members like that, and why, a phrase; "" for none."""
-        shapes = {pod.shape for pod in pods}
-        told = {
-            node: each.text
-            for (shape, node), each in self.refusals.items()
-            if each.by is Refuser.AFTER_FILTER and shape in shapes
-        }
-        if not told:
-            return ""
-        words = list(dict.fromkeys(told.values()))[-1]
-        return f"the scheduler refuses {count_things(len(told), 'node')} after filter: {words}"
-
-    def note_kubelet(self, pod: Pod, nodes: Mapping[str, Node], until: float) -> None:
-        """The kubelet of its node would not run a bound member."""
-        self.refusals[pod.shape, pod.node] = Refusal(until, nodes.get(pod.node), Refuser.KUBELET)
-
-    def prolong_refusals(self, until: float) -> None:
-        """What is refused stays so until then at least, also what was when the last try began and is not any more."""
-        self.refusals = {
-            key: found._replace(until=until if found.until == math.inf else max(found.until, until))
-            for key, found in self.refusals.items()
-        }
-
-    def end_round(self, until: float) -> None:
-        """No node is left that the scheduler has not refused: from then on all are tried again."""
-        self.refusals = {
-            key: found._replace(until=until) if found.until == math.inf else found
-            for key, found in self.refusals.items()
-        }
-
-    def reject(
-        self, pod: Pod, beside: Iterable[str], mates: Iterable[str], text: str, now: float, nodes: Mapping[str, Node]
-    ) -> None:
-        """The scheduler has no node for a member while its ``mates`` have theirs, whatever room there is.
-
-        Others are tried next, and none of those ``beside`` them.
-        """
-        by = Refuser.SCHEDULER_BESIDE_MATES
-        self.refusals |= {(pod.shape, node): Refusal(math.inf, nodes.get(node), by) for node in beside}
-        offered = self.rejection.offered if self.rejection is not None else None
-        if pod.counted_elsewhere:
-            offered = (offered or frozenset()).union(mates)
-        self.rejection = Rejection(now + VAIN_SECONDS, text, pod.uid, offered)
-
-    def find_rejection(self, waiting: Iterable[Pod], now: float) -> str:
-        """Why those that wait cannot run, whatever room there is, a phrase; "" if nothing (more) is known of that."""
-        found = self.rejection
-        if found is None:
-            return ""
-        if now >= found.until or all(pod.uid != found.uid for pod in waiting):
-            self.forget_rejection()
-            return ""
-        return found.text
-
-    def end_rest(self, names: Collection[str]) -> bool:
-        """A gang that rests after a rejection is offered these nodes; whether one is new, so that its rest is over.
-
-        What was refused to a member beside its mates is tried again then: some of them may go to the new node.
-        """
-        found, offered = self.rejection, frozenset(names)
-        if found is None or self.cycle is not None:
-            return False
-        known = found.offered
-        self.rejection = found._replace(offered=offered if known is None else known | offered)
-        if known is None or offered <= known:
-            return False
-        self.entry.end_backoff()
-        self._forget_mates()
-        return True
-
-    def forget_rejection(self) -> None:
-        """Nothing (more) is known of members that have no node beside their mates."""
-        self.rejection = None
-        self._forget_mates()
-
-    def _forget_mates(self) -> None:
-        mates = Refuser.SCHEDULER_BESIDE_MATES
-        self.refusals = {key: each for key, each in self.refusals.items() if each.by is not mates}
-
-    def find_exclusions(self, pods: Collection[Pod], now: float, nodes: Mapping[str, Node]) -> Exclusions:
-        """What is out for these members for now; drops what is void."""
-        self.refusals = _drop_void(self.refusals, now, nodes)
-        if not self.refusals:
-            return Exclusions(frozenset(), frozenset())
-        refused: dict[Shape, set[str]] = {pod.shape: set() for pod in pods}
-        for shape, node in self.refusals:
-            if shape in refused:
-                refused[shape].add(node)
-        everybody = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
-        left = {shape: found - everybody for shape, found in refused.items()}
-        pairs = frozenset((pod.uid, node) for pod in pods for node in left[pod.shape])
-        return Exclusions(pairs, everybody)
-
-    def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
-        """The scheduler takes these nodes, and no others, for a class; whether there is one that was not known.
-
-        A gang that rests after a rejection rests no longer then (`end_rest`).
-        """
-        known, offered = self.offers.get(shape), frozenset(names)
-        over = self.end_rest(offered)
-        for name in offered:
-            if (known_vain := self.vain.get((shape, name))) is not None and known_vain.by is Refuser.SCHEDULER:
-                del self.vain[shape, name]
-            if (refused := self.refusals.get((shape, name))) is not None and refused.by is Refuser.SCHEDULER:
-                del self.refusals[shape, name]
-        self.offers[shape] = (now + _OFFER_SECONDS, offered)
-        return over or (known is not None and not offered <= known[1])
+    def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
+        """Return the nodes that are closed to these members by what was refused."""
+        return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.closed else NO_EXCLUSIONS
 
     def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
-        """The nodes that are out for all these members by what was offered to them; none while it is not known."""
-        self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
-        if not self.offers:
-            return frozenset()
-        offers = [self.offers.get(shape) for shape in {pod.shape for pod in pods}]
-        known = [names for offer in offers if offer is not None for names in [offer[1]]]
-        return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
+        """Return the nodes that kube-scheduler has offered to none of these members; none while that is not known."""
+        return self.refusals.unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 
-    def note_vain(self, shape: Shape, node: str, now: float, nodes: Mapping[str, Node]) -> None:
-        """Others have ended for it, and all the same the scheduler refuses this node for this class."""
-        self.vain[shape, node] = Refusal(now + VAIN_SECONDS, nodes.get(node))
+    def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
+        """Return why the gang cannot run whatever room there is, a phrase; "" if nothing (more) is known of that.
 
-    def find_vain(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
-        """The nodes on which nobody is to end for these members for now; drops what is void."""
-        self.vain = _drop_void(self.vain, now, nodes)
-        if not self.vain:
-            return frozenset()
-        shapes = {pod.shape for pod in pods}
-        return frozenset(node for shape, node in self.vain if shape in shapes)
+        A rejection that has ended has the gang planned again.
+        """
+        if self.refusals.rejection is None:
+            return ""
+        found = self.refusals.find_rejection(waiting, now, cluster)
+        if not found:
+            self.entry.ask_again()
+        return found
 
-    def note_taken(self, node: str, uids: frozenset[str], nodes: Mapping[str, Node]) -> None:
-        """Others have ended on this node for it, and these pods have got the room."""
-        self.taken[node] = (uids, nodes.get(node))
+    def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
+        """Note that kube-scheduler has these nodes, and no others, for a class. Return whether one is new.
 
-    def find_taken(self, running: Mapping[str, Pod], nodes: Mapping[str, Node]) -> frozenset[str]:
-        """The nodes on which the room is still taken; drops the others. ``running`` are all pods, by UID."""
-        self.taken = {
-            name: (uids, seen)
-            for name, (uids, seen) in self.taken.items()
-            if nodes.get(name) is seen and all(uid in running and running[uid].bound for uid in uids)
-        }
-        return frozenset(self.taken)
-
-
-def _drop_void(
-    found: dict[tuple[Shape, str], Refusal], now: float, nodes: Mapping[str, Node]
-) -> dict[tuple[Shape, str], Refusal]:
-    """What was learnt of nodes that have not changed since, as long as it holds."""
-    return {key: each for key, each in found.items() if now < each.until and nodes.get(key[1]) is each.seen}
+        A new node ends the rest after a rejection.
+        """
+        offered = frozenset(names)
+        rested = self.cycle is None and self.refusals.try_new_nodes(offered)
+        if rested:
+            self.entry.end_backoff()
+        return self.refusals.learn_offer(shape, offered, now) or rested
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,12 +269,13 @@ class GroupScheduler:
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
         """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""
-        found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock())
-        if state.rejection is not None and isinstance(group.tree, Leaf):
-            others = sum(pod.uid != state.rejection.uid for pod in group_members.waiting)
+        found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
+        if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):
+            others = sum(pod.uid != state.refusals.rejection.member for pod in group_members.waiting)
             if group_members.need(group.tree.need) <= others:
-                state.rejection = None  # the nodes stay refused: else the same would be tried again first
-        return found if state.rejection is not None else ""
+                state.refusals.rejection = None  # the nodes stay refused: else the same would be tried again first
+                return ""
+        return found
 
     def _advance(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair

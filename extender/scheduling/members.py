@@ -79,7 +79,7 @@ class Reassignments:
         if not late:
             return
         cycle.note_refill(tried)
-        out = gang.find_exclusions(late, self._clock(), self._store.nodes)
+        out = gang.find_exclusions(late, self._clock(), self._store)
         request = build_joining_request(cycle, late, 0, out.pairs, self._store).avoiding(out.nodes)
         answer = self._planner.plan(request)
         if isinstance(answer, Plan):
@@ -189,13 +189,35 @@ class Reassignments:
         found = [name for name in inside if key is None or nodes[name].labels.get(key) == reservation.domain]
         if not found:
             return []
-        out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), nodes).nodes
+        out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), self._store).nodes
         return [name for name in found if name not in out]
 
     def _find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
         """As `permit.find_offered`, without the nodes that are closed to the cycle, or were refused."""
-        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store.nodes)
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
         return find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
+
+    def admit_late(self, uid: str, node: str) -> None:
+        """Move a member's slot to the node to which kube-scheduler binds it by an earlier plan, if that is free.
+
+        A member that has no slot in its gang's cycle any more gets this one. Nothing happens where the cycle could not
+        go on with that: in another domain, on a closed node, or while members decide about each other.
+        """
+        pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
+        cycle = self._groups.states[key].cycle if key in self._groups.states else None
+        if pod is None or cycle is None or not cycle.steers or cycle.waves:
+            return
+        group = self._permit.find_group(cycle)
+        if group is None or self._find_offered(cycle, pod, (node,)) is None:
+            return
+        if cycle.may_move(uid):
+            self._ledger.move(pod, node)
+            cycle.mark_moved(uid)
+        elif uid in cycle.late:
+            alone = not cycle.reservation.need or cycle.reservation.committed
+            if not alone or self._list_permitted(cycle, group, [pod], NO_REPAIR):
+                self._ledger.add(cycle.reservation, pod, node, self._store.members.leaf_of(uid))
+                cycle.drop_late(uid)
 
     def trade(self, cycle: BindingCycle, uid: str, names: Collection[str]) -> str | None:
         """Find a member a slot on one of these nodes: its own, or that of a mate; the node, None if there is none.
@@ -290,7 +312,7 @@ class Reassignments:
     def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
         """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
-        out = gang.find_exclusions([pod], now, self._store.nodes)
+        out = gang.find_exclusions([pod], now, self._store)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
         if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
             request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
@@ -360,6 +382,7 @@ class Offers:
     """Reads the scheduler's word. ``clock`` gives loop seconds."""
 
     def __init__(self, context: Context, reassignments: Reassignments) -> None:
+        self._store = context.store
         self._pods = context.store.pods
         self._nodes = context.store.nodes
         self._members = context.store.members
@@ -379,7 +402,7 @@ class Offers:
         state = self._groups.states.get(key) if key is not None else None
         if pod is None or key is None or state is None or not names or not is_complete(names):
             return
-        if not (pod.counted_elsewhere or state.refusals):
+        if not (pod.counted_elsewhere or state.refusals.closed):
             return
         if state.learn_offer(pod.shape, names, self._clock()):
             state.entry.ask_again()
@@ -388,7 +411,8 @@ class Offers:
     def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """The scheduler refuses a member on its node, and has these instead, maybe a sample: they are tried first."""
         state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
-        state.refuse(pod.shape, cycle.reservation.slots[pod.uid].node, self._nodes, mates=mates)
+        node = cycle.reservation.slots[pod.uid].node
+        state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(mates))
         if names and (is_complete(names) or not pod.counted_elsewhere):
             state.learn_offer(pod.shape, names, self._clock())
 
@@ -406,11 +430,11 @@ class Offers:
             mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
             cycle.close_nodes(unoffered.difference(mates))
 
-    def note_vain(self, cycle: BindingCycle, pod: Pod) -> None:
-        """The scheduler refuses a member on its node: if others have ended for that, they have in vain."""
+    def spare_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Evict nobody again on a node that kube-scheduler refuses to a member after pods were evicted there."""
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
-            self._groups.states[cycle.reservation.group].note_vain(pod.shape, node, self._clock(), self._nodes)
+            self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
 
     def refuse_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """A member is offered these nodes, and finds none in its gang's domain: the others there need no try."""
@@ -418,7 +442,7 @@ class Offers:
             return
         state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
         for name in self._list_domain(cycle, pod) - mates - set(names):
-            state.refuse(pod.shape, name, self._nodes, mates=mates)
+            state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
 
     def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Those of these members for whom the scheduler has found no node since the cycle began; UIDs.
@@ -459,7 +483,8 @@ class Offers:
     def note_refusal_after(self, cycle: BindingCycle, pod: Pod) -> None:
         """The scheduler refuses a member on the node that filter had answered."""
         node = cycle.reservation.slots[pod.uid].node
-        self._groups.states[cycle.reservation.group].refuse_answered(pod, node, self._clock(), self._nodes)
+        refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
+        refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
 
     def _has_come(self, cycle: BindingCycle, uid: str) -> bool:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
@@ -494,14 +519,15 @@ class Offers:
             return None
         for pod in refused:
             if taken and is_by_node(pod.objection):
-                state.reject(pod, apart[pod.uid], taken, verdict.detail, self._clock(), self._nodes)
+                now, evicted = self._clock(), cycle.eviction_sent
+                state.refusals.reject(pod, apart[pod.uid], taken, verdict.detail, now, self._store, evicted=evicted)
         return verdict
 
     def _drop_refused(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
         if is_by_node(pod.objection):  # what is said of the pod itself ends with it
-            self.note_vain(cycle, pod)
+            self.spare_if_evicted(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
-            state.refuse(pod.shape, node, self._nodes, mates=taken)
+            state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(taken))
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
@@ -723,7 +749,7 @@ class CycleUpdates:
         if cycle is None or pod is None or not _is_open(cycle, uid) or cycle.reservation.slots[uid].node != node:
             return
         self.offers.note_refusal(cycle, pod, names)
-        self.offers.note_vain(cycle, pod)
+        self.offers.spare_if_evicted(cycle, pod)
         self.offers.close(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
         if self.reassignments.replace(cycle, pod):

@@ -88,8 +88,8 @@ class Preemptions:
         self.method = context.options.preempt_by
         self._spare_seconds = context.options.preemption_spare_seconds
 
-        self._vain: dict[GroupKey, None] = {}
-        """The gangs that may be searched for again, though a search was in vain; whose turn is next comes first."""
+        self._searched: dict[GroupKey, None] = {}
+        """The gangs whose last search found no victims, in the order in which they are searched for again."""
 
     # --- searching ---------------------------------------------------------------------------------------------
 
@@ -107,14 +107,14 @@ class Preemptions:
         gang.search = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
         if self._mode is PreemptionMode.OFF:
             return refusal
-        if now < gang.preemption_backoff:
+        if now < gang.refusals.no_search_before:
             # If its last search was in vain, what has been freed since still wakes it sooner.
-            gang.entry.retry_by(gang.preemption_backoff)
+            gang.entry.retry_by(gang.refusals.no_search_before)
             if last is not None:
                 search.finding, search.freed, search.again_at = last.finding, last.freed, last.again_at
             return search.tell()
         if self.find_objection(search):
-            self._note_vain(group, search, 0.0)
+            self._note_searched(group, search, 0.0)
             return refusal
         search.runs = True
         return self.go_on(gang, group) or search.tell()
@@ -149,33 +149,33 @@ class Preemptions:
         if acts and isinstance(found, Preemption) and found.victims:
             return Decision(search.ask, found)
         self._rest(gang, found, rest)
-        self._note_vain(group, search, rest)
+        self._note_searched(group, search, rest)
         if sooner is not None:
             gang.entry.retry_by(sooner + _REST_SECONDS)
             return search.refusal  # which says when there will be room
         search.finding = _explain(found)
         return search.tell()
 
-    def _note_vain(self, group: GroupKey, search: Search, rest: float) -> None:
+    def _note_searched(self, group: GroupKey, search: Search, rest: float) -> None:
         """A search was in vain; its work costs the gang ``rest`` seconds."""
         search.again_at = self._clock() + max(_MIN_PAUSE_SECONDS, rest)
-        self._vain.pop(group, None)
-        self._vain[group] = None
+        self._searched.pop(group, None)
+        self._searched[group] = None
 
     def take_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
         """The gangs for which victims may be found by now, though none were. Called about twice a second."""
         due: list[GroupKey] = []
-        for group in list(islice(self._vain, _MAX_LOOKED_AT)):
+        for group in list(islice(self._searched, _MAX_LOOKED_AT)):
             if len(due) == _MAX_WOKEN:
                 break
-            del self._vain[group]
+            del self._searched[group]
             search = states[group].search if group in states else None
             if search is None or search.again_at is None:
                 continue  # it waits for no room any more, or is searched for
             if self._is_due(search, search.again_at) and not self.find_objection(search):
                 due.append(group)
             else:
-                self._vain[group] = None  # behind all others
+                self._searched[group] = None  # behind all others
         return due
 
     def _is_due(self, search: Search, again_at: float) -> bool:
@@ -292,7 +292,7 @@ class Preemptions:
             )
         if self._find_sooner_room(gang.search.waiting.group, found) is not None:
             return "but nobody goes: room is forecast sooner than they would have ended"
-        pause = gang.preemption_backoff - self._clock()
+        pause = gang.refusals.no_search_before - self._clock()
         return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
 
     # --- what was found ----------------------------------------------------------------------------------------
@@ -321,9 +321,9 @@ class Preemptions:
 
     def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
         now = self._clock()
-        gang.preemption_backoff = now + max(_REST_SECONDS, pause)
+        gang.refusals.no_search_before = now + max(_REST_SECONDS, pause)
         if isinstance(found, Preemption) and not found.victims:
-            gang.preemption_backoff = now
+            gang.refusals.no_search_before = now
             gang.entry.retry_by(now)  # it fits by now
         elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
             # No room has to be freed for another answer: time alone changes it.

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from extender.options import ALL_PERCENT, Broken, Disrupted, Method
 from extender.scheduling.effects import Context, Evict, EvictTogether, Preempt
-from extender.scheduling.group import KUBELET_EXCLUSION_SECONDS, NO_REPAIR, GroupState, Repair
+from extender.scheduling.group import NO_REPAIR, GroupState, Repair
 from extender.scheduling.planning import KeptSlots
 from extender.scheduling.request import find_assigned_domain, find_repairable
 from extender.scheduling.unschedulable import UnschedulableGroups, find_most
@@ -156,7 +156,7 @@ class Repairs:
             if vacancy.since is None:
                 vacancy.since = now
                 if vacancy.refusal:
-                    state.note_kubelet(vacancy.pod, self._store.nodes, now + KUBELET_EXCLUSION_SECONDS)
+                    state.refusals.refuse_by_kubelet(vacancy.pod, now, self._store)
             elif now - vacancy.since >= self._rules.seconds:
                 self._lose(vacancy)
 
@@ -221,7 +221,7 @@ class Repairs:
         key, nodes = group.topology_key, self._store.nodes
         assigned = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(node.labels.get(key, "") for node in assigned) if key is not None else frozenset[str]()
-        out = state.find_exclusions(replacements, self._clock(), nodes)
+        out = state.find_exclusions(replacements, self._clock(), self._store)
         priority = self._store.priorities.find_own(group.key)
         request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
         taken = self._store.snapshots.take(request.yielding_priority, replacements)

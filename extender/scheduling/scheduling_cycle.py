@@ -13,7 +13,6 @@ from extender.options import NominationPolicy
 from extender.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.scheduling.effects import Context, Release, StartCycle
 from extender.scheduling.group import (
-    PREEMPTION_EXCLUSION_SECONDS,
     GroupState,
     Repair,
 )
@@ -48,11 +47,6 @@ from serried.plan.request import Plan, PlanRequest, Waiting
 _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
 
-_PREEMPTION_SECONDS = 30.0
-"""The pause after a preemption that was in vain; twice as long after each further one."""
-
-_MAX_DOUBLINGS = 6
-
 _REFUSED_SECONDS = REFUSAL_SECONDS / 2
 """The longest pause after evictions were refused: the next search has to know of them."""
 
@@ -69,7 +63,7 @@ _RETRIED = {Reason.RECORD_FAILED: 0.0, Reason.DEADLINE_EXCEEDED: _RETRY_SECONDS,
 def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
     """For how many seconds a gang of this size backs off after a cycle that has ended for this reason."""
     attempts = gang.entry.attempts
-    if reason is Reason.NO_CAPACITY and gang.rejection is not None:
+    if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
         return _REJECTED.delay(attempts)
     if reason in (Reason.RECORD_FAILED, Reason.NO_CAPACITY, Reason.DEADLINE_EXCEEDED):
         return backoff(attempts, size)
@@ -129,13 +123,12 @@ class CycleEndings:
             self._pause(gang, cycle, refused)
         elif cycle.eviction_sent or cycle.reservation.committed:
             # Of members that have joined a running gang in free room nothing is learnt.
-            gang.failed_preemptions = 0
-            gang.taken.clear()
+            gang.refusals.forget_evictions()
         gang.preemption = None
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
         gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
-            gang.forget_rejection()
+            gang.refusals.forget_rejection()
         self._groups.look_again(cycle.reservation.group)
 
     def leave(self, cycle: BindingCycle) -> None:
@@ -157,18 +150,15 @@ class CycleEndings:
         Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
         of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
         """
-        now = self._clock()
-        pause = _PREEMPTION_SECONDS * 2.0 ** min(gang.failed_preemptions, _MAX_DOUBLINGS)
-        gang.failed_preemptions += 1
-        gang.preemption_backoff = now + pause
+        now, refusals = self._clock(), gang.refusals
         for uid in refused:
             pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
             if pod is not None and slot is not None:
-                gang.refuse(pod.shape, slot.node, self._store.nodes)
-                gang.note_vain(pod.shape, slot.node, now, self._store.nodes)
-        gang.prolong_refusals(now + pause + PREEMPTION_EXCLUSION_SECONDS)
+                refusals.refuse(pod.shape, slot.node, self._store)
+                refusals.spare(pod.shape, slot.node, now, self._store)
+        refusals.pause_evictions(now)
         for node, uids in self._find_taken(cycle).items():
-            gang.note_taken(node, uids, self._store.nodes)
+            refusals.note_occupied(node, uids, self._store)
 
     def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
         """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
@@ -299,7 +289,7 @@ class SchedulingCycle:
     def _build_request(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> PlanRequest | Verdict:
-        out = state.find_exclusions(group_members.waiting, self._clock(), self._store.nodes)
+        out = state.find_exclusions(group_members.waiting, self._clock(), self._store)
         waited = self._find_wait(state)
         request = build_request(
             group, group_members, out.pairs, self._store.nodes, waited, repair, state.assigned_domain
@@ -325,11 +315,13 @@ class SchedulingCycle:
         now, opens_in = self._clock(), find_next_opening(group, self._find_wait(state))
         forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
         state.entry.retry_by(now + min(opens_in, forgotten))
-        state.end_round(now + forgotten)
-        if state.rejection is not None:
-            state.entry.retry_by(state.rejection.until)  # from then on others may go for it
-            refusal = replace(refusal, detail=state.rejection.text)
-        elif said := state.describe_answered(request.members):
+        refusals, taken = state.refusals, frozenset[str]()
+        if refusals.closed:
+            refusals.end_round(now + forgotten)
+        if refusals.rejection is not None:
+            state.entry.retry_by(refusals.rejection.until)  # from then on pods may be evicted for it
+            refusal = replace(refusal, detail=refusals.rejection.text)
+        elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
         self._planning.rest(state, group.key, refusal)
         if spent is not None and not request.pinned:
@@ -337,8 +329,9 @@ class SchedulingCycle:
         asked, request = request, request.avoiding(self._queue.closed_to(place, request))
         if refusal.reason is Reason.BEHIND_HEAD:
             asked = request  # it would fit but for these nodes
-        request = request.avoiding(state.find_vain(request.members, now, self._store.nodes))
-        taken = state.find_taken(self._store.pods, self._store.nodes)
+        if refusals.spared or refusals.occupied:
+            request = request.avoiding(refusals.find_spared(request.members, now, self._store))
+            taken = refusals.find_occupied(now, self._store)
         found = self._preemptions.consider(state, place, request.avoiding(taken), refusal, opens_in, len(taken))
         if state.search is not None:
             state.search.asked = asked
@@ -365,7 +358,7 @@ class SchedulingCycle:
         for group in due:
             state = self._groups.states[group]
             state.entry.ask_again()
-            state.preemption_backoff = self._clock()
+            state.refusals.no_search_before = self._clock()
         return due
 
     def forget(self, group: GroupKey) -> None:

@@ -313,7 +313,7 @@ class QueueOrder:
         # A member that has just ended counts at once: whoever was looked at first would get the room.
         broken = (state is not None and state.broken_since is not None) or group in self._vacancies
         since = state.quorum_since if state is not None else None
-        rejected = state is not None and state.rejection is not None
+        rejected = state is not None and state.refusals.rejection is not None
         return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken, rejected)
 
     def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:

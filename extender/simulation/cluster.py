@@ -21,7 +21,8 @@ from extender.options import Options
 from extender.scheduling.backfill import Head
 from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Context
-from extender.scheduling.group import VAIN_SECONDS, GroupState, Refusal, Rejection, Term
+from extender.scheduling.group import GroupState, Term
+from extender.scheduling.refusals import Fact, Refusals
 from extender.simulation.snapshot import (
     Capture,
     GroupMemory,
@@ -206,13 +207,15 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
         started=memory.started,
         stood=memory.stood,
         assigned_domain=memory.home,
-        rejection=None if memory.rejection is None else Rejection(*memory.rejection),
     )
     nodes = core.store.nodes
-    state.refusals = {
-        (_link(each.shape, pools), each.node): Refusal(each.until, nodes.get(each.node)) for each in memory.refusals
-    }
-    state.offers = {_link(each.shape, pools): (each.until, each.nodes) for each in memory.offers}
+    state.refusals = Refusals(
+        {(_link(each.shape, pools), each.node): Fact(each.until, nodes.get(each.node)) for each in memory.refusals},
+        offers={_link(each.shape, pools): (each.until, each.nodes) for each in memory.offers},
+    )
+    if memory.rejection is not None:
+        until, text, uid = memory.rejection
+        state.refusals.rejection = Fact(until, text=text, member=uid)
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)
     group = core.store.groups.get(memory.group)
@@ -367,7 +370,12 @@ def _find_on_their_way(core: Core) -> frozenset[str]:
     return frozenset(nominations.uids - waiting)
 
 
+_ROUND_SECONDS = 1800.0
+"""How long a refusal holds in a snapshot that holds until the end of its round: JSON has no infinity."""
+
+
 def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
+    refusals, rejection = state.refusals, state.refusals.rejection
     return GroupMemory(
         group=key,
         first_seen=state.first_seen,
@@ -377,14 +385,16 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         stood=state.stood,
         home=state.assigned_domain,
         refusals=tuple(
-            NodeRefusal(_name_pools(shape), node, min(found.until, now + VAIN_SECONDS))
-            for (shape, node), found in state.refusals.items()
+            NodeRefusal(_name_pools(shape), node, min(found.until, now + _ROUND_SECONDS))
+            for (shape, node), found in refusals.closed.items()
             if now < found.until
         ),
         offers=tuple(
-            NodeOffer(_name_pools(shape), names, until) for shape, (until, names) in state.offers.items() if now < until
+            NodeOffer(_name_pools(shape), names, until)
+            for shape, (until, names) in refusals.offers.items()
+            if now < until
         ),
-        rejection=state.rejection and state.rejection[:3],
+        rejection=None if rejection is None else (rejection.until, rejection.text, rejection.member),
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
     )

@@ -466,6 +466,12 @@ def lacks_neighbours(objection: str) -> bool:
     return any(_BESIDE.fullmatch(reason) for reason in objection.split(", "))
 
 
+def list_reasons(said: str) -> frozenset[str]:
+    """Return kube-scheduler's reasons without numbers of nodes, and without what every plan checks itself."""
+    reasons = said.split(", ") if said else ()
+    return frozenset(_COUNT.sub("", each, 1).strip() for each in reasons if not _CHECKED_BY_PLANS.fullmatch(each))
+
+
 def is_by_node(objection: str) -> bool:
     """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
     return _COUNT.match(objection) is not None

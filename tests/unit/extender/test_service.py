@@ -697,9 +697,9 @@ class TestBesideNativeGangScheduling:
         world.add(*[each.having(claims, "spec", "resourceClaims") for each in members(2)])
         await world.go()
         world.filter("m0", "b0")
-        assert world.groups.states[GANG].offers == {}
+        assert world.groups.states[GANG].refusals.offers == {}
         world.filter("m0", "a0", "b0")
-        assert world.groups.states[GANG].offers != {}
+        assert world.groups.states[GANG].refusals.offers != {}
 
     @pytest.mark.parametrize("manager", ["kube-scheduler", "scheduler-of-ours", "serried", "serried-preemption", ""])
     async def test_who_writes_the_condition_shows_who_schedules_gangs(self, world: Harness, manager: str) -> None:

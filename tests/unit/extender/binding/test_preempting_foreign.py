@@ -251,7 +251,7 @@ async def test_a_member_that_finds_free_room_tells_nothing_of_room_that_was_take
     for _ in range(40):
         await world.pass_time(60)
     assert world.node_of("m2") == "n3"
-    assert world.groups.states[GANG].failed_preemptions == 1
+    assert world.groups.states[GANG].refusals.failed_preemptions == 1
     assert ended(world) == first
 
 
@@ -271,8 +271,8 @@ async def test_from_a_member_that_got_its_place_nobody_has_taken_it(world: Harne
     await world.go()
     await world.add(running("small", place, cpus=1).scheduler(OTHER)).go()
     await world.pass_time(61)
-    assert world.groups.states[GANG].failed_preemptions == 1
-    assert not world.groups.states[GANG].find_taken(world.store.pods, world.store.nodes)
+    assert world.groups.states[GANG].refusals.failed_preemptions == 1
+    assert not world.groups.states[GANG].refusals.find_occupied(world.clock(), world.store)
 
 
 async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harness) -> None:
@@ -283,4 +283,4 @@ async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harne
     await want_two_nodes(world)
     await world.pass_time(PREEMPTION_TIMEOUT_SECONDS + 31)
     assert Reason.VICTIMS_REMAIN in world.reasons()
-    assert not world.groups.states[GANG].find_taken(world.store.pods, world.store.nodes)
+    assert not world.groups.states[GANG].refusals.find_occupied(world.clock(), world.store)

@@ -116,7 +116,7 @@ async def test_what_was_learnt_first_is_not_forgotten_while_the_next_is_tried(wo
 async def test_nor_in_the_longest_pause(world: Harness) -> None:
     cluster = Cluster(world, 2)
     await cluster.live(STEP)
-    world.groups.states[GANG].failed_preemptions = 10
+    world.groups.states[GANG].refusals.failed_preemptions = 10
     await cluster.live(100, ["n1"])
     await cluster.replace()
     await evict_in_vain(cluster, ["n1"])
@@ -129,7 +129,7 @@ async def test_where_only_that_node_would_do_it_is_tried_again_in_the_end(world:
     await evict_in_vain(cluster, ["n1"])
     await evict_in_vain(cluster, ["n1"])
     first, second = cluster.moments
-    assert second - first >= 30 * 60
+    assert second - first >= 5 * 60
 
 
 async def test_of_a_scheduler_that_was_away_nothing_is_learnt(world: Harness) -> None:

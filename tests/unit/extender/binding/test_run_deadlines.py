@@ -60,7 +60,7 @@ class TestAQueueBeforeTheGang:
 
     async def test_a_member_that_filter_has_sent_on_its_way_counts_as_the_first(self, queued: Harness) -> None:
         assert queued.filter("m0") == Steer("n1")
-        await work_on_others(queued, 302)
+        await work_on_others(queued, 902)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
     async def test_when_the_scheduler_has_hung_up_on_all_it_comes_to_the_gang_anew(self, queued: Harness) -> None:
@@ -102,7 +102,7 @@ class TestASchedulerThatIsAway:
     async def test_a_gang_whose_first_member_it_had_seen_to_rests_as_ever(self, world: Harness) -> None:
         await plan(world)
         world.filter("m0")
-        await world.pass_time(302.0)
+        await world.pass_time(902.0)
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
         assert world.filter("m0") == Hold()
         await world.pass_time(50.0)

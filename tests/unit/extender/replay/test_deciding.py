@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from extender.scheduling.group import Rejection
+from extender.scheduling.refusals import Fact
 from extender.simulation.cluster import restore, take_capture
 from extender.simulation.decide import Ruling, decide, recall
 from extender.simulation.snapshot import Capture, read_snapshot, write_snapshot
@@ -39,7 +39,7 @@ async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harnes
 async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(1), *members(1)).go()
     state = world.groups.states[GANG]
-    state.refuse(world.pod("m0").shape, "n1", world.store.nodes)
+    state.refusals.refuse(world.pod("m0").shape, "n1", world.store)
     capture = take(world)
     assert decide(capture, GANG).nodes == {}
     assert decide(replace(capture, memories=()), GANG).nodes == {"m0": "n1"}
@@ -64,8 +64,8 @@ async def test_nobody_goes_for_a_gang_of_which_the_scheduler_refuses_a_member(wo
     first, second = (each.priority(100) for each in members(2))
     await world.add(*small_nodes(1), gang(2).priority(100), first).go()
     world.add(pod("low").cpu(1).on("n1"), second)
-    rejection = Rejection(world.core.clock() + 60, "there is no such volume", world.pod("m0").uid)
-    world.groups.states[GANG].rejection = rejection
+    rejection = Fact(world.core.clock() + 60, text="there is no such volume", member=world.pod("m0").uid)
+    world.groups.states[GANG].refusals.rejection = rejection
     capture = take(world)
     live = decide_live(world)
     assert not live.victims

@@ -335,17 +335,17 @@ class TestWhatIsOffered:
     async def test_a_list_that_may_be_a_sample_says_nothing(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()
         world.filter("m0", *[f"n{number}" for number in range(100)])
-        assert world.groups.states[GANG].offers == {}
+        assert world.groups.states[GANG].refusals.offers == {}
 
     async def test_nor_does_the_nomination_that_is_tried_by_itself(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), claiming(1)[0].nominated("a0")).go()
         world.filter("m0", "a0")
-        assert world.groups.states[GANG].offers == {}
+        assert world.groups.states[GANG].refusals.offers == {}
 
     async def test_nor_what_is_offered_to_a_member_that_we_count_for(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *members(1)).go()
         world.filter("m0", "a0")
-        assert world.groups.states[GANG].offers == {}
+        assert world.groups.states[GANG].refusals.offers == {}
 
     async def test_members_of_which_nothing_was_offered_yet_are_not_confined_by_others(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *claiming(1)).go()

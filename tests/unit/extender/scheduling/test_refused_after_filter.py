@@ -107,9 +107,22 @@ async def test_nobody_is_evicted_on_a_node_that_was_refused_though_it_had_room(w
     await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).go()
     await refuse_after_filter(world, "m0")
     world.add(pod("low").cpu(1).on("n1"))
-    await world.pass_time(200)
+    await world.pass_time(100)
     assert world.api.ended() == []
     assert world.groups.states[GANG].cycle is None
+
+
+async def test_until_the_scheduler_says_that_nothing_but_room_is_missing(world: Harness) -> None:
+    world.nominate()
+    high = [each.cpu(1).priority(HIGH) for each in members(1)]
+    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).go()
+    await refuse_after_filter(world, "m0")
+    world.add(pod("low").cpu(1).on("n1"))
+    world.give_up("m0", objection("12 Insufficient cpu"))
+    world.watch()
+    for _ in range(3):
+        await world.pass_time(30)
+    assert world.api.ended() == ["low"]
 
 
 async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Harness) -> None:

@@ -4,6 +4,8 @@ Of a claim that does not exist, of affinity, spread and shared volumes only the 
 every node, it does not even call filter: it says so in the pod's condition.
 """
 
+import pytest
+
 from extender.protocol import Hold
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
@@ -183,7 +185,7 @@ class TestEvictions:
         freed = [name for name in ("n1", "n2", "n3", "n4") if not world.store.occupancy.used.get(name)]
         world.add(*[pod(f"new-{name}").cpu(2).on(name) for name in freed])
         await refuse(world, "m0", "m1", message=objection("12 Insufficient cpu"))
-        for _ in range(100):
+        for _ in range(28):
             await world.pass_time(10)
         assert len(world.api.ended()) == 2
         assert "the scheduler refuses m1 on every node" in verdict_of(world).detail
@@ -281,11 +283,28 @@ class TestTheEndOfARejection:
         await try_beside_a_mate(world)
         await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
         await offer_all(world)
-        await world.pass_time(1700)
+        await world.pass_time(100)
         assert world.api.ended() == []
         for _ in range(30):
             await world.pass_time(10)
         assert len(world.api.ended()) == 2
+
+    @pytest.mark.parametrize(
+        ("said", "evicted"),
+        [
+            pytest.param("12 Insufficient cpu", 2, id="only room is missing: pods of lower priority are evicted"),
+            pytest.param(f"12 {APART}", 0, id="the same is missing as before: nobody is evicted"),
+        ],
+    )
+    async def test_the_members_next_condition_tells_whether_evictions_would_help(
+        self, world: Harness, said: str, evicted: int
+    ) -> None:
+        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        await try_beside_a_mate(world)
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await refuse(world, "m0", "m1", message=objection(said))
+        await world.pass_time(30)
+        assert len(world.api.ended()) == evicted
 
     async def test_what_was_said_of_the_pod_itself_ends_when_the_scheduler_has_a_node(self, world: Harness) -> None:
         await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
@@ -317,7 +336,7 @@ class TestTheEndOfARejection:
         await world.go()
         assert [call.error for call in calls] == ["", ""]
         waiting = world.store.members.of_group(GANG)
-        out = world.groups.states[GANG].find_exclusions(waiting, world.clock(), world.store.nodes)
+        out = world.groups.states[GANG].find_exclusions(waiting, world.clock(), world.store)
         assert not any(name.endswith(first[1:]) for name in out.nodes)
 
 
@@ -344,7 +363,7 @@ async def test_a_domain_that_was_refused_beside_mates_is_not_open_again_by_what_
 
 async def test_a_sample_of_nodes_has_a_gang_planned_only_after_a_refusal(world: Harness) -> None:
     await world.add(*[node(f"n{index}").cpu(1) for index in range(150)], gang(3), *members(2)).go()
-    world.groups.states[GANG].refuse(world.pod("m0").shape, "n0", world.store.nodes)
+    world.groups.states[GANG].refusals.refuse(world.pod("m0").shape, "n0", world.store)
     plans = len(world.heard.plans)
     for index in range(10):
         world.filter("m0", *[f"n{each}" for each in range(index, index + 120)])

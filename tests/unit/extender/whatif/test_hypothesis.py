@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.scheduling.group import Rejection
+from extender.scheduling.refusals import Fact
 from extender.simulation.decide import Changes, Hypothesis
 from extender.simulation.owners import find_existing
 from serried.api.names import GroupKey, write_time
@@ -153,8 +153,8 @@ async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_membe
     low = pod("low").cpu(1).on("n1")
     await world.add(*small_nodes(1), low, gang(2).priority(100), members(2)[0].priority(100)).go()
     world.add(members(2)[1].priority(100))
-    refused = Rejection(world.core.clock() + 60, "there is no such volume", world.pod("m0").uid)
+    refused = Fact(world.core.clock() + 60, text="there is no such volume", member=world.pod("m0").uid)
     for rejection, goes in ((None, True), (refused, False)):
-        world.groups.states[GANG].rejection = rejection
+        world.groups.states[GANG].refusals.rejection = rejection
         (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, GANG)]))
         assert isinstance(found.preemption, Preemption) is goes
