@@ -1,6 +1,7 @@
 """Members that ask for devices, which no node shows: 12 nodes of 32 CPU in 4 racks."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ pytestmark = pytest.mark.e2e
 API = "/apis/resource.k8s.io/v1"
 CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
 TAINT_RULES = f"{API}/devicetaintrules"
+READY = "example.com/attached"
+NOW = "2026-01-01T00:00:00Z"
+DRIVER_SECONDS = 90.0
+"""How long the driver of the story takes to attach a device."""
 
 
 class Devices:
@@ -87,6 +92,16 @@ class Devices:
     def allocated(self) -> list[Raw]:
         """The claims of the namespace that have their devices."""
         return [claim for claim in self.api.get(self.claims)["items"] if claim.get("status", {}).get("allocation")]
+
+    def prepare(self, claims: list[Raw]) -> None:
+        """The driver says of the devices of these claims that they are ready to be used."""
+        ready = {"type": READY, "status": "True", "reason": "Attached", "message": "", "lastTransitionTime": NOW}
+        for claim in claims:
+            given = [
+                {name: each[name] for name in ("driver", "pool", "device")} | {"conditions": [ready]}
+                for each in claim["status"]["allocation"]["devices"]["results"]
+            ]
+            self.api.patch(f"{self.claims}/{claim['metadata']['name']}/status", {"status": {"devices": given}})
 
     def clear(self) -> None:
         """All of it goes."""
@@ -443,3 +458,27 @@ def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, dev
             stage.delete_pods("lonely-0")
     assert not stage.reservations()
     assert len(stage.bound("low")) == 12
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [4, 64])
+def test_a_gang_waits_for_a_driver_that_takes_longer_than_the_barrier_to_attach_its_devices(
+    stage: ClusterStage, devices: Devices, size: int
+) -> None:
+    """kube-scheduler waits for the bindingConditions of a claim for up to 10 minutes, --barrier-idle for 60 s."""
+    nodes = [name for rack in racks_of(stage) for name in nodes_of_rack(stage, rack)]
+    devices.create_class()
+    for node in nodes:
+        devices.publish(
+            node, -(-size // len(nodes)), bindingConditions=[READY], bindingFailureConditions=["example.com/failed"]
+        )
+    stage.create_group("ring", size)
+    for name in names("ring", size):
+        devices.create_claim(name)
+        stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
+    eventually("every member has its device", lambda: len(devices.allocated()) == size, seconds=60)
+    time.sleep(DRIVER_SECONDS)
+    assert not stage.bound("ring")
+    devices.prepare(devices.allocated())
+    stage.await_bound("ring", size, seconds=60)
+    assert not retraced(stage, "ring")
