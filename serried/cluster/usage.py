@@ -172,8 +172,12 @@ class Occupancy:
 
     def node_of(self, uid: str) -> str | None:
         """The node that the pod counts on, None if it counts nowhere."""
-        claim = _strongest(self._claims.get(uid, {}))
+        claim = self.claim_of(uid)
         return claim[0] if claim else None
+
+    def claim_of(self, uid: str) -> Claim | None:
+        """The node that the pod counts on, and what it uses there; None if it counts nowhere."""
+        return _strongest(self._claims.get(uid, {}))
 
     def note_room(self, node: str) -> None:
         """Room appeared by other means: a node came, grew or changed."""
