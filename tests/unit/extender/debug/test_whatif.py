@@ -525,6 +525,49 @@ async def test_a_template_that_is_not_known_is_named(world: Harness, asking: Ask
     )
 
 
+CHANNEL = "compute-domain-default-channel.nvidia.com"
+
+
+def compute_domain(template: str = "one") -> Raw:
+    """What makes one NVLink domain of the members' nodes; its controller makes the template of their claims."""
+    spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": template}}}
+    return {**named("ComputeDomain", "resource.nvidia.com/v1beta1"), "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("template", "size", "outcome", "said"),
+    [
+        pytest.param("one", 3, "Fits", "3 of 3 members fit", id="as many members as nodes with a channel fit"),
+        pytest.param("one", 4, "DoesNotFit", "room for 3 of 4 members", id="one more does not, though CPUs are free"),
+        pytest.param("other", 4, "Fits", "no claim is made yet from", id="the template of another one is not known"),
+    ],
+)
+async def test_the_manifest_of_an_nvlink_rack_is_answered(
+    world: Harness, asking: Asking, template: str, size: int, outcome: str, said: str
+) -> None:
+    see_devices(world, 1, 1, 1)
+    world.add(device_class(CHANNEL))
+    answer = await asking.ask(
+        compute_domain(template), named("Service", "v1"), training(size, resourceClaims=TEMPLATES)
+    )
+    (found,) = answer["groups"]
+    assert (found["outcome"], said in found["message"]) == (outcome, True)
+    assert answer["fits"] == (outcome == "Fits")
+    assert (answer["refused"], answer["skipped"]) == ([], ["ComputeDomain x", "Service x"])
+
+
+async def test_a_compute_domain_without_its_driver_does_not_fit(world: Harness, asking: Asking) -> None:
+    see_devices(world, 1, 1, 1)
+    answer = await asking.ask(compute_domain(), training(2, resourceClaims=TEMPLATES))
+    assert not answer["fits"]
+    assert f"names DeviceClass {CHANNEL}, which does not exist" in answer["groups"][0]["message"]
+
+
+async def test_a_compute_domain_alone_is_no_question(world: Harness, asking: Asking) -> None:
+    answer = await asking.post(yaml.safe_dump(compute_domain()))
+    assert (answer.status_code, "no object in the body makes pods" in answer.text) == (400, True)
+
+
 async def test_a_claim_that_members_share_is_left_to_the_scheduler(world: Harness, asking: Asking) -> None:
     see_devices(world, 1, 0)
     sent = {**claim("mine", 1).raw(), **named("ResourceClaim", "resource.k8s.io/v1")}
