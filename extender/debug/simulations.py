@@ -338,7 +338,10 @@ class Questions:
         hypothesis.check()
         asked = _read_groups(core, groups)
         steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
-        found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
+        try:
+            found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
+        finally:
+            core.store.forget_shown()
         return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
 
 

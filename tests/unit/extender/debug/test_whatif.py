@@ -896,7 +896,13 @@ async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> 
     await world.add(pod_group("g").gang(2), *members(2)).go()
     await world.add(pod_group("late").gang(9), pod("late-0").cpu(1).scheduler(SCHEDULER).in_group("late")).go()
     before = remember(world)
-    gangs = [training(2, priorityClassName="high"), training(9, cpu=2, name="large")]
+    rule = {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}}
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{**rule, "topologyKey": RACK}]}
+    gangs = [
+        training(2, priorityClassName="high"),
+        training(9, cpu=2, name="large"),
+        training(2, name="apart", affinity={"podAntiAffinity": apart}),
+    ]
     for query in (
         "",
         "remove=default/run",
@@ -908,14 +914,15 @@ async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> 
     assert remember(world) == before
 
 
+_FACETS = ("occupancy", "uncounted", "volumes", "vacancies", "members", "matching_pods", "device_claims")
+
+
 def remember(world: Harness) -> Any:
     """All that the Store, its facets and the parts that decide hold, and every call that was made."""
     store = read_memory(world.store)
     facets = {name: read_memory(part) for name, part in store.items() if hasattr(part, "__dict__")}
     plain = {name: part for name, part in store.items() if not hasattr(part, "__dict__")}
-    kept = {
-        name: deepcopy_plain(facets[name]) for name in ("occupancy", "uncounted", "volumes", "vacancies", "members")
-    }
+    kept = {name: deepcopy_plain(facets[name]) for name in _FACETS}
     states = {
         key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
     }
