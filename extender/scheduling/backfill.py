@@ -349,14 +349,12 @@ class Backfill:
     def find_narrow(self, request: PlanRequest) -> frozenset[str]:
         """Return the nodes of the head that could not hold the head and a whole gang even without any other pod."""
         head, wanted = self.head, _add_up(request)
-        if head is None:
-            return frozenset()
         key = tuple(sorted(wanted.items()))
-        if key not in head.narrow:
+        if head is not None and key not in head.narrow:
             if len(head.narrow) >= _MAX_NARROW:
                 head.narrow.clear()
             head.narrow[key] = frozenset(each for each in head.forecast.nodes if not self._holds(head, each, wanted))
-        return head.narrow[key]
+        return head.narrow[key] if head is not None else frozenset()
 
     def _holds(self, head: Head, name: str, wanted: Resources, *, beside_pods: bool = False) -> bool:
         """Whether a node holds ``wanted`` and the head. Only resources count that both request.

@@ -32,12 +32,9 @@ _NO_RULES = neighbours.Neighbours()
 class Count:
     """How many pods that have an amount are in each domain of a key."""
 
-    def __init__(self, amount: str, key: str, *, absent: bool = False) -> None:
+    def __init__(self, amount: str, key: str) -> None:
         self.amount = amount
         self.key = key
-        self.absent = absent
-        """Whether slots count, too, that are kept for the next member."""
-
         self.by_domain: dict[str, int] = {}
         self.total = 0
 
@@ -141,6 +138,8 @@ class Neighbours:
         self._snapshot = snapshot
         self._classes = classes
         self._counts: dict[tuple[str, str, bool], Count] = {}
+        """By amount and key, and whether the kept slots of dead members count, too."""
+
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
         """The nodes that a class may not use, whoever else of the gang is placed."""
@@ -160,7 +159,7 @@ class Neighbours:
         for kind in self._classes:
             self._rules[kind] = self._read(kind, apart)
         counts: list[tuple[Count | SpreadCount, str]] = [(each, each.amount) for each in self._counts.values()]
-        counts += [(each, ABSENT + each.amount) for each in self._counts.values() if each.absent]
+        counts += [(each, ABSENT + amount) for (amount, _, absent), each in self._counts.items() if absent]
         counts += [(each, each.amount) for rules in self._rules.values() for each in rules.spread]
         rest = iter(self._snapshot.nodes.items())
         while batch := list(islice(rest, _NODES_PER_STEP)):
@@ -214,7 +213,7 @@ class Neighbours:
     def _count(self, amount: str, key: str, *, absent: bool = True) -> Count:
         found = self._counts.get((amount, key, absent))
         if found is None:
-            found = self._counts[amount, key, absent] = Count(amount, key, absent=absent)
+            found = self._counts[amount, key, absent] = Count(amount, key)
         return found
 
     def _close(self, kind: MemberClass) -> Work[None]:
