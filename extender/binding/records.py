@@ -179,7 +179,7 @@ class Records:
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
         except NotFound:
-            self._forget(key)
+            self._seen.pop(key, None)  # a write without an answer may still come, so the group stays unsure
             return None
 
     def _note(self, key: GroupKey, written: Mapping[str, Any]) -> None:

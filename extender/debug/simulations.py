@@ -233,7 +233,7 @@ class WhatIfView(View):
     """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
 
     skipped: list[str]
-    """The objects that were left out because no pods come of them: kind and name."""
+    """The objects that were left out because no pods of gangs come of them: kind and name."""
 
     changes: ChangesView
     workSeconds: float
@@ -302,11 +302,13 @@ class Questions:
         """Would these gangs fit? The body has manifests as YAML or JSON.
 
         It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
-        Objects that make no pods, such as Services, are left out, and named as ``skipped``. Those that cannot be
+        Objects of which no pods of gangs come, such as Services and ComputeDomains, are left out, and named as
+        ``skipped``. One of a kind that is not known might make some: it is refused. Those that cannot be
         answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
         requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
-        the API server about them. PriorityClasses, PersistentVolumeClaims, ResourceClaims and ResourceClaimTemplates in
-        the body count as created. Nothing is created or changed.
+        the API server about them. PriorityClasses, PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and
+        ComputeDomains in the body count as created, a ComputeDomain with the ResourceClaimTemplate that its controller
+        makes. Nothing is created or changed.
 
         ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
         node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
@@ -336,7 +338,10 @@ class Questions:
         hypothesis.check()
         asked = _read_groups(core, groups)
         steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
-        found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
+        try:
+            found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
+        finally:
+            core.store.forget_shown()
         return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
 
 

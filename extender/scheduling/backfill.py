@@ -16,6 +16,7 @@ from extender.scheduling.planning_tasks import PlanningTasks
 from extender.scheduling.unschedulable import QueueOrder, find_most
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
+from serried.api.resources import Resources, add, count_slots, subtract, total
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.run_times import PodEnds, Trust
 from serried.plan.capacity import Capacity
@@ -31,6 +32,9 @@ _REFRESH_SECONDS = 60.0
 
 _MAX_DOUBLINGS = 12
 """How often the time for which room is kept is doubled at most."""
+
+_MAX_NARROW = 64
+"""For how many kinds of gangs the head remembers which of its nodes are too small for both."""
 
 _MAX_VAIN = 16
 """For how many gangs of one namespace forecasts are made in vain before others of it have to wait for theirs."""
@@ -76,7 +80,10 @@ class Head:
     """The first forecast that was missed since it is the head; None if there is none."""
 
     passed: dict[GroupKey, float] = field(default_factory=dict)
-    """The gangs that were let onto its nodes, and when they will have ended."""
+    """The gangs that were let onto its nodes because they will have ended in time, and when they will have."""
+
+    narrow: dict[tuple[tuple[str, int], ...], frozenset[str]] = field(default_factory=dict)
+    """By what a gang requests in all: the nodes of ``forecast`` that are too small for the head and that gang."""
 
     @property
     def group(self) -> GroupKey:
@@ -234,6 +241,7 @@ class Backfill:
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
+            head.narrow.clear()
             head.beyond_share = self._is_beyond_share(forecast)
             head.text = self._describe(forecast)
             self._promise(head.group, forecast)
@@ -321,10 +329,11 @@ class Backfill:
     # --- who may pass ------------------------------------------------------------------------------------------
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """The nodes that are kept from a gang: those of the head, if it is behind that and was not let pass.
+        """Return the nodes that a gang must not use, for the head's sake.
 
-        From one that wants such a domain for itself as the head does, all of the domain is kept. A gang that runs
-        already gets its late members anywhere.
+        These are the nodes of the head that do not hold the whole gang beside the head, if the gang is behind the head
+        and was not let pass. To a gang that is exclusive by the head's topology key all of the head's domain is closed.
+        Late members of a running gang may use any node.
         """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
@@ -333,7 +342,36 @@ class Backfill:
             return frozenset()
         if self._order.precedes(waiting, head.waiting):
             return frozenset()
-        return head.forecast.nodes | (self._list_own_domain(head, request) if request.exclusive else frozenset())
+        wanted, narrow = _add_up(request), self.find_narrow(request)
+        full = [each for each in head.forecast.nodes - narrow if not self._holds(head, each, wanted, beside_pods=True)]
+        return narrow.union(full, self._list_own_domain(head, request) if request.exclusive else ())
+
+    def find_narrow(self, request: PlanRequest) -> frozenset[str]:
+        """Return the nodes of the head that could not hold the head and a whole gang even without any other pod."""
+        head, wanted = self.head, _add_up(request)
+        key = tuple(sorted(wanted.items()))
+        if head is not None and key not in head.narrow:
+            if len(head.narrow) >= _MAX_NARROW:
+                head.narrow.clear()
+            head.narrow[key] = frozenset(each for each in head.forecast.nodes if not self._holds(head, each, wanted))
+        return head.narrow[key] if head is not None else frozenset()
+
+    def _holds(self, head: Head, name: str, wanted: Resources, *, beside_pods: bool = False) -> bool:
+        """Whether a node holds ``wanted`` and the head. Only resources count that both request.
+
+        ``beside_pods``: and the pods that are there, but for those whose end the forecast counts on.
+        """
+        share, node = head.forecast.shares.get(name), self._context.store.nodes.get(name)
+        if share is None or node is None:
+            return False
+        used = share.requests
+        if beside_pods:
+            occupancy = self._context.store.occupancy
+            claims = [claim for uid in share.leaving if (claim := occupancy.claim_of(uid)) and claim[0] == name]
+            staying = subtract(occupancy.used.get(name, {}), total(dict(requests) for _, requests in claims))
+            used = add(used, staying)
+        both = {resource: amount for resource, amount in wanted.items() if resource in share.requests}
+        return count_slots(node.allocatable, used, both) > 0
 
     def _list_own_domain(self, head: Head, request: PlanRequest) -> frozenset[str]:
         """The nodes of the domain that the head is to have for itself, against those who want one of the same key."""
@@ -442,6 +480,11 @@ class Backfill:
     def tell_time(self, at: float) -> str:
         """A loop time as people read it, RFC 3339 to the second."""
         return write_time(self._context.wall() + at - self._context.clock())
+
+
+def _add_up(request: PlanRequest) -> dict[str, int]:
+    """What all members of a gang request together."""
+    return total(dict(member.shape.requests) for member in request.members)
 
 
 def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:

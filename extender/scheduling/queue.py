@@ -63,6 +63,9 @@ class Queue:
         self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
         """Refused gangs whose forecast is being made: as the queue sees them, what was asked for, and the refusal."""
 
+        self._behind: set[GroupKey] = set()
+        """Gangs that would fit but for the head."""
+
         self._woken: set[GroupKey] = set()
         """Gangs that are to be planned again, until somebody takes them."""
 
@@ -107,13 +110,14 @@ class Queue:
         if self.backfill.head is not None:
             self.backfill.forget_pass(group)
         self.unschedulable.leave(group)
+        self._behind.discard(group)
         answer = self._planner.plan(request)
         if isinstance(answer, Verdict):
             answer = self._refuse(waiting, request, answer)
         else:
             closed = self.closed_to(waiting, request)
             if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, request):
-                answer = self._plan_beside(group, request.avoiding(closed))
+                answer = self._plan_beside(group, request, closed)
         if isinstance(answer, Plan):
             self._contenders.pop(group, None)
             self._unforeseen.pop(group, None)
@@ -169,12 +173,14 @@ class Queue:
         self._wake_if_changed(before)
         return answer
 
-    def _plan_beside(self, group: GroupKey, request: PlanRequest) -> Plan | Verdict:
-        answer = self._planner.plan(request)
+    def _plan_beside(self, group: GroupKey, request: PlanRequest, closed: frozenset[str]) -> Plan | Verdict:
+        answer = self._planner.plan(request.avoiding(closed))
         if isinstance(answer, Plan):
             return answer
         self._contenders.pop(group, None)
-        self._put_back(group, request, answer)
+        self._behind.add(group)
+        # What is freed on the head's other nodes may leave enough for both.
+        self._put_back(group, request.avoiding(closed & self.backfill.find_narrow(request)), answer)
         return self.backfill.refuse(request)
 
     def note_preempting(self, group: GroupKey) -> None:
@@ -199,6 +205,7 @@ class Queue:
         """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
         before = self._forecast()
         self.unschedulable.leave(group)
+        self._behind.discard(group)
         self._contenders.pop(group, None)
         self._unforeseen.pop(group, None)
         self._planning_tasks.forget(group)
@@ -257,6 +264,7 @@ class Queue:
     def _wake_if_changed(self, before: Forecast | None) -> None:
         """Wake those who were kept away from nodes by another forecast: these may be free now, or for longer."""
         if before is not None and before is not self._forecast():
-            for group in self.unschedulable:
-                if self.unschedulable.closed_to(group):
+            for group in self._behind:
+                if group in self.unschedulable:
                     self._rouse(group)
+            self._behind.clear()

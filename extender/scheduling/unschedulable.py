@@ -155,11 +155,6 @@ class UnschedulableGroups:
         """Whether any group of another namespace waits for room."""
         return len(self._hints) > self._waiting[namespace]
 
-    def closed_to(self, group: GroupKey) -> frozenset[str]:
-        """The nodes that were closed to a group when it was refused."""
-        hint = self._hints.get(group)
-        return hint.closed if hint is not None else frozenset()
-
     def wake(self, freed: Freed | None, withdrawn: Freed | None, neighbours: Collection[str] = ()) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 

@@ -1,7 +1,7 @@
 """Claims that come with a question: those that were sent count as created, and templates as if claims had been made.
 
-PersistentVolumeClaims, ResourceClaims and ResourceClaimTemplates among the manifests, and the templates of ephemeral
-volumes in the pods themselves.
+PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains among the manifests, and the templates
+of ephemeral volumes in the pods themselves.
 """
 
 from collections import Counter
@@ -14,13 +14,15 @@ from serried.api.names import Key, Malformed, read_map, read_objects
 from serried.api.pod import Pod
 from serried.api.volume import BETA_CLASS, VolumeClaim, decode_volume_claim
 
+_COMPUTE_DOMAIN = "ComputeDomain"
+
 
 def take_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
 ) -> tuple[list[tuple[str, Any]], Coming]:
     """The claims and templates of claims among the objects, and all others; ``default_class`` is that of storage.
 
-    What cannot be understood of them is among the others.
+    What cannot be understood of them is among the others. So are ComputeDomains, from which templates are made.
     """
     rest: list[tuple[str, Any]] = []
     volumes: dict[Key, VolumeClaim] = {}
@@ -35,7 +37,7 @@ def take_claims(
             devices[found.key] = found
         elif isinstance(found, tuple):
             templates[found[0]] = found[1]
-        else:
+        if not isinstance(found, VolumeClaim | ResourceClaim | tuple) or raw["kind"] == _COMPUTE_DOMAIN:
             rest.append((place, raw))
             named.update(_list_named(raw, namespace))
     shared = frozenset(key for key, count in named.items() if count > 1)
@@ -76,7 +78,20 @@ def _decode(
             return decode_resource_claim({**obj, "status": {}})
         case str(version), "ResourceClaimTemplate" if version.startswith("resource.k8s.io/"):
             return decode_claim_template(obj)
+        case str(version), kind if kind == _COMPUTE_DOMAIN and version.startswith("resource.nvidia.com/"):
+            return _decode_compute_domain(obj)
     return None
+
+
+def _decode_compute_domain(obj: Mapping[str, Any]) -> tuple[Key, ClaimSpec] | Malformed:
+    """The template that NVIDIA's DRA driver makes for the members: each claims the channel of its node.
+
+    The pods of the DaemonSet that the driver makes, too, start after the members are bound.
+    """
+    template = read_map(read_map(read_map(obj, "spec"), "channel"), "resourceClaimTemplate")
+    request = {"name": "channel", "exactly": {"deviceClassName": "compute-domain-default-channel.nvidia.com"}}
+    metadata = {**obj["metadata"], "name": template.get("name")}
+    return decode_claim_template({"metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}})
 
 
 def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:

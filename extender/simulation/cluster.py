@@ -228,7 +228,7 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
 def _restore_head(kept: KeptNodes) -> Head:
     return Head(
         Waiting(kept.group, kept.priority, kept.since, kept.broken),
-        Forecast(kept.domain, kept.nodes, kept.at),
+        Forecast(kept.domain, kept.nodes, kept.at, kept.shares),
         made=kept.made,
         until=kept.until,
         text=kept.text,
@@ -411,6 +411,7 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
         domain=head.forecast.domain,
         nodes=head.forecast.nodes,
         at=head.forecast.at,
+        shares=head.forecast.shares,
         made=head.made,
         until=head.until,
         text=head.text,

@@ -464,9 +464,9 @@ class Hypothesis:
 
     def _close_slots(self, ground: _Ground, key: GroupKey) -> None:
         for vacancy in self._store.vacancies.of_group(key):
-            node = self._store.occupancy.node_of(vacancy.claimant)
-            if node is not None and vacancy.replacement not in self._gone:
-                ground.take(node, dict(vacancy.pod.shape.requests))
+            claim = self._store.occupancy.claim_of(vacancy.claimant)
+            if claim is not None and vacancy.replacement not in self._gone:
+                ground.take(claim[0], dict(claim[1]))
 
     def _give_back(self, ground: _Ground, key: GroupKey) -> None:
         """As if a group that exists had no plan yet."""

@@ -4,9 +4,10 @@ Pods that do not exist, as admission would let them in.
 
 Manifests as people write them: YAML or JSON, one document or several.
 
-Objects of which no pod comes, such as the Services of a chart: a question may leave them out.
+Objects of which no pod of a gang comes, such as the Services of a chart: a question may leave them out.
 
-Kinds are known with their API group: a Service of Knative makes pods. What is not known here may make some.
+Kinds are known with their API group: a Service of Knative makes pods. What is not known here may make some: the answer
+is no then, also where all that is known fits.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -275,7 +276,7 @@ READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
 
 _UNREAD = (
     "this kind is not read; send the pods that it makes, or their Job, as kubectl get -o yaml shows them, with their "
-    f"PodGroup; or ask for a gang that exists by its name. What is read: {READ}"
+    f"PodGroup; or ask for a gang that exists by its name; or leave it out if it makes no pods. What is read: {READ}"
 )
 
 _UID = "whatif:"
@@ -450,9 +451,11 @@ _KINDS = {
     ("autoscaling", "HorizontalPodAutoscaler"),
     ("cert-manager.io", "Certificate"),
     ("cert-manager.io", "Issuer"),
+    ("k8s.cni.cncf.io", "NetworkAttachmentDefinition"),
     ("monitoring.coreos.com", "PodMonitor"),
     ("monitoring.coreos.com", "PrometheusRule"),
     ("monitoring.coreos.com", "ServiceMonitor"),
+    ("resource.nvidia.com", "ComputeDomain"),
     ("scheduling.k8s.io", "PriorityClass"),
 }
 

@@ -42,6 +42,9 @@ UNSEEN = f"{COUNTS}?"
 SHARING = f"{COUNTS}claim "
 """How the name of the amount begins that pods have which share a claim of devices, and so a node (`share_claim`)."""
 
+ABSENT = "absent:"
+"""What stands before ``COUNTS`` on a slot that is kept for the next member: others stay away, and none is beside it."""
+
 _AT = "|"
 """Between the topology key of a term and who it is about; no label has it."""
 
@@ -206,6 +209,14 @@ def share_claim(namespace: str, claim: str) -> Beside:
 @lru_cache(maxsize=4096)
 def _name(matching: Matching) -> str:
     return ("live " if matching.living else "") + " and ".join(each.name for each in matching.selections)
+
+
+def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return the requests of a member that has ended as those of its kept slot."""
+    return tuple(
+        (f"{ABSENT}{name}" if name.startswith(COUNTS) and not name.startswith(SHARING) else name, amount)
+        for name, amount in requests
+    )
 
 
 def read_apart(name: str) -> tuple[str, str]:

@@ -256,7 +256,7 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
     for unchecked in answer["unchecked"]:
         yield f"Not checked: {unchecked}."
     if skipped := answer.get("skipped"):  # an older extender refuses them
-        yield f"Left out, because they make no pods: {', '.join(skipped)}."
+        yield f"Left out, because no pods of gangs come of them: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another place. None was looked for."

@@ -322,12 +322,20 @@ class Store:
         self._count_anew()
 
     def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """A pod that does not exist, with the shape that it would have here; nothing changes."""
+        """Return a pod that does not exist, with the shape that it would have here.
+
+        Pods may count for its rules: ``forget_shown`` ends that.
+        """
         confined = self.volumes.show(self.uncounted.show(pod), coming)
         shown = self.matching_pods.show(self.device_claims.show(confined, coming))
         self._refit()
         self._count_anew()
         return shown
+
+    def forget_shown(self) -> None:
+        """A question is answered: no pod counts any more for what was only shown."""
+        self.matching_pods.forget_shown()
+        self._count_anew()
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""

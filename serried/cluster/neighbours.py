@@ -47,6 +47,9 @@ class MatchingPods:
         self._users: Counter[Matching] = Counter()
         self._matchings_of: dict[str, tuple[Matching, ...]] = {}
         self._idle: OrderedDict[Matching, None] = OrderedDict()
+        self._shown: dict[Matching, None] = {}
+        """Those that began with a pod that does not exist."""
+
         self._by_place: dict[Place, dict[Matching, None]] = {}
         self._keys: Counter[str] = Counter()
         """The label keys by which matchings are found."""
@@ -66,19 +69,29 @@ class MatchingPods:
             for key, places in self._labelled.items():
                 if key in pod.labels:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
-        return self.recount(pod)
+        return self.recount(pod) if self._by_place else pod
 
     def show(self, pod: Pod) -> Pod:
-        """The same for a pod that does not exist; nothing is remembered but who counts for its rules."""
+        """Return a pod that does not exist with the amounts of what it counts for.
+
+        Pods count for its rules until the next call of ``forget_shown``.
+        """
         for matching in _list_counted(pod):
             if matching not in self._users and matching not in self._idle:
-                self._idle[matching] = None
+                self._idle[matching] = self._shown[matching] = None
                 self._begin(matching)
         return self.recount(pod)
 
+    def forget_shown(self) -> None:
+        """End the matchings that only pods that do not exist have needed."""
+        for matching in self._shown.keys() & self._idle.keys():
+            del self._idle[matching]
+            self._end(matching)
+        self._shown.clear()
+
     def recount(self, pod: Pod) -> Pod:
         """A pod with the amounts of what it counts for by now; nothing is remembered."""
-        if not self._by_place or self.are_counted:
+        if self.are_counted:
             return pod
         names = {each.amount for each in self._find(pod)}
         if not self._sees_namespaces and any(each.by_namespace_labels for each in _list_rules(pod)):

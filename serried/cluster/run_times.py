@@ -172,7 +172,7 @@ class PodEnds:
             if node and (own or not vacancy.replacement):
                 at = self.clock() if own else self._expect(vacancy.pod)
                 held = not own and self._holds(vacancy.group, key)
-                endings.append(Ending(node, vacancy.pod.shape.requests, at, holds_domain=held))
+                endings.append(Ending(node, vacancy.pod.shape.requests, at, 0, held, vacancy.claimant))
         return endings
 
     def _holds(self, group: GroupKey | None, key: str | None) -> bool:
@@ -182,7 +182,7 @@ class PodEnds:
     def _foresee(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
         at = self._expect(pod)
         doubt = vain + self._count_doublings(pod) if at is None else 0
-        return Ending(node, pod.shape.requests, at, doubt, holds_domain)
+        return Ending(node, pod.shape.requests, at, doubt, holds_domain, pod.uid)
 
     def _count_doublings(self, pod: Pod) -> int:
         """How old a pod is of whose end nothing is known: it may be expected to run as long again as it has."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from serried.api.names import GroupKey
+from serried.api.neighbours import count_absent
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
@@ -128,10 +129,7 @@ class Occupancy:
         before = _strongest(claims)
         for kind in claims.keys() - {ClaimKind.VACANT}:
             claims[kind] = (claims[kind][0], requests)
-        after = _strongest(claims)
-        if before is not None and after is not None and before != after:
-            self._count(before, -1)
-            self._count(after, +1)
+        self._swap(before, _strongest(claims))
 
     def release(self, uid: str, kind: ClaimKind) -> None:
         """Drop a pod's claim of one kind; nothing happens if it has none."""
@@ -155,11 +153,12 @@ class Occupancy:
             return
         del self._claims[uid]
         before = _strongest(claims)
-        kept = claims[kind]
+        node, requests = kept = claims[kind]
         received = self._claims.setdefault(claimant, {})
         already = _strongest(received)
-        received[ClaimKind.VACANT] = kept
+        received[ClaimKind.VACANT] = (node, count_absent(requests)) if kind is ClaimKind.BOUND else kept
         if already is None and before == kept:
+            self._swap(before, received[ClaimKind.VACANT])
             return
         self._settle(already, _strongest(received))
         self._settle(before, None)
@@ -172,8 +171,12 @@ class Occupancy:
 
     def node_of(self, uid: str) -> str | None:
         """The node that the pod counts on, None if it counts nowhere."""
-        claim = _strongest(self._claims.get(uid, {}))
+        claim = self.claim_of(uid)
         return claim[0] if claim else None
+
+    def claim_of(self, uid: str) -> Claim | None:
+        """The node that the pod counts on, and what it uses there; None if it counts nowhere."""
+        return _strongest(self._claims.get(uid, {}))
 
     def note_room(self, node: str) -> None:
         """Room appeared by other means: a node came, grew or changed."""
@@ -191,6 +194,12 @@ class Occupancy:
         """What kept some from nodes has gone, and nothing of the nodes has changed."""
         self.freed += 1
         self.freed_nodes.add_all()
+
+    def _swap(self, before: Claim | None, after: Claim | None) -> None:
+        """A claim for the same resources takes the place of another one: no room is freed."""
+        if before is not None and after is not None and before != after:
+            self._count(before, -1)
+            self._count(after, +1)
 
     def _settle(self, before: Claim | None, after: Claim | None) -> None:
         if before == after:
@@ -486,9 +495,9 @@ class Snapshots:
         """
         used: dict[str, Resources] = {}
         for vacancy in leaving:
-            node = self._occupancy.node_of(vacancy.claimant)
-            if node is not None:
-                used[node] = subtract(used.get(node) or self._occupancy.used[node], dict(vacancy.pod.shape.requests))
+            claim = self._occupancy.claim_of(vacancy.claimant)
+            if claim is not None:
+                used[claim[0]] = subtract(used.get(claim[0]) or self._occupancy.used[claim[0]], dict(claim[1]))
         for pod in self._nominations.of_others(priority, (member.uid for member in members)):
             base = used.get(pod.nominated) or self._occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))

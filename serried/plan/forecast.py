@@ -10,11 +10,11 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from serried.api.resources import Resources
+from serried.api.resources import Resources, total
 from serried.plan.capacity import Capacity, Domain, Fork, MemberClass, Table, find_least, group_classes
 from serried.plan.preemption import reopen_full
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
@@ -52,6 +52,19 @@ class Ending(NamedTuple):
     holds_domain: bool = False
     """Whether its domain is closed to the gang as long as it is there."""
 
+    uid: str = ""
+    """The UID of the pod, or the name under which its slot is kept."""
+
+
+class Share(NamedTuple):
+    """The gang's part of a node of its forecast."""
+
+    requests: Resources
+    """What its members request there."""
+
+    leaving: tuple[str, ...]
+    """The endings (`Ending.uid`) on the node that the forecast counts on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -65,6 +78,9 @@ class Forecast:
 
     at: float | None
     """From when on, in seconds since 1970; None if these nodes are the nearest to it, but the time is not known."""
+
+    shares: Mapping[str, Share] = field(default_factory=dict, compare=False)
+    """The gang's part of each of the nodes; of a node without an entry it is the whole node."""
 
 
 def foresee(
@@ -104,7 +120,7 @@ def _play(stage: "_Stage", batches: Iterable[tuple[float | None, Sequence[Ending
         for domain in stage.free(batch):
             found = (yield from stage.try_domain(domain)) if (yield from stage.is_promising(domain)) else None
             if found is not None:
-                return Forecast(found.domain, frozenset(found.nodes.values()), at)
+                return Forecast(found.domain, frozenset(found.nodes.values()), at, stage.share_out(found))
         played += len(batch)
         if played >= _ENDINGS_PER_STEP // stage.breadth:
             played = 0
@@ -132,6 +148,7 @@ class _Stage:
         self._ask = ask
         self._base = snapshot.used
         self._freed: dict[str, Resources] = {}
+        self._played: dict[str, list[str]] = {}
         nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
@@ -204,6 +221,7 @@ class _Stage:
             for name, amount in ending.requests:
                 left[name] = max(0, left.get(name, 0) - amount)
             self._freed[ending.node] = left
+            self._played.setdefault(ending.node, []).append(ending.uid)
             self._capacity.note_used(ending.node)
             domain = self._domain(ending.node)
             if domain is not None:
@@ -212,6 +230,14 @@ class _Stage:
                     self._holders[domain] -= 1
                 changed.add(domain)
         return sorted(changed)
+
+    def share_out(self, plan: Plan) -> dict[str, Share]:
+        """The gang's part of each node of a plan, with the endings that have been played there."""
+        asked: dict[str, list[Resources]] = {}
+        for member in self._ask.members:
+            if member.uid in plan.nodes:
+                asked.setdefault(plan.nodes[member.uid], []).append(dict(member.shape.requests))
+        return {name: Share(total(each), tuple(self._played.get(name, ()))) for name, each in asked.items()}
 
     def try_domain(self, domain: str) -> Work[Plan | None]:
         """The plan of the gang in one domain as the cluster is now."""

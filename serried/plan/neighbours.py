@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from serried.api import neighbours
-from serried.api.neighbours import APART, COUNTS, UNSEEN, Beside, Spread, read_apart
+from serried.api.neighbours import ABSENT, APART, COUNTS, UNSEEN, Beside, Spread, read_apart
 from serried.api.node import Node
 from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
@@ -137,7 +137,9 @@ class Neighbours:
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
-        self._counts: dict[tuple[str, str], Count] = {}
+        self._counts: dict[tuple[str, str, bool], Count] = {}
+        """By amount and key, and whether the kept slots of dead members count, too."""
+
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
         """The nodes that a class may not use, whoever else of the gang is placed."""
@@ -156,14 +158,15 @@ class Neighbours:
         apart = yield from self._find_apart()
         for kind in self._classes:
             self._rules[kind] = self._read(kind, apart)
-        counts: list[Count | SpreadCount] = [*self._counts.values()]
-        counts += [each for rules in self._rules.values() for each in rules.spread]
+        counts: list[tuple[Count | SpreadCount, str]] = [(each, each.amount) for each in self._counts.values()]
+        counts += [(each, ABSENT + amount) for (amount, _, absent), each in self._counts.items() if absent]
+        counts += [(each, each.amount) for rules in self._rules.values() for each in rules.spread]
         rest = iter(self._snapshot.nodes.items())
         while batch := list(islice(rest, _NODES_PER_STEP)):
             for name, node in batch:
                 used = self._snapshot.used.get(name, _NOTHING)
-                for count in counts:
-                    count.add(node, used.get(count.amount, 0))
+                for count, counted in counts:
+                    count.add(node, used.get(counted, 0))
             yield
         for kind in self._classes:
             yield from self._close(kind)
@@ -202,15 +205,15 @@ class Neighbours:
             rules.spread = [SpreadCount(each, kind) for each in own.spread]
             if own.beside is not None and not (unseen and own.beside.matching.by_namespace_labels):
                 amount = own.beside.matching.amount
-                rules.near = [self._count(amount, key) for key in own.beside.keys]
+                rules.near = [self._count(amount, key, absent=False) for key in own.beside.keys]
                 rules.itself = amount in kind.request
                 rules.leads = rules.itself and not own.beside.follows
         return rules
 
-    def _count(self, amount: str, key: str) -> Count:
-        found = self._counts.get((amount, key))
+    def _count(self, amount: str, key: str, *, absent: bool = True) -> Count:
+        found = self._counts.get((amount, key, absent))
         if found is None:
-            found = self._counts[amount, key] = Count(amount, key)
+            found = self._counts[amount, key, absent] = Count(amount, key)
         return found
 
     def _close(self, kind: MemberClass) -> Work[None]:

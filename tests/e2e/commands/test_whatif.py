@@ -1,6 +1,7 @@
 """What is foretold of a Job as the API server lets it in, and what becomes of it: 12 nodes of 32 CPU."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,46 @@ def test_a_quota_without_room_for_the_whole_gang_is_told_and_keeps_it_waiting(as
     too_large = asking.foretell(job(2, {"requests": {"cpu": "4"}}))
     assert "is forbidden: exceeded quota: team" in too_large["refused"][0]
     asking.stage.await_reason(asking.create(job(4, resources)), "QuorumMissing", "3 of 4 members exist")
+
+
+DEVICES = "/apis/resource.k8s.io/v1"
+CHANNEL = "compute-domain-default-channel.nvidia.com"
+
+
+@pytest.fixture
+def channels(stage: ClusterStage) -> Iterator[int]:
+    """NVIDIA's driver shows the channel of two nodes."""
+    api, driver = stage.cluster.api, "compute-domain.nvidia.com"
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    api.post(f"{DEVICES}/deviceclasses", {"metadata": {"name": CHANNEL}, "spec": {"selectors": [selector]}})
+    hosts = [each["metadata"]["name"] for each in api.get("/api/v1/nodes")["items"][:2]]
+    for host in hosts:
+        pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": host, "pool": pool, "devices": [{"name": "channel-0"}]}
+        api.post(f"{DEVICES}/resourceslices", {"metadata": {"name": f"channel-{host}"}, "spec": spec})
+    yield len(hosts)
+    for host in hosts:
+        api.delete(f"{DEVICES}/resourceslices/channel-{host}")
+    api.delete(f"{DEVICES}/deviceclasses/{CHANNEL}")
+
+
+def test_the_manifest_of_an_nvlink_rack_is_answered_by_its_channels(asking: Asking, channels: int) -> None:
+    claims = [{"name": "channel", "resourceClaimTemplateName": "rack-channel"}]
+    domain = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": "rack"},
+        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "rack-channel"}}},
+    }
+
+    def foretell(size: int) -> Raw:
+        items = [domain, job(size, {"limits": {"cpu": "1"}}, resourceClaims=claims)]
+        return asking.foretell({"apiVersion": "v1", "kind": "List", "items": items})
+
+    eventually("one more has no channel", lambda: not foretell(channels + 1)["fits"])
+    found = foretell(channels)
+    assert (found["fits"], found["refused"], found["skipped"]) == (True, [], ["ComputeDomain rack"])
+    assert len(found["groups"][0]["nodes"]) == channels
 
 
 def test_who_may_not_create_pods_is_told_what_was_not_checked(asking: Asking, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ SCHEDULER = "serried"
 class QueueStage(ClusterStage):
     """A namespace of gang Jobs whose pods fill a node each."""
 
-    def run_gang(self, name: str, size: int, seconds: int = 0, key: str = "") -> None:
-        """A gang Job of so many nodes, which is ended after so many seconds if that is said."""
+    def run_gang(self, name: str, size: int, seconds: int = 0, key: str = "", cpu: str = WHOLE_NODE) -> None:
+        """Submit a gang Job of ``size`` pods, which Kubernetes ends after ``seconds`` unless that is 0."""
         lasting: dict[str, Any] = {"activeDeadlineSeconds": seconds} if seconds else {}
         metadata = {"annotations": {"scheduling.serried.dev/required-topology": key}} if key else {}
-        spec = indexed_spec(SCHEDULER, WHOLE_NODE) | {"parallelism": size, "completions": size} | lasting
+        spec = indexed_spec(SCHEDULER, cpu) | {"parallelism": size, "completions": size} | lasting
         self.submit_job(name, metadata=metadata, **spec)
 
     def occupy_rack(self, seconds: int = 0) -> None:

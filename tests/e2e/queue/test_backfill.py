@@ -61,6 +61,18 @@ def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_come
     assert stage.outcomes().get("kept", 0) == before + 1
 
 
+@ALSO_BESIDE
+def test_a_small_gang_runs_at_once_beside_the_room_of_a_gang_that_is_too_large_for_now(stage: QueueStage) -> None:
+    stage.occupy_rack()
+    stage.run_gang("large", 4)
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity", "nobody can tell when they will have room")
+
+    stage.run_gang("small", 2, cpu="1")
+    stage.await_bound("small", 2)
+    stage.delete_job("early")
+    stage.await_bound("large", 4)
+
+
 def test_a_restart_keeps_room_for_the_same_gang(stage: QueueStage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)

@@ -82,7 +82,7 @@ def test_victims_are_named(proxy: PodProxy, run: Run, job: str) -> None:
 def test_what_makes_no_pods_is_named_as_left_out(proxy: PodProxy, run: Run, job: str) -> None:
     document = answer(proxy, "whatif", prediction("Fits"))
     document["skipped"] = ["Service web", "ConfigMap a"]
-    assert "Left out, because they make no pods: Service web, ConfigMap a." in run("whatif", job).out
+    assert "Left out, because no pods of gangs come of them: Service web, ConfigMap a." in run("whatif", job).out
 
 
 def test_what_cannot_be_answered_for_is_told_beside_the_others(proxy: PodProxy, run: Run, job: str) -> None:

@@ -173,6 +173,36 @@ async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: Fak
     assert api.records == {}
 
 
+async def test_a_commit_that_lands_after_it_was_looked_for_is_removed_with_its_round(
+    api: FakeApi, records: Records
+) -> None:
+    held = reservation(a="n1")
+    held.commit({"a"})
+    api.fail("create", error(0))
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    assert not await records.is_committed(held)
+    await Records(api.client(), "v1", "us").write(GROUP, held)  # the same request, late
+    api.records[GANG.object_key]["spec"]["term"] = records.term
+    await records.remove(held)
+    assert not api.records
+
+
+async def test_a_commit_that_lands_after_its_round_is_replaced_by_the_next_one(api: FakeApi, records: Records) -> None:
+    held, again = reservation(a="n1"), reservation(a="n2")
+    held.commit({"a"})
+    again.commit({"a"})
+    api.fail("create", error(0))
+    with pytest.raises(ApiError):
+        await records.write(GROUP, held)
+    assert not await records.is_committed(held)
+    await records.remove(held)
+    await Records(api.client(), "v1", "us").write(GROUP, held)
+    api.records[GANG.object_key]["spec"]["term"] = records.term
+    await records.write(GROUP, again)
+    assert await records.is_committed(again)
+
+
 async def test_a_record_that_was_collected_under_us_is_made_anew(api: FakeApi, records: Records) -> None:
     held = reservation(a="n1")
     await records.write(GROUP, held)

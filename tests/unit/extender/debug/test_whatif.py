@@ -525,6 +525,49 @@ async def test_a_template_that_is_not_known_is_named(world: Harness, asking: Ask
     )
 
 
+CHANNEL = "compute-domain-default-channel.nvidia.com"
+
+
+def compute_domain(template: str = "one") -> Raw:
+    """What makes one NVLink domain of the members' nodes; its controller makes the template of their claims."""
+    spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": template}}}
+    return {**named("ComputeDomain", "resource.nvidia.com/v1beta1"), "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("template", "size", "outcome", "said"),
+    [
+        pytest.param("one", 3, "Fits", "3 of 3 members fit", id="as many members as nodes with a channel fit"),
+        pytest.param("one", 4, "DoesNotFit", "room for 3 of 4 members", id="one more does not, though CPUs are free"),
+        pytest.param("other", 4, "Fits", "no claim is made yet from", id="the template of another one is not known"),
+    ],
+)
+async def test_the_manifest_of_an_nvlink_rack_is_answered(
+    world: Harness, asking: Asking, template: str, size: int, outcome: str, said: str
+) -> None:
+    see_devices(world, 1, 1, 1)
+    world.add(device_class(CHANNEL))
+    answer = await asking.ask(
+        compute_domain(template), named("Service", "v1"), training(size, resourceClaims=TEMPLATES)
+    )
+    (found,) = answer["groups"]
+    assert (found["outcome"], said in found["message"]) == (outcome, True)
+    assert answer["fits"] == (outcome == "Fits")
+    assert (answer["refused"], answer["skipped"]) == ([], ["ComputeDomain x", "Service x"])
+
+
+async def test_a_compute_domain_without_its_driver_does_not_fit(world: Harness, asking: Asking) -> None:
+    see_devices(world, 1, 1, 1)
+    answer = await asking.ask(compute_domain(), training(2, resourceClaims=TEMPLATES))
+    assert not answer["fits"]
+    assert f"names DeviceClass {CHANNEL}, which does not exist" in answer["groups"][0]["message"]
+
+
+async def test_a_compute_domain_alone_is_no_question(world: Harness, asking: Asking) -> None:
+    answer = await asking.post(yaml.safe_dump(compute_domain()))
+    assert (answer.status_code, "no object in the body makes pods" in answer.text) == (400, True)
+
+
 async def test_a_claim_that_members_share_is_left_to_the_scheduler(world: Harness, asking: Asking) -> None:
     see_devices(world, 1, 0)
     sent = {**claim("mine", 1).raw(), **named("ResourceClaim", "resource.k8s.io/v1")}
@@ -853,7 +896,13 @@ async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> 
     await world.add(pod_group("g").gang(2), *members(2)).go()
     await world.add(pod_group("late").gang(9), pod("late-0").cpu(1).scheduler(SCHEDULER).in_group("late")).go()
     before = remember(world)
-    gangs = [training(2, priorityClassName="high"), training(9, cpu=2, name="large")]
+    rule = {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}}
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{**rule, "topologyKey": RACK}]}
+    gangs = [
+        training(2, priorityClassName="high"),
+        training(9, cpu=2, name="large"),
+        training(2, name="apart", affinity={"podAntiAffinity": apart}),
+    ]
     for query in (
         "",
         "remove=default/run",
@@ -865,14 +914,15 @@ async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> 
     assert remember(world) == before
 
 
+_FACETS = ("occupancy", "uncounted", "volumes", "vacancies", "members", "matching_pods", "device_claims")
+
+
 def remember(world: Harness) -> Any:
     """All that the Store, its facets and the parts that decide hold, and every call that was made."""
     store = read_memory(world.store)
     facets = {name: read_memory(part) for name, part in store.items() if hasattr(part, "__dict__")}
     plain = {name: part for name, part in store.items() if not hasattr(part, "__dict__")}
-    kept = {
-        name: deepcopy_plain(facets[name]) for name in ("occupancy", "uncounted", "volumes", "vacancies", "members")
-    }
+    kept = {name: deepcopy_plain(facets[name]) for name in _FACETS}
     states = {
         key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
     }

@@ -79,7 +79,9 @@ async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(wor
     head = world.queue.backfill.head
     assert head is not None
     head.beyond_share, head.late, head.missed, head.passed = True, True, 7.0, {GANG: 9.0}
-    assert restore(take(world)).queue.backfill.head == head
+    restored = restore(take(world)).queue.backfill.head
+    assert restored == head
+    assert restored.forecast.shares == head.forecast.shares != {}
 
 
 async def test_a_nominated_pod_keeps_its_room(world: Harness) -> None:

@@ -322,6 +322,72 @@ class TestPassing:
         assert world.filter("m10", "a2", "c1") == Steer("c1")
 
 
+class TestRoomBesideTheHead:
+    """On the one node, of 8 CPUs, runs a tenant of 4 of which nobody knows when it ends. The head wants 6."""
+
+    async def scene(self, world: Harness, tenant: PodBuilder | None = None) -> Harness:
+        world.add(node("n1").cpu(8), runner_job("x"), tenant or runner("x", "n1", 4))
+        await world.add(gang(3), *[each.cpu(2) for each in members(3)]).go()
+        assert kept(world) == {"n1"}
+        return world
+
+    @pytest.mark.parametrize(
+        ("cpus", "passes"),
+        [
+            pytest.param((1, 1), True, id="a gang that fits beside head and tenant's free room runs at once"),
+            pytest.param((1, 2), False, id="a gang that fits beside the tenant, but not beside the head, waits"),
+            pytest.param((2,), True, id="a single pod that takes all that the head leaves runs at once"),
+        ],
+    )
+    async def test_that_the_head_will_never_need_is_not_kept(
+        self, world: Harness, cpus: tuple[int, ...], *, passes: bool
+    ) -> None:
+        await self.scene(world)
+        pods = [each.cpu(cpu) for each, cpu in zip(smalls(len(cpus)), cpus, strict=True)]
+        await world.add(pod_group("h").gang(len(cpus)), *pods).go()
+        assert planned(world) == ({"h"} if passes else set())
+        assert passes or verdict(world, SMALL).reason is Reason.BEHIND_HEAD
+        world.delete("x")
+        await world.go()
+        assert "g" in planned(world), "the head starts as soon as the tenant has ended"
+
+    async def test_is_not_kept_either_where_the_forecast_has_a_time(self, world: Harness) -> None:
+        await self.scene(world, runner("x", "n1", 4).started(wall(world)).lifetime(10 * MINUTE))
+        await world.add(*small(2)).go()
+        assert planned(world) == {"h"}
+
+    async def test_is_given_once_to_the_gangs_that_come(self, world: Harness) -> None:
+        await self.scene(world)
+        await world.add(*small(2)).go()
+        await world.add(*small(1, "k", first=20)).go()
+        assert planned(world) == {"h"}
+        assert verdict(world, GroupKey("default", "k")).reason is Reason.BEHIND_HEAD
+
+    async def test_goes_to_the_next_gang_when_the_first_has_ended(self, world: Harness) -> None:
+        await self.scene(world)
+        await world.add(*small(2)).go()
+        for name in ("m10", "m11"):
+            world.bind(name)
+        await world.add(*small(1, "k", first=20)).go()
+        for name in ("m10", "m11"):
+            world.delete(name)
+        await world.go()
+        assert "k" in planned(world)
+
+    async def test_is_taken_by_pods_that_came_since(self, world: Harness) -> None:
+        await self.scene(world)
+        await world.add(pod("late").cpu(1).on("n1")).go()
+        await world.add(*small(2)).go()
+        assert planned(world) == set()
+
+    async def test_is_all_that_the_head_does_not_request(self, world: Harness) -> None:
+        world.add(node("n1").cpu(8).allocatable("a/gpu", 4))
+        world.add(runner_job("x"), runner("x", "n1", 1).request("a/gpu", 4))
+        await world.add(gang(1), members(1)[0].cpu(1).request("a/gpu", 4)).go()
+        await world.add(*small(5)).go()
+        assert planned(world) == {"h"}
+
+
 class TestAnExclusiveHead:
     """Gang g wants rack a for itself, and two whole nodes of it. One has a1 for ten minutes, a3 is used in part."""
 
