@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter, HTTPException
@@ -258,6 +259,7 @@ def _sum_up(requests: Mapping[tuple[tuple[str, int], ...], int]) -> dict[str, fl
 
 log = logging.getLogger(__name__)
 
+_MAX_INVALID_TREES = 100
 _SOON_SECONDS = 7 * 86_400.0
 """How long before the end of a certificate there is a warning: time to find out why nobody renews it."""
 
@@ -333,6 +335,7 @@ class SelfCheck:
             "isolation": self._isolation.describe(),
             "certificates": describe_certificates(list_expiries(), now),
             "objects": self._count_objects(),
+            "treesInvalidIn138": self._list_invalid_trees(),
             "watches": self._describe_watches(),
         }
 
@@ -347,6 +350,12 @@ class SelfCheck:
             "jobs": len(store.jobs),
             "reservations": len(self._core.ledger),
         }
+
+    def _list_invalid_trees(self) -> dict[str, str]:
+        """Return why kube-scheduler 1.38 takes trees for invalid, by namespace and name; of the first hundred."""
+        forest = self._core.store.forest
+        found = ((str(key.object_key), forest.find_invalid(key)) for key in self._core.store.groups)
+        return dict(islice(((tree, why) for tree, why in found if why), _MAX_INVALID_TREES))
 
     def _describe_watches(self) -> dict[str, Any]:
         return {

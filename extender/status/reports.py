@@ -16,7 +16,7 @@ from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
 from serried.api.pod import HELD
 from serried.api.reservation import Victim
-from serried.api.verdict import Reason, Verdict, describe_mismatch, render
+from serried.api.verdict import Reason, Verdict, describe_invalid_tree, describe_mismatch, render
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
@@ -71,6 +71,9 @@ _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARE
 
 PRIORITY_MISMATCH = "PriorityMismatch"
 """The event of a group that says another priority than its members; once for each."""
+
+INVALID_TREE = "TreeInvalidIn138"
+"""The event of a tree that kube-scheduler 1.38 takes for invalid; once for each."""
 
 GANG_BROKEN = "GangBroken"
 """The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
@@ -171,8 +174,8 @@ class Reports:
     _holds: dict[GroupKey, tuple[Reason, float]] = field(default_factory=dict, init=False)
     """The reason that held members of each group are told, and since when, in loop seconds."""
 
-    _mismatched: dict[GroupKey, str] = field(default_factory=dict, init=False)
-    """Groups of which it was said that they have two priorities, with the UID of their object."""
+    _warned: dict[tuple[GroupKey, str], str] = field(default_factory=dict, init=False)
+    """The UID of a group's object, by the group and the warning that was reported of it."""
 
     _token: str = field(default_factory=lambda: uuid.uuid4().hex[:6], init=False)
     """What the ids of this process's decisions begin with."""
@@ -206,7 +209,7 @@ class Reports:
         self._told.clear()
         self._pods_told.clear()
         self._holds.clear()
-        self._mismatched.clear()
+        self._warned.clear()
         self._conditions.forget()
 
     def describe_hold(self, group: GroupKey) -> str:
@@ -368,7 +371,7 @@ class Reports:
         term = self._terms
         self._emit(key, group, verdict)
         if group is not None:
-            self._emit_mismatch(key, group)
+            self._emit_warnings(key, group)
         try:
             if group is not None and not self._is_paused(key):
                 await self._conditions.write(group, verdict)
@@ -429,15 +432,19 @@ class Reports:
         about = _reference("v1", "Pod", Key(pod.namespace, pod.name), pod.uid)
         self._events.emit(about, "Warning", verdict.reason.value, render(verdict))
 
-    def _emit_mismatch(self, key: GroupKey, group: PodGroup) -> None:
-        """Say once of a group that it, or a member of it, has another priority than the one that counts."""
-        if self._mismatched.get(key) == group.uid:
-            return
-        found = self._store.priorities.find_mismatch(key)
+    def _emit_warnings(self, key: GroupKey, group: PodGroup) -> None:
+        """Report once of each group what does not keep it from being planned, and is hardly meant."""
         about = self._subject(key, group)
-        if found is not None and about is not None:
-            self._mismatched[key] = group.uid
-            self._events.emit(about, "Warning", PRIORITY_MISMATCH, describe_mismatch(found))
+        mismatch = self._store.priorities.find_mismatch(key)
+        invalid = self._store.forest.find_invalid(key)
+        warnings = {
+            PRIORITY_MISMATCH: describe_mismatch(mismatch) if mismatch is not None else "",
+            INVALID_TREE: describe_invalid_tree(invalid) if invalid else "",
+        }
+        for reason, text in warnings.items():
+            if about is not None and text and self._warned.get((key, reason)) != group.uid:
+                self._warned[key, reason] = group.uid
+                self._events.emit(about, "Warning", reason, text)
 
     def _is_old(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
         """Whether an event would say again what the last one about this object said."""
@@ -460,7 +467,7 @@ class Reports:
         self._told = {key: told for key, told in self._told.items() if key in known}
         self._pods_told = {key: told for key, told in self._pods_told.items() if key in known}
         self._holds = {key: held for key, held in self._holds.items() if key in known}
-        self._mismatched = {key: uid for key, uid in self._mismatched.items() if key in known}
+        self._warned = {about: uid for about, uid in self._warned.items() if about[0] in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
         if group is not None:

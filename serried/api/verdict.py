@@ -130,6 +130,11 @@ def render_disruption(pod: str, why: str, others: int) -> str:
     return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"
 
 
+def describe_invalid_tree(why: str) -> str:
+    """Return the sentence of a tree that kube-scheduler 1.38 takes for invalid; ``why`` is a phrase."""
+    return f"kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: {why}"
+
+
 def describe_mismatch(found: PriorityMismatch) -> str:
     """The sentence of a group that says two priorities: which one counts, and who says another."""
     others = []

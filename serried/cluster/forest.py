@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from serried.api.group import Branch, Composite, Leaf, PodGroup, Policy, Tree
-from serried.api.names import GroupKey, GroupKind, Key
+from serried.api.names import Disruption, GroupKey, GroupKind, Key
 from serried.api.priority import PreemptionPolicy
 from serried.cluster.index import reindex
 
 _MAX_DEPTH = 8
 """How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
+
+_MAX_LEVELS_IN_1_38 = 4
+"""How many levels of groups kube-scheduler 1.38 takes, PodGroups among them."""
 
 _MAX_STEPS = 256
 """How far up a root is looked for. What is deeper is no tree, and a user may write thousands."""
@@ -128,30 +131,53 @@ class Forest:
 
     def _iterate_groups(self, root: Key) -> Iterator[Composite | PodGroup]:
         """All groups of a tree, its root among them."""
-        places = [root]
-        while places:
-            place = places.pop()
-            yield self.composites[place]
-            places.extend(self._composites_below.get(place, ()))
-            for key in self._groups_below.get(place, ()):
-                if (group := self.groups.get(key)) is not None:
-                    yield group
+        groups: list[Composite | PodGroup] = [self.composites[root]]
+        while groups:
+            group = groups.pop()
+            yield group
+            if isinstance(group, Composite):
+                groups.extend(self._list_below(group.key))
+
+    def _list_below(self, composite: Key) -> list[Composite | PodGroup]:
+        branches = [self.composites[key] for key in self._composites_below.get(composite, ())]
+        keys = self._groups_below.get(composite, ())
+        return [*branches, *(self.groups[key] for key in keys if key in self.groups)]
 
     def _grow(self, composite: Composite, depth: int) -> Branch | None:
         if not depth:
             return None
         below: list[Tree] = []
-        for key in self._composites_below.get(composite.key, ()):
-            branch = self._grow(self.composites[key], depth - 1)
-            if branch is None:
+        for group in self._list_below(composite.key):
+            tree = self._grow(group, depth - 1) if isinstance(group, Composite) else group.leaf(group.key.name)
+            if tree is None:
                 return None
-            below.append(branch)
-        for group_key in self._groups_below.get(composite.key, ()):
-            group = self.groups.get(group_key)
-            if group is not None:
-                below.append(group.leaf(group_key.name))
+            below.append(tree)
         need = composite.min_group_count or 1
         return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)
+
+    def find_invalid(self, tree: GroupKey) -> str:
+        """Return why kube-scheduler 1.38 schedules no pod of a tree, a phrase; "" if it does, or there is no such tree.
+
+        Upstream validates trees when it schedules them (KEP-6012, "Runtime validation in Beta").
+        """
+        root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
+        level, groups = 1, [root] if root is not None else []
+        while groups:
+            pairs = [(above, group) for above in groups for group in self._list_below(above.key)]
+            if pairs and level == _MAX_LEVELS_IN_1_38:
+                return f"it has more than {_MAX_LEVELS_IN_1_38} levels of groups"
+            for above, group in pairs:
+                names = above.key.name, group.key.name
+                if above.min_group_count is not None and not _is_gang(group):
+                    return "{} is a gang, and {} below it is basic".format(*names)
+                if above.disruption is Disruption.ALL and group.disruption is not Disruption.ALL:
+                    return "{} has disruption mode all, and {} below it has single".format(*names)
+            level, groups = level + 1, [group for _, group in pairs if isinstance(group, Composite)]
+        return ""
+
+
+def _is_gang(group: Composite | PodGroup) -> bool:
+    return group.policy.is_gang if isinstance(group, PodGroup) else group.min_group_count is not None
 
 
 def count_least(tree: Tree) -> int:

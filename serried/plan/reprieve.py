@@ -7,7 +7,7 @@ what could be kept of a lower one. Inside of each step those come back first tha
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from serried.plan.fit import admits
 from serried.plan.neighbours import decides
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Deadline, Work, sort_in_steps
-from serried.plan.tree import solve_group
+from serried.plan.tree import solve_group, solve_quorum
 from serried.plan.volumes import MemberRules, read_rules
 
 _MAX_PLANS = 64
@@ -275,13 +275,12 @@ class PlanRemoval(SlotRemoval):
         banned: Collection[Unit] = (),
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
-        self._whole = ask
         self._kinds = group_classes(ask.members)
         self._rules: MemberRules | None = None
         self._deciding: dict[int, bool] = {}
         """By the shape's identity: whether pods of this shape matter to the rules of members."""
 
-        self._ask = cut_to_quorum(ask)
+        self._ask = ask
         self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS
         self._steps_left = steps
@@ -317,8 +316,7 @@ class PlanRemoval(SlotRemoval):
 
     def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
         """As for members of one shape, in growing bunches."""
-        if self._seated.plan is None and not (yield from self._plan()):
-            self._ask = self._whole  # what the planner has found with more members, it need not find with fewer
+        if self._seated.plan is None:
             yield from self._plan()
         stay = []
         place = 0
@@ -340,7 +338,7 @@ class PlanRemoval(SlotRemoval):
         """Whether the planner finds room for the quorum now."""
         if not self.has_slots():
             return False
-        answer = yield from solve_group(self.snapshot(), self._whole, self._capacity)
+        answer = yield from solve_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
     def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
@@ -350,7 +348,7 @@ class PlanRemoval(SlotRemoval):
 
     def plan(self, ask: PlanRequest) -> Work[Plan]:
         """The gang's plan as it is now, at least the last one that was found for the quorum."""
-        answer = yield from self._solve(ask)
+        answer = yield from self._finish(solve_group(self.snapshot(), ask, self._capacity))
         found = answer if isinstance(answer, Plan) else self._seated.plan
         assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
         return found
@@ -387,25 +385,19 @@ class PlanRemoval(SlotRemoval):
         if not self._plans_left or self._steps_left <= 0:
             return False
         self._plans_left -= 1
-        answer = yield from self._solve(self._ask)
+        answer = yield from self._finish(solve_quorum(self.snapshot(), self._ask, self._capacity))
         if not isinstance(answer, Plan):
             return False
-        # Members beyond the quorum keep nobody away. The first ones of a plan can come without those after them.
         kind_of = {member.uid: kind for kind in self._kinds for member in kind.members}
-        order = answer.nodes if self._rules is not None else [each.uid for each in self._ask.members]
-        placed = [uid for uid in order if uid in answer.nodes]
-        quorum = placed if self._ask.parts else placed[: self._need]
-        places = {uid: answer.nodes[uid] for uid in quorum}
         seats: dict[str, Resources] = {}
-        for uid, name in places.items():
+        for uid, name in answer.nodes.items():
             seats[name] = add(seats.get(name, _NOTHING), kind_of[uid].request)
-        moves = tuple([(kind_of[uid], name) for uid, name in places.items()])
-        self._seated = Seated(replace(answer, nodes=places), seats, moves)
+        moves = tuple([(kind_of[uid], name) for uid, name in answer.nodes.items()])
+        self._seated = Seated(answer, seats, moves)
         return True
 
-    def _solve(self, ask: PlanRequest) -> Work[Plan | Verdict | None]:
-        """The planner's answer; None at its deadline, if the last plan will do."""
-        work = solve_group(self.snapshot(), ask, self._capacity)
+    def _finish(self, work: Work[Plan | Verdict]) -> Work[Plan | Verdict | None]:
+        """Return the planner's answer; None if the deadline passes before and there is an earlier plan."""
         while self._seated.plan is None or not self._deadline.passed:
             try:
                 next(work)
@@ -419,23 +411,6 @@ class PlanRemoval(SlotRemoval):
     def _recount(self, name: str) -> None:
         super()._recount(name)
         self._capacity.note_used(name)
-
-
-def cut_to_quorum(ask: PlanRequest) -> PlanRequest:
-    """The same for the members alone without which a tree does not stand: the first ones of each group.
-
-    A single group keeps its members: any so many of them are its quorum.
-    """
-    if not ask.parts or not ask.need:
-        return ask
-    parts = tuple(map(_cut, ask.parts))
-    return replace(ask, parts=parts, members=tuple(member for part in parts for member in part.members))
-
-
-def _cut(part: PlanRequest) -> PlanRequest:
-    if part.parts and part.need:
-        return cut_to_quorum(part)
-    return replace(part, members=part.members[: part.need], parts=())
 
 
 _NODES_PER_STEP = 8

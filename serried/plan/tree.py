@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from serried.api.resources import Resources, add
 from serried.api.verdict import Reason, Verdict, render
-from serried.plan.capacity import Capacity, Fork
+from serried.plan.capacity import Capacity, Fork, group_classes
 from serried.plan.gang import feasible, hope_for, score, solve_gang
 from serried.plan.placement import Trial, generate_placements, list_steps
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
@@ -59,6 +59,14 @@ def solve_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None 
     return solve_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
+def solve_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
+    """As `solve_group`, but only members without whom a quorum is short get a node; in a tree that stands, all do."""
+    if ask.parts:
+        return (yield from _Search(snapshot, capacity).plan(ask, surplus=not ask.need))
+    answer = yield from solve_gang(snapshot, ask, capacity)
+    return cut_to_quorum(ask, answer) if isinstance(answer, Plan) else answer
+
+
 class _Search:
     """The options of a choice come from a generator, which says None after a step that has led to none yet."""
 
@@ -75,7 +83,7 @@ class _Search:
 
         self._obstacle: tuple[PlanRequest, Seating] | None = None
 
-    def plan(self, ask: PlanRequest) -> Work[Plan | Verdict]:
+    def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Work[Plan | Verdict]:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
@@ -86,7 +94,7 @@ class _Search:
                 found = option
                 break
             yield
-        if found is not None:
+        if found is not None and surplus:
             found = yield from self._add_surplus(ask, found)
         if found is None or not found.nodes:
             return (yield from self._refuse(ask))
@@ -111,10 +119,43 @@ class _Search:
                 yield from self._seat_parts([replace(part, within=around) for part in _put_in_order(ask)], ask, here)
             elif ask.need == 0:
                 yield here
-            elif (placed := (yield from self._try(_confine(_cut(ask), domain), here))) is not None:
-                yield placed
+            else:
+                yield from self._seat_some(_confine(ask, domain), here)
         if ask.need and not ask.parts:
-            yield from self._seat_elsewhere(_cut(ask), seating)
+            yield from self._seat_elsewhere(ask, seating)
+
+    def _seat_some(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+        """The ways to place a quorum of a group's members in its domain: its first ones, then others that fit."""
+        first = ask.members[: ask.need]
+        placed = yield from self._try(replace(ask, members=first), seating)
+        if placed is not None:
+            yield placed
+        kinds = group_classes(ask.members)
+        if len(first) == len(ask.members) or (len(kinds) == 1 and not ask.excluded):
+            return
+        answer = yield from self._solve(ask, seating)
+        if isinstance(answer, Verdict):
+            self._note_obstacle(ask, seating)
+            return
+        plan = cut_to_quorum(ask, answer)
+        tried = {frozenset(member.uid for member in first)}
+        if placed is None:
+            yield self._take(ask, plan, seating)
+            tried.add(frozenset(plan.nodes))
+        # The members of one shape leave other groups room that those of another shape take.
+        for kind in kinds:
+            mine = {member.uid for member in kind.members}
+            order = sorted(ask.members, key=lambda member: (member.uid not in mine, member.uid not in answer.nodes))
+            quorum = frozenset(member.uid for member in order[: ask.need])
+            self._left -= 1
+            if self._left < 0:
+                return
+            if quorum not in tried:
+                tried.add(quorum)
+                chosen = tuple(member for member in ask.members if member.uid in quorum)
+                placed = yield from self._try(replace(ask, members=chosen), seating)
+                if placed is not None:
+                    yield placed
 
     def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
         # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
@@ -140,9 +181,7 @@ class _Search:
                 self._left -= 1
                 if self._left < 0:
                     return
-                placed = yield from self._try(_confine(keyed, domain), _settle(ask, "", seating))
-                if placed is not None:
-                    yield placed
+                yield from self._seat_some(_confine(keyed, domain), _settle(ask, "", seating))
 
     def _seat_parts(self, parts: Sequence[PlanRequest], above: PlanRequest, seating: Seating) -> Options[Seating]:
         """The ways to place as many of these groups as are wanted, and as many more as fit."""
@@ -305,9 +344,10 @@ def _list_mates(ask: PlanRequest) -> set[str]:
 
 def _list_followed(ask: PlanRequest) -> Iterator[tuple[str, str]]:
     rules = dict.fromkeys(member.shape.neighbours for member in ask.members)
-    for beside in (rule.beside for rule in rules if rule is not None):
-        if beside is not None:
-            yield from ((beside.matching.amount, key) for key in beside.keys)
+    for rule in filter(None, rules):
+        if rule.beside is not None:
+            yield from ((rule.beside.matching.amount, key) for key in rule.beside.keys)
+        yield from ((spread.matching.amount, spread.key) for spread in rule.spread)
 
 
 def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
@@ -347,6 +387,12 @@ def _confine(ask: PlanRequest, domain: str) -> PlanRequest:
     return ask if ask.topology_key is None else replace(ask, pinned=frozenset({domain}))
 
 
-def _cut(ask: PlanRequest) -> PlanRequest:
-    """The quorum alone, by the order of its members."""
-    return replace(ask, members=ask.members[: ask.need])
+def cut_to_quorum(ask: PlanRequest, plan: Plan) -> Plan:
+    """Return a group's plan for as many members as its quorum lacks, or for one member if the quorum stands.
+
+    Where members decide about each other, the first ones of the plan can be placed without those after them.
+    """
+    order = [*plan.nodes] if plan.waves else [member.uid for member in ask.members if member.uid in plan.nodes]
+    nodes = {uid: plan.nodes[uid] for uid in order[: max(ask.need, 1)]}
+    waves = [tuple([uid for uid in wave if uid in nodes]) for wave in plan.waves]
+    return replace(plan, nodes=nodes, waves=tuple(filter(None, waves)))

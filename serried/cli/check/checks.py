@@ -9,6 +9,7 @@ from typing import Any
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP
 from serried.api.names import read_int, read_map
 from serried.api.resources import MARKERS
+from serried.api.verdict import describe_invalid_tree
 from serried.cli.check.observed import (
     ELECTING_NEEDS,
     NEEDS,
@@ -83,6 +84,9 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, Area.CLUSTER, ", ".join(seen.autoscalers), what, fix)
     for where, (what, fix) in seen.neighbours:
         yield Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
+    for tree, why in sorted(read_map(seen.selfcheck or {}, "treesInvalidIn138").items()):
+        fix = "before the upgrade to 1.38, make it anew by the rules of 1.38 (docs/kinds.md); what runs may go on"
+        yield Finding(Severity.WARNING, Area.CLUSTER, f"CompositePodGroup {tree}", describe_invalid_tree(why), fix)
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:

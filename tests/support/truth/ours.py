@@ -80,13 +80,23 @@ class Ours:
             snapshot = self.store.snapshots.take(ask.priority, waiting)
             return plan_gang(snapshot, replace(ask, closed=closed), self.store.capacity)
 
-    def plan_tree(self, members: Sequence[Raw], first: int) -> Plan | Verdict:
-        """Where the planner would have the members of two groups of a tree: the first so many, and the others."""
+    def plan_tree(
+        self, members: Sequence[Raw], first: int, needs: tuple[int, int] | None = None, wanted: int = 2
+    ) -> Plan | Verdict:
+        """Plan a tree of two groups: the first so many members, and the others.
+
+        ``needs`` are the quorums, all members without it; ``wanted`` is how many of the groups the tree takes.
+        """
         with self._waiting(members) as waiting:
             whole = self._ask(waiting, None, None)
-            groups = {"a": waiting[:first], "b": waiting[first:]}
-            parts = tuple(replace(whole, members=each, need=len(each), name=name) for name, each in groups.items())
-            ask = replace(whole, parts=parts, wanted=len(parts), name="root")
+            groups = [("a", waiting[:first]), ("b", waiting[first:])]
+            least = needs or (first, len(waiting) - first)
+            parts = tuple(
+                replace(whole, members=each, need=need, name=name)
+                for (name, each), need in zip(groups, least, strict=True)
+            )
+            need = sum(sorted(least)[:wanted])
+            ask = replace(whole, parts=parts, need=need, wanted=wanted, name="root")
             return plan_group(self.store.snapshots.take(ask.priority, waiting), ask, self.store.capacity)
 
     def plan_victims(

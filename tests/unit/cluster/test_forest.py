@@ -141,3 +141,50 @@ def test_a_condition_that_is_written_moves_no_member() -> None:
     store.put_group(WORKERS.condition("True", "Scheduled").version("2").value())
     assert store.members.group_of("pod-hand") == TREE
     assert isinstance(store.groups[TREE].tree, Branch)
+
+
+ALL = Disruption.ALL
+INVALID_IN_1_38 = {
+    "three levels of composite groups, and PodGroups below: four": (
+        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
+         pod_group("g").gang(1).under("c")],
+        "",
+    ),
+    "one level more": (
+        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
+         composite("d").gang(1).under("c"), pod_group("g").gang(1).under("d")],
+        "it has more than 4 levels of groups",
+    ),
+    "the last of them has nothing below it": (
+        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
+         composite("d").gang(1).under("c")],
+        "",
+    ),
+    "a basic PodGroup below a gang": (
+        [composite("root").gang(1), LEADER, pod_group("any").under("root")],
+        "root is a gang, and any below it is basic",
+    ),
+    "a basic composite group below a gang": (
+        [composite("root").gang(1), composite("b").under("root"), pod_group("g").gang(1).under("b")],
+        "root is a gang, and b below it is basic",
+    ),
+    "gangs below a basic group": ([composite("root"), composite("b").gang(1).under("root"), LEADER], ""),
+    "a group that says nothing below one of mode all": (
+        [composite("root").gang(1).disruption(ALL), LEADER],
+        "root has disruption mode all, and leader below it has single",
+    ),
+    "all groups of mode all": ([composite("root").gang(1).disruption(ALL), LEADER.disruption(ALL)], ""),
+    "mode all below single": ([composite("root").gang(1), LEADER.disruption(ALL)], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "why"), INVALID_IN_1_38.values(), ids=INVALID_IN_1_38)
+def test_what_is_wrong_with_a_tree_by_the_rules_of_1_38(objects: list[Builder], why: str) -> None:
+    store = store_of(*objects)
+    assert TREE in store.groups  # Serried takes it
+    assert store.forest.find_invalid(TREE) == why
+
+
+def test_of_a_single_pod_group_or_a_tree_without_its_root_nothing_is_wrong() -> None:
+    store = store_of(LEADER, pod_group("alone"))
+    assert [store.forest.find_invalid(key) for key in (TREE, GroupKey("default", "alone"))] == ["", ""]

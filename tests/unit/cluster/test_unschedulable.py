@@ -83,6 +83,14 @@ def test_a_gang_bound_to_one_rack_wakes_for_room_in_one_rack(scene: Scene) -> No
     assert scene.free("a2", 1) == {G}
 
 
+def test_a_rack_that_the_refusal_does_not_name_counts_with_what_the_last_named_one_has(scene: Scene) -> None:
+    for at in range(12):
+        scene.store.put_node(node(f"r{at:02}").cpu(4).rack(f"r{at:02}").value())
+        scene.free(f"r{at:02}", 1)
+    scene.refuse(G, 2, topology_key=RACK)  # it names ten racks with room for one: r00 to r09
+    assert scene.free("r11", 2) == {G}
+
+
 def test_a_gang_that_has_its_rack_wakes_for_room_there_only(scene: Scene) -> None:
     scene.refuse(G, 1, topology_key=RACK, pinned=frozenset({"a"}))
     assert scene.free("b1", 4) == set()

@@ -234,6 +234,12 @@ class TestGangsThatAreNotSimple:
         ask = PlanRequest(members, 2, name="root", parts=parts, wanted=2)
         assert len(preempted(field, ask).victims) == 2
 
+    def test_one_goes_for_a_tree_that_needs_any_one_of_three_members_of_whom_the_first_fits_nowhere(self) -> None:
+        field = PAIR.running(one("p", "n1"), one("q", "n2"))
+        members = [pod("huge").cpu(99).value(), *gang(2)]
+        ask = PlanRequest(members, 1, name="root", parts=(PlanRequest(members, 1, name="g"),), wanted=1)
+        assert len(victims(field, ask)) == 1
+
     def test_a_gang_that_does_not_spill_gets_room_in_one_domain_of_its_level(self) -> None:
         field = RACKS.running(one("a1", "a1"), one("b1", "b1"))
         narrow = PlanRequest(gang(2), 2, levels=(RACK,), spills=False)

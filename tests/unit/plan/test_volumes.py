@@ -4,9 +4,9 @@ from dataclasses import replace
 from itertools import permutations
 from random import Random
 
-from serried.api.resources import CHOSEN
+from serried.api.resources import ATTACHED, CHOSEN
 from serried.api.verdict import Verdict
-from serried.api.volume import Choice, Pool, Volume, Wish
+from serried.api.volume import SHARED, Choice, Pool, Volume, Wish
 from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
@@ -115,6 +115,24 @@ def test_what_planned_members_of_others_will_take_is_taken() -> None:
     assert admitting(state([kind], {"a2": {pool.amount: 1}}), kind) == "b1 b2"
     shared = {name: {Choice(pool, "default/other").amount: 2} for name in ("a1", "a2")}
     assert admitting(state([kind], shared), kind) == "b1 b2"
+
+
+def test_a_claim_that_planned_members_share_takes_one_volume_however_many_they_are() -> None:
+    pool = pool_of(disk("u", "a"), disk("v", "a"))
+    (kind,) = classes((Choice(pool),))
+    shared = {"a1": {Choice(pool, "default/other").amount: 2}}
+    assert admitting(state([kind], shared), kind) == "a1 a2"
+
+
+def test_a_full_node_takes_a_member_whose_shared_volume_is_attached_there() -> None:
+    limit, shared = f"{ATTACHED}csi", f"{ATTACHED}csi{SHARED}default/data"
+    value = pod("p").value()
+    (kind,) = group_classes([replace(value, shape=replace(value.shape, requests=((shared, 1),)))])
+    nodes = {name: node(name).allocatable(limit, 1).value() for name in ("with", "without")}
+    used = {"with": {limit: 2, shared: 1}, "without": {limit: 2}}  # more than the driver's limit, which was lowered
+    found = VolumeChoices(Snapshot(nodes, used), [kind])
+    finish(found.count())
+    assert [name for name in nodes if found.admits(kind, name)] == ["with"]
 
 
 def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> None:

@@ -420,6 +420,15 @@ MISTAKES = [
         id="pods of another scheduler",
     ),
     pytest.param(
+        lambda seen: replace(
+            seen, selfcheck={**(seen.selfcheck or {}), "treesInvalidIn138": {"default/root": "it has 5 levels"}}
+        ),
+        WARNING,
+        "kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: it has 5 levels",
+        "before the upgrade to 1.38",
+        id="a tree that 1.38 takes for invalid",
+    ),
+    pytest.param(
         lambda seen: replace(seen, flags={**seen.flags, "other-profiles": "batch"}),
         ERROR,
         "no profile is called batch (--other-profiles): another scheduler takes the room",

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 from weakref import WeakSet
 
@@ -15,7 +16,9 @@ from serried.feed import Feed
 from serried.ops import tls as certificates
 from serried.ops.metrics import ExtenderMetrics
 from serried.ops.tls import CertificateFiles, ReloadingContext, Use
+from tests.support.builders import pod_group
 from tests.support.certificates import Authority
+from tests.support.composites import composite
 from tests.support.extender_harness import Harness
 
 NOW = 1_785_585_600.0
@@ -68,7 +71,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     return House(tmp_path)
 
 
-async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(house: House) -> None:
+def describe(house: House) -> dict[str, Any]:
     holding = Mock(spec=HoldSwitch, mode="auto", way="filter", obstacle="")
     selfcheck = SelfCheck(
         house.core,
@@ -79,9 +82,25 @@ async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(
         isolation=house.isolation,
         endpoint_slice=None,
     )
-    found = selfcheck.describe()["certificates"]
+    return selfcheck.describe()
+
+
+async def test_the_selfcheck_has_the_certificates_that_the_process_listens_with(house: House) -> None:
+    found = describe(house)["certificates"]
     assert set(found) == {"serving", "client_ca"}
     assert "--tls-cert-file has expired" in found["serving"]["warning"]
+
+
+async def test_it_has_the_trees_that_1_38_takes_for_invalid_a_hundred_at_most(house: House) -> None:
+    store = house.core.store
+    store.put_composite(composite("fine").gang(1).value())
+    assert describe(house)["treesInvalidIn138"] == {}
+    for number in range(101):
+        store.put_composite(composite(f"t{number}").gang(1).value())
+        store.put_group(pod_group(f"g{number}").under(f"t{number}").value())
+    found = describe(house)["treesInvalidIn138"]
+    assert len(found) == 100
+    assert found["default/t7"] == "t7 is a gang, and g7 below it is basic"
 
 
 async def test_a_scrape_finds_when_they_expire(house: House) -> None:

@@ -792,6 +792,21 @@ class TestPriorities:
         assert "PriorityMismatch" not in office.speaker.reasons()
 
 
+async def test_a_tree_that_1_38_takes_for_invalid_is_one_event_on_its_root_and_no_reason(office: Office) -> None:
+    tree = GroupKey("default", "root", GroupKind.COMPOSITE)
+    office.store.put_composite(composite("root").gang(1).value())
+    office.store.put_group(pod_group("g").under("root").priority(5).value())
+    for verdict in (MISSING, FULL, OUTDATED):
+        office.reports.say(tree, verdict)
+        await office.settle()
+    text = (
+        "kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: "
+        "root is a gang, and g below it is basic"
+    )
+    assert office.speaker.said.count(("CompositePodGroup/root", "Warning", "TreeInvalidIn138", text)) == 1
+    assert office.speaker.reasons().count("TreeInvalidIn138") == 1
+
+
 async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and_by_the_owners_of_all(
     office: Office,
 ) -> None:
