@@ -122,8 +122,9 @@ def uninstall(
 ) -> None:
     """Remove Serried from the cluster, and what it has set on pods and groups.
 
-    Running pods run on. Waiting pods lose Serried's scheduling gate and nomination. If the cluster's own scheduler
-    calls Serried, take both extenders out of its configuration before. Needs the rights of an administrator.
+    Running pods run on. Waiting pods lose Serried's scheduling gate and nomination. Only objects with the label of the
+    installation are deleted, and its namespace if nothing else is in it. If the cluster's own scheduler calls Serried,
+    take both extenders out of its configuration before. Needs the rights of an administrator.
     """
     for name in (hand_to, *(scheduler_name or ())):
         if name and not _SCHEDULER.fullmatch(name):
