@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
 from extender.leadership import Leadership
-from serried.api.names import Key
+from serried.api.names import INSTALLATION, Key
 from serried.kube.client import ApiClient
 from serried.kube.election import Election, LeaseLostError
 from serried.kube.errors import ApiError, NotFound
@@ -180,7 +180,11 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
         "metadata": {
             "name": name.name,
             "namespace": name.namespace,
-            "labels": {_SERVICE_NAME: name.name, "endpointslice.kubernetes.io/managed-by": "serried"},
+            "labels": {
+                _SERVICE_NAME: name.name,
+                "endpointslice.kubernetes.io/managed-by": "serried",
+                INSTALLATION: name.namespace,
+            },
         },
         "addressType": f"IPv{ipaddress.ip_address(address).version}",
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],

@@ -1,13 +1,13 @@
 """What a kustomization of ours consists of, with the place where each object is written.
 
 `kubectl kustomize` loses that place and the comments, which the chart keeps. Only what our kustomizations use is read:
-resources, components, generated ConfigMaps, JSON patches and patches that delete. Names of images stay as they are
-written, and generated names have no hash. A test compares the result with that of `kubectl kustomize`.
+resources, components, generated ConfigMaps, labels, JSON patches and patches that delete. Names of images stay as they
+are written, and generated names have no hash. A test compares the result with that of `kubectl kustomize`.
 """
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class Item:
     """The file that it is written in; of a generated ConfigMap, the file that it holds."""
 
     text: str
-    """How it is written there, with its comments; of a generated ConfigMap, nothing."""
+    """How it is written there, with its comments, and with added labels; of a generated ConfigMap, nothing."""
 
     content: Json
     """What it is after all patches."""
@@ -55,7 +55,10 @@ def read_documents(path: Path) -> Iterator[str]:
             yield text.strip("\n") + "\n"
 
 
-_READ = {"apiVersion", "kind", "namespace", "resources", "components", "configMapGenerator", "images", "patches"}
+_READ = {
+    *("apiVersion", "kind", "namespace", "resources", "components"),
+    *("configMapGenerator", "images", "labels", "patches"),
+}
 
 
 def _add(items: list[Item], folder: Path) -> list[Item]:
@@ -68,10 +71,35 @@ def _add(items: list[Item], folder: Path) -> list[Item]:
         items = _add(items, (folder / name).resolve())
     for generator in content.get("configMapGenerator", ()):
         made = _generate(folder, {"namespace": content.get("namespace")} | generator)
+        for item in (each for each in items if each.identity == made.identity):  # its data are replaced
+            made = _label(made, item.content["metadata"].get("labels", {}))
         items = [item for item in items if item.identity != made.identity] + [made]
     for patch in content.get("patches", ()):
         items = [changed for item in items if (changed := _Patch(patch).applied_to(item)) is not None]
+    for labels in content.get("labels", ()):
+        if content["kind"] == "Component" or labels.keys() != {"pairs"}:
+            raise ValueError(f"{folder / _FILE}: these labels would also be on selectors, or on objects of others")
+        items = [_label(item, labels["pairs"]) for item in items]
     return items
+
+
+_METADATA = re.compile(r"^metadata:\n(?:  .*\n)+", re.MULTILINE)
+
+
+def _label(item: Item, labels: Mapping[str, str]) -> Item:
+    """Return the item with these labels besides its own, in its content and in its text."""
+    content = copy.deepcopy(item.content)
+    own = content["metadata"].get("labels", {})
+    new = {key: value for key, value in labels.items() if key not in own}
+    if own or new:  # another dictionary: a selector may be an alias of the old one
+        content["metadata"]["labels"] = {**own, **new}
+    lines = "".join(f"    {key}: {value}\n" for key, value in new.items())
+
+    def put(found: re.Match[str]) -> str:
+        before, header, after = found[0].partition("  labels:\n")
+        return before + (header or "  labels:\n") + lines + after
+
+    return Item(item.source, _METADATA.sub(put, item.text, count=1) if new else item.text, content)
 
 
 def _read_resources(folder: Path, names: Sequence[str]) -> Iterator[Item]:

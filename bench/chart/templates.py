@@ -143,7 +143,7 @@ def _render_file(source: Path, shapes: Mapping[str, Sequence[Item]]) -> str:
         if identity[0] == "Deployment":
             written += _render_deployments(found)
         elif found:
-            written.append((_set_values(text), _in_shapes(list(found))))
+            written.append((_set_values(next(iter(found.values())).text), _in_shapes(list(found))))
     if len({condition for _, condition in written}) == 1:
         return _wrap("---\n".join(text for text, _ in written), written[0][1])
     return "".join(f"---\n{_wrap(text, condition)}" for text, condition in written)

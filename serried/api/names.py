@@ -370,6 +370,9 @@ class Holder(NamedTuple):
 
 ANNOTATION_PREFIX = "scheduling.serried.dev/"
 
+INSTALLATION = "scheduling.serried.dev/installation"
+"""The label of every object that an installation consists of. Its value is the namespace of Serried's processes."""
+
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
 

@@ -28,6 +28,7 @@ from serried.api.parent import decode_job_set, decode_leader_worker_set
 from serried.api.resources import PODS as COUNTED_PODS
 from serried.api.resources import is_extended, parse_cpu, parse_quantity, pod_requests
 from serried.cli.output import CommandError
+from serried.cli.rights import Right, may
 from serried.cli.target import Target, find_credentials
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
@@ -36,7 +37,6 @@ from serried.kube.wire import EVERYTHING, PODS, Resource, write_json
 
 Decoded = TypeVar("Decoded")
 
-_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 _QUOTAS = Resource("", "v1", "resourcequotas")
 _CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 
@@ -341,19 +341,11 @@ class _Trial:
         return self._homes[namespace]
 
     async def _find_obstacle(self, namespace: str) -> str:
-        asked = {"namespace": namespace, "verb": "create", "resource": "pods"}
-        review = {
-            "apiVersion": _REVIEWS.api_version,
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
         try:
-            answer = await self._client.ask("POST", _REVIEWS.path(), body=write_json(review))
+            allowed = await may(self._client, Right("create", PODS, namespace=namespace))
         except ApiError as error:
             return f"{_ALL_REST} in namespace {namespace}: {error}"
-        if read_map(answer, "status").get("allowed"):
-            return ""
-        return f"{_ALL_REST} in namespace {namespace}: that takes the right to create pods there"
+        return "" if allowed else f"{_ALL_REST} in namespace {namespace}: that takes the right to create pods there"
 
     async def _list_quotas(self, namespace: str) -> list[Any]:
         try:

@@ -21,10 +21,13 @@ from typing import Annotated, Any
 import typer
 
 from serried import __version__
+from serried.api.names import INSTALLATION
+from serried.api.parent import MANAGED_BY
 from serried.cli.access import tell_failure
 from serried.cli.check.command import collect, collect_cluster, draw_findings, examine
 from serried.cli.check.observed import Area, Finding, Severity
 from serried.cli.output import CommandError, ExitCode, find_width, lay_out, note, option
+from serried.cli.rights import Right, list_missing
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.cli.transport import open_client
 from serried.cli.uninstall import DEFINITIONS, DEPLOYMENTS
@@ -49,7 +52,6 @@ _LEAST_MINOR_WITH_MUTATIONS = 36
 _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
 _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+)")
-_SELF_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
 """How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""
@@ -230,41 +232,45 @@ class Install:
         """Tell what would be in the way; raises CommandError if it cannot work."""
         seen = await collect_cluster(self._client, HOME, self._server)
         seen = replace(seen, scheduler_version=self._plan.scheduler_version)
-        found = [*examine(seen, (Area.CLUSTER,)), *await self._check_owner(), *await self._check_rights(objects)]
+        found = [
+            *examine(seen, (Area.CLUSTER,)),
+            *await self._check_owners(objects),
+            *await self._check_rights(objects),
+        ]
         _draw(found, "Before the installation:")
         if any(each.severity is Severity.ERROR for each in found):
             raise CommandError(ExitCode.NO, "nothing was installed: see the errors above")
 
-    async def _check_owner(self) -> list[Finding]:
-        deployment = await self._find(DEPLOYMENTS, HOME, "serried") or {"metadata": {}}
-        owner = (deployment["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by", "")
-        if owner != "Helm":
-            return []
-        what = "Helm has installed it, and would take back what is changed beside it"
-        fix = "use helm upgrade, or helm uninstall before"
-        return [Finding(Severity.ERROR, Area.CLUSTER, f"deployment {HOME}/serried", what, fix)]
+    async def _check_owners(self, objects: Iterable[JSON]) -> list[Finding]:
+        """Return an error for each other installation that has objects which this one would change or delete."""
+        found: dict[str, Finding] = {}
+        for each in (*objects, *list_left(self._plan)):
+            there = await self._find_same(each) if each["kind"] != "Namespace" else None
+            labels = (there or {"metadata": {}})["metadata"].get("labels") or {}
+            where, home = f"{each['kind'].lower()} {each['metadata']['name']}", labels.get(INSTALLATION, HOME)
+            if labels.get(MANAGED_BY) == "Helm":
+                what = "Helm has installed it, and would take back what is changed beside it"
+                fix = "use helm upgrade, or helm uninstall before"
+                found.setdefault("Helm", Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
+            elif home != HOME:
+                what = f"it is of the installation in namespace {home}, which would lose it"
+                fix = f"remove that one before: serried uninstall --serried-namespace {home}"
+                found.setdefault(home, Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
+        return list(found.values())
+
+    async def _find_same(self, obj: JSON) -> JSON | None:
+        """Return the object of the same kind and name in the cluster; None if there is none."""
+        resource, metadata = await self._resolve(obj), obj["metadata"]
+        return await self._find(resource, metadata.get("namespace", ""), metadata["name"]) if resource else None
 
     async def _check_rights(self, objects: Iterable[JSON]) -> list[Finding]:
-        resources = list({await self._find_resource(each) for each in objects})
-        granted = await asyncio.gather(*map(self._may_write, resources))
-        names = ", ".join(sorted(str(each) for each, yes in zip(resources, granted, strict=True) if not yes))
+        resources = {await self._find_resource(each) for each in objects}
+        rights = [Right(verb, each) for each in resources for verb in ("create", "patch")]
+        names = ", ".join(sorted({str(each.resource) for each in await list_missing(self._client, rights)}))
         if not names:
             return []
         what = f"you may not write {names}, which the installation consists of"
         return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
-
-    async def _may_write(self, resource: Resource) -> bool:
-        for verb in ("create", "patch"):
-            attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
-            body = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": attributes},
-            }
-            answer = await self._client.ask("POST", _SELF_REVIEWS.path(), body=write_json(body))
-            if not answer.get("status", {}).get("allowed"):
-                return False
-        return True
 
     async def apply(self, objects: Sequence[JSON]) -> None:
         """Apply all, by a field manager of its own, and delete what only another shape has."""
@@ -272,8 +278,9 @@ class Install:
             resource, metadata = await self._find_resource(each), each["metadata"]
             namespace, name = metadata.get("namespace", ""), metadata["name"]
             there = await self._find(resource, namespace, name)
+            wanted = _without_label(each) if there is not None and _is_of_others(there) else each
             try:
-                made = await self._client.apply(resource, namespace, name, each, manager=MANAGER)
+                made = await self._client.apply(resource, namespace, name, wanted, manager=MANAGER)
             except ApiError as error:
                 said = f"{resource} {_place(namespace, name)} was refused: {tell_failure(error)}"
                 raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended") from error
@@ -377,6 +384,16 @@ def _write_yaml(objects: Iterable[JSON]) -> str:
 
 def _identify(obj: JSON) -> tuple[str, str]:
     return str(obj["kind"]), str(obj["metadata"]["name"])
+
+
+def _is_of_others(there: JSON) -> bool:
+    """Return whether this is a namespace that no installation has made: uninstall is to leave it."""
+    return there.get("kind") == "Namespace" and INSTALLATION not in (there["metadata"].get("labels") or {})
+
+
+def _without_label(obj: JSON) -> JSON:
+    labels = {key: value for key, value in obj["metadata"]["labels"].items() if key != INSTALLATION}
+    return obj | {"metadata": obj["metadata"] | {"labels": labels}}
 
 
 def _read_content(obj: JSON) -> JSON:

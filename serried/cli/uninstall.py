@@ -1,31 +1,35 @@
 """``serried uninstall``: takes Serried out of a cluster, in an order in which nothing hangs and nothing is left behind.
 
-First the policies and the processes go, so that nobody sets again what is taken away. Then pods and groups are freed,
-and last the installation itself is deleted, whether kubectl or Helm has made it. All of it may be repeated.
+What is deleted is what carries the label of the installation (`serried.cli.inventory`). First the policies and the
+processes go, so that nothing sets again what is taken away. Then pods and groups are freed, and last the installation
+itself is deleted, whether kubectl or Helm has made it. All of it may be repeated, and each run begins with resuming
+the Jobs that an earlier one has suspended.
 """
 
 import asyncio
 import re
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
 
 from serried.api.group import PROTECTION
-from serried.api.names import GANG, LABELLED, POD_GROUP_LABEL
-from serried.api.parent import MANAGED_BY, MANAGER
+from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
 from serried.cli.access import tell_failure
+from serried.cli.inventory import Found, Inventory, find_foreign, lack_rights, take_stock
 from serried.cli.output import CommandError, ExitCode, option
+from serried.cli.rights import Right, list_missing
 from serried.cli.target import Target, find_credentials, reaching
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, NotFound
-from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, PODS, Resource, Selection
+from serried.kube.errors import ApiError, Conflict, NotFound
+from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, NAMESPACES, PODS, Resource, Selection
 
 UNINSTALL_EXAMPLES = """
 Show what would be done:
@@ -39,64 +43,18 @@ Remove it with all its objects:
 """
 
 _ADMISSION = "admissionregistration.k8s.io"
-_RBAC = "rbac.authorization.k8s.io"
-_FLOW = "flowcontrol.apiserver.k8s.io"
 _NATIVE = "scheduling.k8s.io"
 
-_POLICIES = tuple(
-    f"serried-{name}"
-    for name in (
-        *("elastic-refuse", "extender-deletions", "extender-pod-status", "extender-pods"),
-        *("group-priority", "job-gang-policy", "pod-group-label", "reservations"),
-    )
-)
-_MUTATIONS = ("serried-gate", "serried-marker", "serried-namespaces")
-_ROLES = tuple(
-    f"serried-{name}" for name in ("controller", "debug-reader", "edit", "extender", "metrics-reader", "view")
-)
-_BINDINGS = tuple(
-    f"serried-{name}"
-    for name in (
-        *("controller", "debug-reader", "extender", "metrics-reader"),
-        *("scheduler", "scheduler-volumes", "sidecar-scheduler", "sidecar-scheduler-volumes"),
-    )
-)
-
-
-def _cluster_wide(group: str, version: str, plural: str) -> Resource:
-    return Resource(group, version, plural, namespaced=False)
-
-
-DEFINITIONS = _cluster_wide("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-NAMESPACES = _cluster_wide("", "v1", "namespaces")
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
-MUTATING = _cluster_wide(_ADMISSION, "v1", "mutatingadmissionpolicies")
-MUTATING_BINDINGS = _cluster_wide(_ADMISSION, "v1", "mutatingadmissionpolicybindings")
+MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", namespaced=False)
+MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", namespaced=False)
 
-FIRST: Mapping[Resource, Sequence[str]] = {
-    MUTATING_BINDINGS: _MUTATIONS,
-    MUTATING: _MUTATIONS,
-    _cluster_wide(_ADMISSION, "v1", "validatingadmissionpolicybindings"): _POLICIES,
-    _cluster_wide(_ADMISSION, "v1", "validatingadmissionpolicies"): _POLICIES,
-}
-"""What changes or refuses writes, by kind: it goes before anything else."""
+OURS = "app.kubernetes.io/name=serried"
+"""The labels of Serried's Deployments and pods, in releases that do not label their other objects, too."""
 
-LAST: Mapping[Resource, Sequence[str]] = {
-    _cluster_wide(_FLOW, "v1", "flowschemas"): ("serried-bindings", "serried-leader-election", "serried-scheduler"),
-    _cluster_wide(_FLOW, "v1", "prioritylevelconfigurations"): ("serried",),
-    _cluster_wide(_RBAC, "v1", "clusterrolebindings"): _BINDINGS,
-    _cluster_wide(_RBAC, "v1", "clusterroles"): _ROLES,
-}
-"""The rest that is in no namespace."""
-
-ELSEWHERE = tuple(
-    (Resource(_RBAC, "v1", "rolebindings"), "kube-system", f"serried-{name}-authentication-reader")
-    for name in ("scheduler", "sidecar-scheduler")
-)
-"""What is in another namespace than Serried's own."""
-
-PURGED = tuple(f"{name}.{FALLBACK_GROUP}" for name in ("compositepodgroups", "podgroups", "reservations", "workloads"))
-"""The CRDs."""
+SUSPENDED = f"{FALLBACK_GROUP}/suspended"
+"""The label of a Job from when this command suspends it until it resumes the Job."""
 
 _KICK = f"{FALLBACK_GROUP}/kick"
 """An annotation of pods that were woken, and a label of some."""
@@ -107,8 +65,17 @@ TAKEN = (GANG, LABELLED, _KICK)
 _HANDOVER = "serried-handover"
 _SCHEDULER = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _SECONDS = 60.0
+"""How long a wait may last in which nothing goes."""
+
 _PAUSE = 0.5
+_TELL_SECONDS = 10.0
+"""How often a wait says how much is left."""
+
 _SETTLE = 3.0
+_NAMED = 5
+"""How many objects a message names."""
+
+_RELEASE = "meta.helm.sh/release-name"
 
 HandTo = Annotated[
     str,
@@ -130,7 +97,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is asked for."""
+    """What the user asks for."""
 
     home: str
     """Serried's namespace."""
@@ -155,8 +122,9 @@ def uninstall(
 ) -> None:
     """Remove Serried from the cluster, and what it has set on pods and groups.
 
-    Running pods run on. Waiting pods lose Serried's scheduling gate and nomination. If the cluster's own scheduler
-    calls Serried, take both extenders out of its configuration before. Needs the rights of an administrator.
+    Running pods run on. Waiting pods lose Serried's scheduling gate and nomination. Only objects with the label of the
+    installation are deleted, and its namespace if nothing else is in it. If the cluster's own scheduler calls Serried,
+    take both extenders out of its configuration before. Needs the rights of an administrator.
     """
     for name in (hand_to, *(scheduler_name or ())):
         if name and not _SCHEDULER.fullmatch(name):
@@ -193,6 +161,26 @@ def free_metadata(pod: JSON) -> JSON:
     return {**patch, "labels": dict.fromkeys(labels)} if labels else patch
 
 
+class _Patience:
+    """Decides whether a wait has taken too long: the limit of time begins anew whenever less is left."""
+
+    def __init__(self, what: str, say: Callable[[str], Any]) -> None:
+        self._what = what
+        self._say = say
+        self._least: int | None = None
+        self._since = self._told = monotonic()
+
+    def ends(self, left: int) -> bool:
+        """Return whether nothing of what is ``left`` has gone for too long. Says now and then how much is left."""
+        now = monotonic()
+        if self._least is None or left < self._least:
+            self._least, self._since = left, now
+        if left and now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._say(f"waiting for {self._what}: {left} left\n")
+        return now - self._since > _SECONDS
+
+
 class Uninstall:
     """The steps, each of which prints what it does."""
 
@@ -202,127 +190,201 @@ class Uninstall:
         self._say = say
 
     async def run(self) -> None:
-        """All of it; raises ApiError, or CommandError for what cannot be done or does not end."""
-        native = await self._find_native()
-        await self._check_handover()
-        await self._delete_all(FIRST)
+        """Uninstall; raises ApiError, or CommandError for what cannot be done or does not end."""
+        stock = await take_stock(self._client, self._removal.home)
+        native = [each for each in stock.kinds if each.group == _NATIVE and each.plural in {"podgroups", "workloads"}]
+        self._check_options(stock)
+        await self._check_rights(stock, native)
+        suspended = [job async for job in self._client.items(JOBS, Selection(labels=SUSPENDED))]
+        await self._check_traces(stock, native, suspended)
+        await self._resume(suspended)
+        await self._delete_all(each for each in stock.own if each[0].group == _ADMISSION)
         await self._settle()
-        await self._stop()
-        await self._free_pods()
-        await self._free_groups(native)
-        if self._removal.hand_to:
-            await self._hand_over()
-        if self._removal.purge:
-            await self._purge(native)
-        for resource, namespace, name in ELSEWHERE:
-            await self._delete(resource, namespace, name)
-        await self._delete_all(LAST)
-        await self._delete_home()
+        await self._stop(stock)
+        if not stock.others:
+            await self._free_pods()
+            await self._free_groups(native)
+            if self._removal.hand_to:
+                await self._hand_over()
+            if self._removal.purge:
+                await self._purge(native)
+        rest = [each for each in stock.own if each[0] not in {DEPLOYMENTS, NAMESPACES} and each[0].group != _ADMISSION]
+        await self._delete_all(rest)
+        await self._delete_home(stock)
 
-    async def _find_native(self) -> list[Resource]:
-        """PodGroups and Workloads of the native API, in the version that is preferred, where they are served."""
-        try:
-            group = await self._client.read(f"/apis/{_NATIVE}")
-        except NotFound:
-            return []
-        found: dict[str, Resource] = {}
-        for version in (each["version"] for each in group["versions"]):
-            listed = await self._client.read(f"/apis/{_NATIVE}/{version}")
-            names = {each["name"] for each in listed["resources"]}
-            for plural in {"podgroups", "workloads"} & names - found.keys():
-                found[plural] = Resource(_NATIVE, version, plural)
-        return list(found.values())
+    # ------------------------------------------------------------ before the first step
 
-    async def _check_handover(self) -> None:
-        if self._removal.hand_to in self._removal.schedulers:
-            raise CommandError(
-                ExitCode.USAGE, f"--hand-to {self._removal.hand_to}: nobody serves it when Serried is gone"
-            )
-        if self._removal.hand_to and await self._list(MUTATING) is None:
+    def _check_options(self, stock: Inventory) -> None:
+        to = self._removal.hand_to
+        if to in self._removal.schedulers:
+            raise CommandError(ExitCode.USAGE, f"--hand-to {to}: no scheduler has this name when Serried is gone")
+        if to and MUTATING not in stock.kinds:
             raise CommandError(
                 ExitCode.USAGE, "--hand-to needs MutatingAdmissionPolicies, of Kubernetes 1.36 and newer"
             )
+        if stock.own and stock.others and (to or self._removal.purge):
+            said = f"pods, groups and CRDs are also of the installation in namespace {', '.join(sorted(stock.others))}"
+            raise CommandError(ExitCode.USAGE, f"{said}: leave out --purge and --hand-to")
 
-    async def _stop(self) -> None:
-        for name in ("serried", "serried-controller"):
-            await self._delete(DEPLOYMENTS, self._removal.home, name)
+    async def _check_rights(self, stock: Inventory, native: Iterable[Resource]) -> None:
+        rights = {Right("patch", PODS), Right("patch", PODS, "status"), Right("patch", JOBS)}
+        rights |= {Right("delete", kind) for kind, _ in stock.own} | {Right("patch", each) for each in native}
+        if self._removal.hand_to:
+            rights |= {Right(verb, each) for each in (MUTATING, MUTATING_BINDINGS) for verb in ("create", "patch")}
+            rights.add(Right("delete", PODS))
+        if self._removal.purge:
+            rights |= {Right("delete", each) for each in (*native, DEFINITIONS)}
+        if missing := await list_missing(self._client, sorted(rights, key=str)):
+            raise lack_rights(", ".join(map(str, missing)))
 
-        ours = "app.kubernetes.io/name=serried"
-        await self._wait("the pods of Serried", lambda: self._list_in(self._removal.home, ours))
-
-    async def _delete_home(self) -> None:
-        home = self._removal.home
-        if not self._removal.dry_run and await self._list_in(home):
-            self._say(
-                f"left namespace {home}: there are pods of others; run helm uninstall or kubectl delete -k, too\n"
-            )
+    async def _check_traces(self, stock: Inventory, native: Iterable[Resource], suspended: Sequence[JSON]) -> None:
+        """Raise CommandError where nothing of Serried is in its namespace, unless it was deleted otherwise before."""
+        if stock.own:
             return
-        await self._delete(NAMESPACES, "", home)
-        await self._wait(f"the namespace {home}", lambda: self._find(NAMESPACES, "", home))
+        home = self._removal.home
+        deployments = [each async for each in self._client.items(DEPLOYMENTS, Selection(labels=OURS))]
+        elsewhere = {each["metadata"]["namespace"] for each in deployments} | set(stock.others)
+        if home in elsewhere:
+            said = f"the installation in namespace {home} is of a release that has not labelled its objects"
+            fix = "install this release over it, in the way in which it was installed, and run the command again"
+            raise CommandError(ExitCode.USAGE, f"nothing was done: {said}; {fix}")
+        if elsewhere:
+            said = f"nothing of Serried is in namespace {home}; it is installed in {', '.join(sorted(elsewhere))}"
+            raise CommandError(ExitCode.USAGE, f"nothing was done: {said} (--serried-namespace)")
+        if not suspended and not await self._is_anything_left(native):
+            said = f"nothing of Serried is in namespace {home}, nor is anything left of it elsewhere"
+            raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
+
+    async def _is_anything_left(self, native: Iterable[Resource]) -> bool:
+        """Return whether this run has something to do though the installation itself is gone."""
+        kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
+        for kind, is_left in {**kinds, PODS: self._is_left}.items():
+            if any(map(is_left, await self._client.list_all(kind))):
+                return True
+        return self._removal.purge and bool(await self._list_definitions())
+
+    def _is_left(self, pod: JSON) -> bool:
+        return any(self._free(pod)) or (self._removal.hand_to != "" and self._waits(pod))
+
+    # ------------------------------------------------------------ the steps
+
+    async def _stop(self, stock: Inventory) -> None:
+        await self._delete_all(each for each in stock.own if each[0] == DEPLOYMENTS)
+
+        async def count() -> int:
+            selection = Selection(namespace=self._removal.home, labels=OURS)
+            return len([pod async for pod in self._client.items(PODS, selection)])
+
+        if stock.own:
+            await self._wait("the pods of Serried", count)
+
+    async def _delete_home(self, stock: Inventory) -> None:
+        """Delete the namespace if the installation has made it, and nothing but Serried's own objects is in it."""
+        home = self._removal.home
+        if not stock.own or (namespace := await self._find(NAMESPACES, "", home)) is None:
+            return
+        foreign, unlisted = await find_foreign(self._client, stock, home)
+        if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
+            self._say(f"left namespace {home}: Serried's installation has not made it\n")
+        elif foreign:
+            more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+            self._say(f"left namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}\n")
+        elif unlisted:
+            self._say(f"left namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}\n")
+        else:
+            await self._delete(NAMESPACES, namespace)
+
+            async def count() -> int:
+                return int(await self._find(NAMESPACES, "", home) is not None)
+
+            await self._wait(f"the namespace {home}", count)
+        releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in stock.own} - {""}
+        for release in sorted(releases):
+            self._say(f"left the record of Helm's release {release}: helm uninstall {release} --namespace {home}\n")
 
     async def _free_pods(self) -> None:
-        for pod in await self._list(PODS) or []:
-            gates = (pod.get("spec") or {}).get("schedulingGates") or []
-            left = [gate for gate in gates if gate["name"] != HELD_GATE]
-            patch = {"metadata": metadata} if (metadata := free_metadata(pod)) else {}
-            if left != gates:
-                patch["spec"] = {"schedulingGates": left}
+        for pod in await self._client.list_all(PODS):
+            patch, status = self._free(pod)
             if patch:
                 await self._patch(PODS, pod, patch, "freed")
-            if self._waits(pod) and pod.get("status", {}).get("nominatedNodeName"):
-                await self._patch(
-                    PODS, pod, {"status": {"nominatedNodeName": None}}, "freed of its nomination", "status"
-                )
+            if status:
+                await self._patch(PODS, pod, status, "freed of its nomination", "status")
+
+    def _free(self, pod: JSON) -> tuple[JSON, JSON]:
+        """Return the merge patches of a pod and of its status that take away what Serried has set; {} for nothing."""
+        patch: JSON = {"metadata": metadata} if (metadata := free_metadata(pod)) else {}
+        gates = (pod.get("spec") or {}).get("schedulingGates") or []
+        left = [gate for gate in gates if gate["name"] != HELD_GATE]
+        if left != gates:
+            patch["spec"] = {"schedulingGates": left}
+        is_nominated = self._waits(pod) and pod.get("status", {}).get("nominatedNodeName")
+        return patch, {"status": {"nominatedNodeName": None}} if is_nominated else {}
 
     def _waits(self, pod: JSON) -> bool:
         spec = pod["spec"]
         return spec.get("schedulerName") in self._removal.schedulers and not spec.get("nodeName")
 
     async def _free_groups(self, native: Iterable[Resource]) -> None:
-        """Nobody may be there to take the finalizer off: not from what is ours, and not from what is being deleted."""
-        for resource in (each for each in native if each.plural == "podgroups"):
-            for group in await self._list(resource) or []:
-                metadata = group["metadata"]
-                finalizers = metadata.get("finalizers") or []
-                if PROTECTION in finalizers and (_is_ours(group) or metadata.get("deletionTimestamp")):
-                    left = [name for name in finalizers if name != PROTECTION]
-                    await self._patch(resource, group, {"metadata": {"finalizers": left or None}}, "freed")
+        """Take Serried's finalizer off the groups that its controller has made: nothing else would do it.
+
+        Upstream's controller protects the groups of others by a finalizer of the same name.
+        """
+        for resource in native:
+            for group in filter(_is_protected, await self._client.list_all(resource)):
+                left = [name for name in group["metadata"]["finalizers"] if name != PROTECTION]
+                await self._patch(resource, group, {"metadata": {"finalizers": left or None}}, "freed")
 
     async def _purge(self, native: Iterable[Resource]) -> None:
         for resource in native:
-            for each in await self._list(resource) or []:
-                if _is_ours(each):
-                    await self._delete(resource, each["metadata"]["namespace"], each["metadata"]["name"])
-        for name in PURGED:
-            await self._delete(DEFINITIONS, "", name)
+            for each in filter(_is_ours, await self._client.list_all(resource)):
+                await self._delete(resource, each)
+        for each in await self._list_definitions():
+            await self._delete(DEFINITIONS, each)
 
-        async def there() -> bool:
-            return any([await self._find(DEFINITIONS, "", name) for name in PURGED])
+        async def count() -> int:
+            return len(await self._list_definitions())
 
-        await self._wait("the CRDs, with their objects", there)
+        await self._wait("the CRDs, with their objects", count)
+
+    async def _list_definitions(self) -> list[JSON]:
+        return [each for each in await self._client.list_all(DEFINITIONS) if each["spec"]["group"] == FALLBACK_GROUP]
 
     async def _hand_over(self) -> None:
         await self._redirect()
-        jobs = {job["metadata"]["uid"]: job for job in await self._list(JOBS) or []}
+        jobs = {job["metadata"]["uid"]: job for job in await self._client.list_all(JOBS)}
         by_owner: dict[str, list[JSON]] = {}
-        for pod in await self._list(PODS) or []:
+        for pod in await self._client.list_all(PODS):
             owners = [each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")]
-            if owners:
+            if owners and not pod["metadata"].get("deletionTimestamp"):
                 by_owner.setdefault(owners[0]["uid"], []).append(pod)
-            elif self._waits(pod):
+            elif not owners and self._waits(pod):
                 self._say(f"left pod {_name(pod)}: nothing would make it anew\n")
-        for uid, pods in by_owner.items():
-            waiting = [pod for pod in pods if self._waits(pod)]
-            if waiting and uid not in jobs:
-                for pod in waiting:
-                    await self._delete(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
-            elif waiting and len(waiting) == len(pods):
-                await self._restart(jobs[uid])
-            elif waiting:
-                self._say(f"left {len(waiting)} waiting pods of job {_name(jobs[uid])}: others of it run\n")
+        for pod in (each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._waits(each)):
+            await self._delete_waiting(pod)
+        suspended = [job for uid, job in jobs.items() if self._could_restart(job, by_owner.get(uid, ()))]
+        for job in suspended:  # otherwise pods that are deleted would count as failures
+            mark = {"metadata": {"labels": {SUSPENDED: "true"}}, "spec": {"suspend": True}}
+            await self._patch(JOBS, job, mark, "suspended")
+        await self._resume(suspended)
+
+    def _could_restart(self, job: JSON, pods: Sequence[JSON]) -> bool:
+        waiting = sum(map(self._waits, pods))
+        if 0 < waiting < len(pods):
+            self._say(f"left {waiting} waiting pods of job {_name(job)}: others of it run\n")
+        return 0 < waiting == len(pods) and not job["spec"].get("suspend")
+
+    async def _delete_waiting(self, pod: JSON) -> None:
+        """Delete a pod, unless it has been bound, or replaced by another one of its name, since it was listed."""
+        metadata = pod["metadata"]
+        found = await self._find(PODS, metadata["namespace"], metadata["name"])
+        if found is not None and found["metadata"]["uid"] == metadata["uid"] and self._waits(found):
+            try:
+                await self._delete(PODS, found, found["metadata"]["resourceVersion"])
+            except Conflict:
+                self._say(f"left pod {_name(pod)}: it has changed meanwhile; run the command again\n")
 
     async def _redirect(self) -> None:
-        """New pods get the other scheduler, because neither a pod's scheduler nor that of a Job can be changed."""
+        """Give new pods the other scheduler, because neither a pod's scheduler nor that of a Job can be changed."""
         names = ", ".join(f"'{name}'" for name in sorted(self._removal.schedulers))
         rules = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
         change = f"[JSONPatch{{op: 'replace', path: '/spec/schedulerName', value: '{self._removal.hand_to}'}}]"
@@ -345,30 +407,36 @@ class Uninstall:
                 await self._client.apply(resource, "", _HANDOVER, made)
         await self._settle()
 
-    async def _restart(self, job: JSON) -> None:
-        """Suspend a Job and resume it: pods that are deleted otherwise would count as failures."""
-        if job["spec"].get("suspend"):
-            return
-        metadata = job["metadata"]
-        await self._patch(JOBS, job, {"spec": {"suspend": True}}, "suspended")
+    async def _resume(self, jobs: Sequence[JSON]) -> None:
+        """Resume Jobs that this command has suspended, each when its pods are gone, or when no more of them go."""
+        patience = _Patience("the pods of suspended Jobs", self._say)
+        waiting = list(jobs)
+        while waiting:
+            active = [await self._count_active(job) for job in waiting]
+            ends = patience.ends(sum(active))
+            for job, count in zip(tuple(waiting), active, strict=True):
+                if count and ends:
+                    self._say(f"left {count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s\n")
+                if ends or not count:
+                    change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": False}}
+                    await self._patch(JOBS, job, change, "resumed")
+                    waiting.remove(job)
+            await asyncio.sleep(_PAUSE if waiting else 0)
 
-        async def active() -> bool:
-            found = await self._find(JOBS, metadata["namespace"], metadata["name"])
-            status = (found or {}).get("status") or {}
-            return bool(status.get("active") or status.get("terminating"))
+    async def _count_active(self, job: JSON) -> int:
+        """Return how many pods a suspended Job still has: at least 1 until its controller has seen the suspension.
 
-        await self._wait(f"the pods of job {_name(job)}", active)
-        await self._patch(JOBS, job, {"spec": {"suspend": False}}, "resumed")
+        Pods that are being deleted do not count: the Job's controller has let them go, and counts them as no failures.
+        """
+        found = await self._find(JOBS, job["metadata"]["namespace"], job["metadata"]["name"])
+        if self._removal.dry_run or found is None:
+            return 0
+        status = found.get("status") or {}
+        conditions = status.get("conditions") or ()
+        is_seen = any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions)
+        return int(status.get("active") or not is_seen)
 
-    async def _list(self, resource: Resource) -> list[JSON] | None:
-        """The objects of a kind; None if it is not served."""
-        try:
-            return await self._client.list_all(resource)
-        except NotFound:
-            return None
-
-    async def _list_in(self, namespace: str, labels: str = "") -> list[JSON]:
-        return [pod async for pod in self._client.items(PODS, Selection(namespace=namespace, labels=labels))]
+    # ------------------------------------------------------------ by the API server
 
     async def _find(self, resource: Resource, namespace: str, name: str) -> JSON | None:
         try:
@@ -376,18 +444,18 @@ class Uninstall:
         except NotFound:
             return None
 
-    async def _delete_all(self, named: Mapping[Resource, Sequence[str]]) -> None:
-        for resource, names in named.items():
-            for name in names:
-                await self._delete(resource, "", name)
+    async def _delete_all(self, found: Iterable[Found]) -> None:
+        """Delete these objects; bindings go before what they bind."""
+        for resource, obj in sorted(found, key=lambda each: "bindings" not in each[0].plural):
+            await self._delete(resource, obj)
 
-    async def _delete(self, resource: Resource, namespace: str, name: str) -> None:
-        if await self._find(resource, namespace, name) is None:
-            return
-        self._say(f"deleted {resource} {f'{namespace}/' if namespace else ''}{name}\n")
+    async def _delete(self, resource: Resource, obj: JSON, version: str = "") -> None:
+        metadata = obj["metadata"]
+        self._say(f"deleted {resource} {_name(obj)}\n")
         if not self._removal.dry_run:
-            with suppress(NotFound):  # somebody was faster
-                await self._client.delete(resource, namespace, name)
+            with suppress(NotFound):  # it has gone meanwhile
+                namespace = metadata.get("namespace", "")
+                await self._client.delete(resource, namespace, metadata["name"], metadata["uid"], version)
 
     async def _patch(self, resource: Resource, obj: JSON, patch: JSON, done: str, subresource: str = "") -> None:
         self._say(f"{done} {resource} {_name(obj)}\n")
@@ -398,23 +466,31 @@ class Uninstall:
             await self._client.patch_merge(resource, metadata["namespace"], metadata["name"], patch, subresource)
 
     async def _settle(self) -> None:
-        """Until API servers go by the policies that there are now: they look again every second."""
+        """Return when API servers go by the policies that there are now: they look again every second."""
         if not self._removal.dry_run:
             await asyncio.sleep(_SETTLE)
 
-    async def _wait(self, what: str, there: Callable[[], Awaitable[object]]) -> None:
-        """Until it is not there any more; raises CommandError if that takes too long."""
-        deadline = time.monotonic() + _SECONDS
-        while not self._removal.dry_run and await there():
-            if time.monotonic() > deadline:
+    async def _wait(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
+        """Return when nothing is left; raises CommandError if nothing has gone for too long."""
+        patience = _Patience(what, self._say)
+        while not self._removal.dry_run and (left := await count()):
+            if patience.ends(left):
                 said = f"{what}: not gone after {_SECONDS:.0f} s; see what keeps it, and run the command again"
                 raise CommandError(ExitCode.NO, said)
             await asyncio.sleep(_PAUSE)
 
 
 def _is_ours(obj: JSON) -> bool:
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    """Return whether Serried's controller has made this object for a Job or another parent."""
+    labels = obj["metadata"].get("labels") or {}
+    return labels.get(MANAGED_BY) == MANAGER and not labels.keys().isdisjoint({JOB_UID, PARENT_UID})
+
+
+def _is_protected(obj: JSON) -> bool:
+    """Return whether Serried's controller has made this group, and keeps it by a finalizer."""
+    return _is_ours(obj) and PROTECTION in (obj["metadata"].get("finalizers") or ())
 
 
 def _name(obj: JSON) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    metadata = obj["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])

@@ -57,6 +57,7 @@ from tests.support.storage import ObjectKey, RefusedError, Storage, check_precon
 from tests.support.watching import Cut, Watch, begin_stream, begin_watch, select
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
 SERVED = (
     *(NODES, PODS, NAMESPACES, EVENTS, JOBS, LEASES, PRIORITY_CLASSES, RESERVATIONS, VOLUMES, VOLUME_CLAIMS),
@@ -90,6 +91,9 @@ class FakeApiServer:
 
         self.streaming = True
         self.token = ""
+        self.denied: set[tuple[str, str]] = set()
+        """The verbs and plurals that a review of rights denies."""
+
         self.requests: list[Request] = []
         self.watches: set[Watch] = set()
         self.url = ""
@@ -271,6 +275,8 @@ class FakeApiServer:
     async def _answer(self, raw: web.BaseRequest, request: Request) -> web.StreamResponse:
         if request.path.startswith("/openapi/v3"):
             return _json(200, self._publish(request))
+        if request.path == REVIEWS.path():
+            return _json(201, request.body | {"metadata": {}, "status": {"allowed": self._may(request)}})
         route = find_route(request.path, self.served | self.listed_only)
         if route.resource is None:
             return _json(200, route.document)
@@ -282,6 +288,10 @@ class FakeApiServer:
             found = self._list(request, route, route.resource) if not route.name else self._get(route, route.resource)
             return _json(200, found)
         return self._write(request, route, route.resource)
+
+    def _may(self, request: Request) -> bool:
+        asked = request.body["spec"]["resourceAttributes"]
+        return (asked["verb"], asked["resource"]) not in self.denied
 
     def _publish(self, request: Request) -> JSON:
         """The index of schemas, or one of them."""

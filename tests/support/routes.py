@@ -27,8 +27,12 @@ def find_route(path: str, served: Collection[Resource]) -> Route:
     """The route of a path; raises RefusedError 404 for what is not served."""
     if path == "/version":
         return Route(None, document={"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
-    if groups := [resource for resource in served if path == f"/apis/{resource.group}"]:
-        return Route(None, document=_describe_group(groups))
+    if path == "/apis":
+        names = sorted({resource.group for resource in served} - {""})
+        groups = [_describe_group([each for each in served if each.group == name]) for name in names]
+        return Route(None, document={"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    if peers := [resource for resource in served if path == f"/apis/{resource.group}"]:
+        return Route(None, document=_describe_group(peers))
     for resource in served:
         if path.rstrip("/") == resource.root:
             return Route(None, document=_describe(resource, served))
@@ -54,10 +58,12 @@ def _match(path: str, resource: Resource) -> Route | None:
 def _describe_group(resources: Collection[Resource]) -> JSON:
     group = next(iter(resources)).group
     versions = [{"groupVersion": f"{group}/{each}", "version": each} for each in sorted({r.version for r in resources})]
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions}
+    preferred = versions[-1]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions, "preferredVersion": preferred}
 
 
 def _describe(one: Resource, served: Collection[Resource]) -> JSON:
     peers = sorted((r for r in served if r.root == one.root), key=lambda resource: resource.plural)
-    resources = [{"name": r.plural, "namespaced": r.namespaced, "verbs": ["get", "list", "watch"]} for r in peers]
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    resources = [{"name": r.plural, "namespaced": r.namespaced, "verbs": verbs} for r in peers]
     return {"kind": "APIResourceList", "groupVersion": one.api_version, "resources": resources}

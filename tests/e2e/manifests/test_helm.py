@@ -12,6 +12,7 @@ from bench.cluster.release import HELM_VERSIONS
 from serried import __version__
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
 from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually, pod
+from tests.e2e.manifests.test_uninstall import ask
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
@@ -90,6 +91,22 @@ def test_the_life_of_a_release(server: Server, helm: Callable[..., str]) -> None
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
     assert set(server.list_objects()) - before == DEFINITIONS
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
+    assert set(server.list_objects()) == before
+
+
+def test_the_command_takes_a_release_out_of_a_shared_namespace(server: Server, helm: Callable[..., str]) -> None:
+    before = set(server.list_objects())
+    server.run("create", "namespace", "shared")
+    server.run("create", "configmap", "theirs", "-n", "shared")
+    helm("install", RELEASE, str(CHART), "--wait", "--timeout", "120s", "--set", shape(server), namespace="shared")
+    done = ask(server, "--purge", "--serried-namespace", "shared")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "left namespace shared: Serried's installation has not made it\n" in done.stdout
+    record = f"left the record of Helm's release {RELEASE}: helm uninstall {RELEASE} --namespace shared\n"
+    assert done.stdout.endswith(record)
+    helm("uninstall", RELEASE, "--wait", "--timeout", "60s", namespace="shared")
+    assert "theirs" in server.run("get", "configmaps", "-n", "shared")
+    server.run("delete", "namespace", "shared", "--timeout=60s")
     assert set(server.list_objects()) == before
 
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from serried import __version__
+from serried.api.names import INSTALLATION
 from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
 from serried.cli.output import CommandError
 from serried.cli.transport import open_client
-from serried.cli.uninstall import ELSEWHERE, FIRST, LAST, PURGED
 from serried.kube.auth import Credentials
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
@@ -69,13 +69,8 @@ def test_another_shape_takes_out_what_it_has_not() -> None:
     assert list_left(replace(plan, shape=Layout.ISOLATED)) == []
 
 
-def test_what_is_installed_is_what_is_uninstalled() -> None:
-    named = {name for names in (*FIRST.values(), *LAST.values(), PURGED) for name in names}
-    named |= {name for _, _, name in ELSEWHERE}
-    for _, each in read_shipped():
-        metadata = each["metadata"]
-        if metadata.get("namespace") != "serried-system" and each["kind"] != "Namespace":
-            assert metadata["name"] in named, metadata["name"]
+def test_what_is_installed_has_the_label_by_which_it_is_uninstalled() -> None:
+    assert {each["metadata"]["labels"].get(INSTALLATION) for _, each in read_shipped()} == {"serried-system"}
 
 
 # ---------------------------------------------------------------- before anything is done
@@ -128,6 +123,16 @@ def test_what_helm_has_installed_is_left_to_helm(cluster: PodProxy, run: Run) ->
     ended = run("install")
     assert ended.code == 1
     assert "use helm upgrade, or helm uninstall before" in ended.out
+
+
+def test_the_objects_of_an_installation_in_another_namespace_are_left_to_it(cluster: PodProxy, run: Run) -> None:
+    role = {"metadata": {"name": "serried-extender", "labels": {INSTALLATION: "gangs"}}}
+    cluster.answer("/apis/rbac.authorization.k8s.io/v1/clusterroles/serried-extender", role)
+    ended = run("install")
+    assert ended.code == 1
+    said = " ".join(ended.out.split())
+    assert "it is of the installation in namespace gangs, which would lose it" in said
+    assert "serried uninstall --serried-namespace gangs" in said
 
 
 def test_a_scheduler_that_is_newer_than_the_api_server_is_refused(cluster: PodProxy, run: Run) -> None:

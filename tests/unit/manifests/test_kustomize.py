@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.chart.kustomization import build
+from bench.chart.templates import list_overlays
 from controller.diff.owner import DEFAULT_SCHEDULER
 from serried import __version__
-from serried.api.names import PARENT_APIS
+from serried.api.names import INSTALLATION, PARENT_APIS
 from serried.settings import controller_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
@@ -78,6 +80,33 @@ def test_images_are_pinned_by_kustomize_to_a_version(documents: Sequence[Documen
 def test_no_file_says_latest_or_invents_a_digest() -> None:
     for path in MANIFESTS.rglob("*.yaml"):
         assert not re.search(r":latest\b|@sha256:", path.read_text()), path
+
+
+COMPONENTS = sorted(path.parent for path in KUSTOMIZATIONS if load(path)["kind"] == "Component")
+
+
+@pytest.mark.parametrize("overlay", list_overlays(MANIFESTS / "kustomize").values(), ids=lambda path: path.name)
+def test_every_object_has_the_label_of_its_installation_and_no_selector_has_it(overlay: Path) -> None:
+    components = [
+        each for each in COMPONENTS if each.name not in {"control-plane", "isolated"} and "evict" not in each.name
+    ]
+    for item in build(overlay, *components):
+        metadata = item.content["metadata"]
+        assert metadata["labels"].pop(INSTALLATION) == "serried-system", item.identity
+        assert INSTALLATION not in str({"metadata": metadata} | item.content), item.identity
+
+
+def test_the_definition_that_scheduler_plugins_brings_too_is_of_no_installation() -> None:
+    (definition,) = build(MANIFESTS / "kustomize" / "compatible")
+    assert INSTALLATION not in str(definition.content)
+
+
+def test_a_component_labels_no_object_that_is_listed_beside_it(tmp_path: Path) -> None:
+    content = {"kind": "Component", "labels": [{"pairs": {INSTALLATION: "serried-system"}}]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match="objects of others"):
+        build(tmp_path)
+    assert [path for path in COMPONENTS if "labels" in load(path / "kustomization.yaml")] == []
 
 
 def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) -> None:

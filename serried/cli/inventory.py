@@ -1,0 +1,152 @@
+"""What an installation of Serried consists of, by the label that `serried install`, kubectl and Helm have given it.
+
+`take_stock` asks the API server for the labelled objects of every kind. `find_foreign` lists what else is in Serried's
+namespace: the namespace may be deleted only if there is nothing.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from serried.api.names import INSTALLATION
+from serried.api.parent import MANAGED_BY, MANAGER
+from serried.cli.access import tell_failure
+from serried.cli.output import CommandError, ExitCode
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, Forbidden, NotFound
+from serried.kube.wire import JSON, LEASES, Resource, Selection
+
+Found = tuple[Resource, JSON]
+
+_PASSED_OVER = frozenset({"events", "endpoints", "customresourcedefinitions"})
+"""Events expire. Endpoints have the labels of their Service, and go with it. CRDs are found by their API group."""
+
+_MADE_BY_KUBERNETES = frozenset({("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")})
+"""Plural and name of what kube-controller-manager makes in each namespace."""
+
+_METHOD_NOT_ALLOWED = 405
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The objects of an installation, and what is known of the cluster beside them."""
+
+    kinds: Sequence[Resource]
+    """Each kind whose objects can be listed and deleted, in the version that its API group prefers."""
+
+    own: Sequence[Found]
+    """The objects of the installation, but for CRDs, and for objects that are deleted with their owners."""
+
+    others: Collection[str]
+    """The namespaces of other installations."""
+
+    unlisted: Sequence[str]
+    """What could not be listed for another reason than missing rights, with the reason."""
+
+
+async def take_stock(client: ApiClient, home: str) -> Inventory:
+    """Return the inventory of the installation with the namespace ``home``; raises CommandError without the rights."""
+    kinds, unlisted = await _discover(client)
+    found, failures = await _list(client, kinds, Selection(labels=INSTALLATION))
+    own = [(kind, each) for kind, each in found if _read_home(each) == home and not _list_owners(each)]
+    others = {_read_home(each) for _, each in found} - {home}
+    if own and LEASES in kinds:  # kube-scheduler writes no labels on its own
+        leases, more = await _list(client, [LEASES], Selection(namespace=home))
+        own += [(kind, each) for kind, each in leases if _is_own_lease(each) and not _read_home(each)]
+        failures += more
+    return Inventory(kinds, own, others, [*unlisted, *failures])
+
+
+async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[list[str], list[str]]:
+    """Return the objects in the namespace that are not Serried's, and what could not be listed, with the reason."""
+    kinds = [each for each in stock.kinds if each.namespaced]
+    found, failures = await _list(client, kinds, Selection(namespace=home))
+    ours = {each["metadata"].get("uid") for _, each in stock.own}
+    while more := {each["metadata"]["uid"] for _, each in found if _list_owners(each) & ours} - ours:
+        ours |= more
+    foreign = [
+        f"{kind} {each['metadata']['name']}"
+        for kind, each in found
+        if each["metadata"]["uid"] not in ours and not _is_expected(kind, each, home)
+    ]
+    return foreign, [*stock.unlisted, *failures]
+
+
+def _is_expected(kind: Resource, obj: JSON, home: str) -> bool:
+    """Return whether an object in Serried's namespace is one of Serried's or Kubernetes' own."""
+    is_record = (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    is_lease = kind == LEASES and _is_own_lease(obj)
+    is_made = (kind.plural, obj["metadata"]["name"]) in _MADE_BY_KUBERNETES
+    return _read_home(obj) == home or is_record or is_lease or is_made
+
+
+def _is_own_lease(lease: JSON) -> bool:
+    name = lease["metadata"]["name"]
+    return bool(name == MANAGER or name.startswith(f"{MANAGER}-"))
+
+
+def _read_home(obj: JSON) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(INSTALLATION, ""))
+
+
+def _list_owners(obj: JSON) -> set[str]:
+    return {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
+
+
+async def _discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
+    """Return all kinds that can be listed and deleted, and the API versions that do not answer, with the reason."""
+    groups = (await client.read("/apis"))["groups"]
+    versions = [each["groupVersion"] for group in groups for each in (group["preferredVersion"], *group["versions"])]
+    roots = list(dict.fromkeys(["/api/v1", *(f"/apis/{version}" for version in versions)]))
+    answers = await asyncio.gather(*(_attempt(client, root) for root in roots))
+    kinds: dict[tuple[str, str], Resource] = {}
+    silent: list[str] = []
+    for root, answer in zip(roots, answers, strict=True):
+        if isinstance(answer, ApiError):
+            silent.append(f"{root}: {tell_failure(answer)}")
+            continue
+        group, _, version = root.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
+        for each in answer["resources"]:
+            plural = each["name"]
+            if {"list", "delete"} <= set(each["verbs"]) and plural not in _PASSED_OVER and "/" not in plural:
+                kind = Resource(group, version, plural, namespaced=each["namespaced"])
+                kinds.setdefault((group, plural), kind)
+    return list(kinds.values()), silent
+
+
+async def _attempt(client: ApiClient, path: str) -> JSON | ApiError:
+    try:
+        return await client.read(path)
+    except ApiError as error:
+        return error
+
+
+async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selection) -> tuple[list[Found], list[str]]:
+    """Return the selected objects of these kinds, and the kinds that could not be listed, with the reason.
+
+    Raises CommandError if the user may not list one of them.
+    """
+
+    async def ask(kind: Resource) -> list[Found] | ApiError:
+        try:
+            return [(kind, each) async for each in client.items(kind, selection)]
+        except ApiError as error:
+            return error
+
+    answers = dict(zip(kinds, await asyncio.gather(*map(ask, kinds)), strict=True))
+    if forbidden := [str(kind) for kind, answer in answers.items() if isinstance(answer, Forbidden)]:
+        raise lack_rights(f"list {', '.join(forbidden)}")
+    silent = {
+        kind: answer
+        for kind, answer in answers.items()
+        if isinstance(answer, ApiError)
+        and not isinstance(answer, NotFound)  # a CRD that was deleted meanwhile
+        and answer.status != _METHOD_NOT_ALLOWED
+    }
+    found = [each for answer in answers.values() if not isinstance(answer, ApiError) for each in answer]
+    return found, [f"{kind}: {tell_failure(answer)}" for kind, answer in silent.items()]
+
+
+def lack_rights(missing: str) -> CommandError:
+    """Return the error of a user who may not do this."""
+    return CommandError(ExitCode.NO, f"nothing was done: you may not {missing}; run it as an administrator")

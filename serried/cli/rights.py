@@ -1,0 +1,41 @@
+"""Which rights the user of a command has, as the API server says (SelfSubjectAccessReview)."""
+
+import asyncio
+from collections.abc import Collection
+from typing import NamedTuple
+
+from serried.kube.client import ApiClient
+from serried.kube.wire import Resource, write_json
+
+_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+
+
+class Right(NamedTuple):
+    """A verb on objects of a kind; in all namespaces if ``namespace`` is ""."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{self.subresource and f'/{self.subresource}'}"
+
+
+async def may(client: ApiClient, right: Right) -> bool:
+    """Return whether the user has the right; raises ApiError if the API server does not say."""
+    attributes = {"verb": right.verb, "group": right.resource.group, "resource": right.resource.plural}
+    optional = {"subresource": right.subresource, "namespace": right.namespace}
+    body = {
+        "apiVersion": _REVIEWS.api_version,
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes | {name: value for name, value in optional.items() if value}},
+    }
+    answer = await client.ask("POST", _REVIEWS.path(), body=write_json(body))
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def list_missing(client: ApiClient, rights: Collection[Right]) -> list[Right]:
+    """Return the rights that the user does not have, in their order."""
+    granted = await asyncio.gather(*(may(client, each) for each in rights))
+    return [right for right, has in zip(rights, granted, strict=True) if not has]
