@@ -614,6 +614,8 @@ class TestBindOfMembers:
         assert "has no planned slot" in call.error
 
     async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: Harness) -> None:
+        planned.add(pod("full").cpu(planned.store.nodes["n2"].allocatable["cpu"] // 1000).on("n2"))
+        await planned.settle()
         call = planned.bind("m0", "n2")
         await planned.settle()
         assert "is planned on n1, not on n2" in call.error
