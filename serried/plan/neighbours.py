@@ -56,7 +56,6 @@ class SpreadCount:
         self.by_domain: dict[str, int] = {}
         self._shape = kind.shape
         self._keys = tuple([each.key for each in (kind.shape.neighbours or _NO_RULES).spread])
-        self._counts_itself = self.amount in kind.request
         self._is_choosy = rule.by_affinity and bool(kind.shape.node_selector or kind.shape.node_terms is not None)
         self._domains: Counter[int] = Counter()
         """How many domains have each number."""
@@ -82,10 +81,6 @@ class SpreadCount:
         while not self._domains[self._least]:
             self._least += 1
         return self._least
-
-    def is_extra(self, node: Node) -> int:
-        """1 if a member on a node is meant itself, and is not among those that are counted there; else 0."""
-        return int(self.rule.itself and not (self._counts_itself and self._has(node)))
 
     def _has(self, node: Node) -> bool:
         labels = node.labels
@@ -117,8 +112,8 @@ class _Rules:
     spread: list[SpreadCount] = field(default_factory=list)
 
 
-_Place = tuple[SpreadCount, str, int]
-"""A domain of a constraint with members in it, and 1 if these are not among those that are counted there, else 0."""
+_Place = tuple[SpreadCount, str]
+"""A domain of a constraint with members in it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -295,7 +290,7 @@ class Neighbours:
         """
         self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
-        places = {(count, node.labels[count.key], count.is_extra(node)) for count in rules.spread}
+        places = {(count, node.labels[count.key]) for count in rules.spread}
         fits = self._has_mates_whenever(rules, node) and all(map(self._keeps_skew_whenever, places))
         if self._wave and not (fits and self._leaves_open(kind, node)):
             self.place(kind, name, -1)
@@ -316,8 +311,8 @@ class Neighbours:
 
     def _keeps_skew_whenever(self, place: _Place) -> bool:
         """Whether a member that is placed would be let in as the last one of its domain, and the first elsewhere."""
-        count, domain, extra = place
-        return count.by_domain.get(domain, 0) + extra - self._least_then[count] <= count.rule.max_skew
+        count, domain = place
+        return count.by_domain.get(domain, 0) - self._least_then[count] <= count.rule.max_skew
 
     def _leaves_open(self, kind: MemberClass, node: Node) -> bool:
         """Whether the others of the wave could still come to theirs if a member of a class was on this node first."""
@@ -328,8 +323,7 @@ class Neighbours:
             for count in rules.spread:
                 if count.amount in kind.request:
                     place = count, node.labels.get(count.key, "")
-                    concerned = [(*place, extra) for extra in (0, 1) if (*place, extra) in wave.places]
-                    if not all(map(self._keeps_skew_whenever, concerned)):
+                    if place in wave.places and not self._keeps_skew_whenever(place):
                         return False
         return True
 

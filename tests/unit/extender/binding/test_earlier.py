@@ -264,3 +264,29 @@ class TestWhileTheApiServerIsAsked:
         await asking.go()
         assert (asking.node_of("m0"), asking.node_of("m1")) == ("n3", "n1")
         assert asking.nothing_reserved
+
+
+@pytest.mark.parametrize(
+    ("racks", "domain"),
+    [
+        pytest.param(
+            {"n1": "b", "n2": "b"}, "b", id="all that run are in one domain of another name: the rest follows"
+        ),
+        pytest.param({"n1": "b", "n2": "c"}, "a", id="those that run are in two domains by now: none of them counts"),
+    ],
+)
+async def test_a_commit_goes_on_in_the_domain_in_which_its_members_run(racks: dict[str, str], domain: str) -> None:
+    world = Harness()
+    world.add(node("n1").cpu(1).rack("a"), node("n2").cpu(1).rack("a"), node("n3").cpu(1).rack("a"))
+    world.add(gang(3).topology(), *members(3))
+    slots = SLOTS | {"pod-m2": Slot("pod-m2", "m2", "n3")}
+    left = Reservation(GANG, "podgroup-g", "a", 3, slots, slots.keys())
+    await Records(world.api.client(), "v1", "earlier").write(gang(3).value(), left)
+    for name, place in (("m0", "n1"), ("m1", "n2")):
+        await world.api.bind("default", name, f"pod-{name}", place)
+    world.watch()
+    for name, rack in racks.items():
+        world.add(node(name).cpu(1).rack(rack))
+    await recover(world)
+    assert world.cycle().reservation.domain == domain
+    await world.close()
