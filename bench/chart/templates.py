@@ -118,6 +118,7 @@ def _render_parts(kustomize: Path) -> dict[str, str]:
         "monitoring/podmonitor.yaml": watched,
         "monitoring/reader.yaml": watched,
         "monitoring/rules.yaml": watched,
+        "volumes-and-devices/rbac.yaml": ".Values.volumesAndDevices.enabled",
     }
     files = {"files/dashboard.json": (kustomize / "monitoring" / "dashboard.json").read_text()}
     for name, condition in parts.items():

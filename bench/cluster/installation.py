@@ -28,7 +28,7 @@ _PAUSE = 0.5
 def pieces(spec: Spec) -> list[str]:
     """The kustomizations, and single manifests, that a cluster of this spec gets, in order."""
     asked = (("gate", spec.gate_policy), ("marker", spec.isolated), ("base/sidecar-rbac.yaml", spec.one_account))
-    return ["crds", "rbac", "policies", *(name for name, wanted in asked if wanted)]
+    return ["crds", "rbac", "volumes-and-devices", "policies", *(name for name, wanted in asked if wanted)]
 
 
 def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:

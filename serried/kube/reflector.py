@@ -370,7 +370,7 @@ class Reflector:
             self._forced = self._forced and self._fruitless > 0
             if self._listing and self._reached and cause not in _KEPT_OUT:
                 self._ways.cut()
-            if listed or cause is not Cause.UNSERVED:  # what was not served before has not ended
+            if listed or cause not in {Cause.UNSERVED, Cause.FORBIDDEN}:  # a watch that never began has not ended
                 self.client.metrics.watch_restarted(self.resource.plural, cause)
             stuck = self._fruitless > 0 and self._fruitless % MAX_SUSPICIOUS_ENDS == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):

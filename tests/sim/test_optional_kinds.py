@@ -111,7 +111,7 @@ async def test_lack_of_rights_holds_nothing_up_and_is_said(
     async with following(server) as scene:
         await asyncio.wait_for(scene.feed.synced.wait(), 10)
         assert not scene.store.jobs
-        assert scene.ends("forbidden")
+        assert not scene.ends("forbidden"), "what never was shown has not ended, and is no alert"
     said = [vars(record)["err"] for record in caplog.records if vars(record).get("cause") == "forbidden"]
     assert "grant list and watch on jobs in API group batch" in said[0]
 

@@ -25,6 +25,7 @@ from serried.cli.check.observed import (
 )
 
 POLICIES = {
+    "serried-controller-groups": "the controller's right to change and delete groups of users has no limit",
     "serried-extender-deletions": "the extender's right to delete pods has no limit",
     "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
     "serried-extender-pods": "the extender's right to change pods has no limit",
@@ -283,7 +284,8 @@ def check_rights(seen: Observed) -> Iterator[Finding]:
         of_these = list(rights)
         severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
         what = f"it may not {', '.join(map(str, of_these))}: {without}"
-        fix = f"kubectl apply -k manifests/kustomize/{shipped}, or grant it in roles of your own"
+        piece = needs[of_these[0]].component or shipped
+        fix = f"kubectl apply -k manifests/kustomize/{piece}, or grant it in roles of your own"
         yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
 

@@ -94,8 +94,12 @@ class Need(NamedTuple):
     name: str = ""
     home: bool = False
 
+    component: str = ""
+    """The part of the kustomization that grants them; "" for the roles that every installation has."""
+
 
 _extra = partial(Need, vital=False)
+_of_component = partial(_extra, component="volumes-and-devices")
 
 
 def _both(*resources: str) -> str:
@@ -115,28 +119,17 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
         Need("list watch", "nodes", "nothing is planned"),
         Need("get list watch", "pods", "nothing is planned"),
-        _extra(
+        _of_component(
             "list watch",
-            "persistentvolumes persistentvolumeclaims",
-            "only the scheduler's refusals tell which nodes reach a volume",
+            "persistentvolumes persistentvolumeclaims storageclasses.storage.k8s.io csidrivers.storage.k8s.io"
+            " csistoragecapacities.storage.k8s.io csinodes.storage.k8s.io",
+            "only the scheduler's refusals tell on which nodes a member can have its volumes",
         ),
-        _extra(
+        _of_component(
             "list watch",
-            "storageclasses.storage.k8s.io csistoragecapacities.storage.k8s.io csidrivers.storage.k8s.io",
-            "only the scheduler's refusals tell where a claim can get a volume",
-        ),
-        _extra(
-            "list watch", "csinodes.storage.k8s.io", "only the scheduler's refusals tell how many volumes a node takes"
-        ),
-        _extra(
-            "list watch",
-            "deviceclasses.resource.k8s.io",
-            "only the scheduler knows which extended resources a node has without showing them",
-        ),
-        _extra(
-            "list watch",
-            "resourceslices.resource.k8s.io resourceclaims.resource.k8s.io devicetaintrules.resource.k8s.io",
-            "only the scheduler can count the devices of claims",
+            "deviceclasses.resource.k8s.io resourceslices.resource.k8s.io resourceclaims.resource.k8s.io"
+            " devicetaintrules.resource.k8s.io",
+            "only the scheduler can count devices, and extended resources that are devices",
         ),
         _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),

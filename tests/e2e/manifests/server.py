@@ -89,8 +89,15 @@ class Server:
 
     def patch_bare(self, path: str, patch: Json, account: str = "serried") -> httpx.Response:
         """A PATCH and nothing else, by the token of one of our accounts."""
-        headers = {"Authorization": f"Bearer {self.token(account)}", "Content-Type": "application/merge-patch+json"}
-        return httpx.patch(f"{self._url}{path}", content=json.dumps(patch), headers=headers, verify=self._tls)
+        return self.ask_bare("PATCH", path, patch, account, "application/merge-patch+json")
+
+    def ask_bare(
+        self, verb: str, path: str, body: Json | None, account: str, kind: str = "application/json"
+    ) -> httpx.Response:
+        """A request and nothing else, by the token of one of our accounts; ``kind`` is the body's media type."""
+        headers = {"Authorization": f"Bearer {self.token(account)}", "Content-Type": kind}
+        content = None if body is None else json.dumps(body)
+        return httpx.request(verb, f"{self._url}{path}", content=content, headers=headers, verify=self._tls)
 
     def refuses(self, said: str, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> bool:
         """Whether such a write is refused with these words by now: a policy comes into force after a while."""

@@ -11,6 +11,7 @@ from bench.cluster.release import HELM_VERSIONS
 from serried.api.names import INSTALLATION
 from tests.e2e.manifests.charts import Helm, combine, find_helm, kustomize, read_objects
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE
+from tests.support.written import read_block
 
 pytestmark = pytest.mark.e2e
 
@@ -84,6 +85,24 @@ def test_helm_renders_the_objects_of_the_kustomization(
         if key[0] == "CustomResourceDefinition":  # Helm renders no values there
             each["metadata"].get("labels", {}).pop(INSTALLATION, None)
         assert rendered[key] == each, key
+
+
+COMPONENT = "serried-extender-volumes-and-devices"
+
+
+def test_the_rights_for_volumes_and_devices_are_left_out_where_the_values_say_so(helm: Helm) -> None:
+    left = read_objects(helm.template("--set", "volumesAndDevices.enabled=false"))
+    whole = read_objects(helm.template())
+    assert whole.keys() - left.keys() == {("ClusterRole", COMPONENT), ("ClusterRoleBinding", COMPONENT)}
+
+
+def test_the_patch_of_the_page_takes_the_rights_for_volumes_and_devices_away(tmp_path: Path) -> None:
+    heading = "## Can the extender plan without volumes and devices?"
+    patched = combine(tmp_path, "overlays/control-plane", ())
+    with (patched / "kustomization.yaml").open("a") as own:
+        own.write(read_block("docs/placement.md", heading, "yaml"))
+    left, whole = read_objects(kustomize(patched)), read_objects(kustomize(KUSTOMIZE / "overlays" / "control-plane"))
+    assert whole.keys() - left.keys() == {("ClusterRoleBinding", COMPONENT)}
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:

@@ -184,10 +184,16 @@ REFUSED = [
 ]
 
 
+def apply_roles(server: Server) -> None:
+    """The roles as they are shipped."""
+    for part in ("rbac", "volumes-and-devices"):
+        server.apply(part)
+
+
 @pytest.fixture
 def apart(server: Server) -> Iterator[Server]:
     """In the base one Pod, hence one account, is scheduler and extender: here each stands for itself."""
-    server.apply("rbac")
+    apply_roles(server)
     server.run("delete", "--ignore-not-found", "-f", str(KUSTOMIZE / "base" / "sidecar-rbac.yaml"))
     yield server
     server.apply("overlays/isolated")
@@ -205,7 +211,11 @@ def test_each_account_may_do_its_work_and_nothing_else(apart: Server) -> None:
 
 
 ROLES = {
-    EXTENDER: (("clusterrole", "serried-extender"), ("role", "serried-extender")),
+    EXTENDER: (
+        ("clusterrole", "serried-extender"),
+        ("clusterrole", "serried-extender-volumes-and-devices"),
+        ("role", "serried-extender"),
+    ),
     CONTROLLER: (("clusterrole", "serried-controller"), ("role", "serried-controller")),
 }
 
@@ -235,7 +245,7 @@ def _grants(rule: Json, need: Need) -> bool:
 def test_without_a_rule_its_rights_are_refused_and_the_check_says_what_follows(apart: Server, user: str) -> None:
     account = user.rpartition(":")[2]
     for need in NEEDS[account]:
-        apart.apply("rbac")
+        apply_roles(apart)
         take_rules(apart, user, need)
         rights = [
             right for right, of_need in list_rights(NEEDS).items() if right.account == account and of_need is need

@@ -22,7 +22,12 @@ PROCESSES: dict[str, Name] = {
 _HOME = f"namespaces/{NAMESPACE}/roles"
 
 ROLES = {
-    "serried": ("clusterroles/serried-extender", f"{_HOME}/serried-extender", f"{_HOME}/serried-extender-election"),
+    "serried": (
+        "clusterroles/serried-extender",
+        "clusterroles/serried-extender-volumes-and-devices",
+        f"{_HOME}/serried-extender",
+        f"{_HOME}/serried-extender-election",
+    ),
     "serried-controller": ("clusterroles/serried-controller", f"{_HOME}/serried-controller"),
     "serried-scheduler": (f"{_HOME}/serried-scheduler",),
 }

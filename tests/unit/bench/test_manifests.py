@@ -43,14 +43,17 @@ def test_more_profiles_stand_beside_the_shipped_one() -> None:
     assert [profile["schedulerName"] for profile in config["profiles"]] == ["serried", "second"]
 
 
+EVERYWHERE = ["crds", "rbac", "volumes-and-devices", "policies"]
+
+
 def test_the_gate_policy_is_applied_where_it_can_be_used() -> None:
-    assert installation.pieces(Spec(name="a", hold="gate")) == ["crds", "rbac", "policies", "gate"]
-    assert installation.pieces(Spec(name="a", hold="filter")) == ["crds", "rbac", "policies"]
+    assert installation.pieces(Spec(name="a", hold="gate")) == [*EVERYWHERE, "gate"]
+    assert installation.pieces(Spec(name="a", hold="filter")) == EVERYWHERE
 
 
 def test_an_isolated_scheduler_comes_with_what_marks_members_and_an_extender_that_knows() -> None:
     isolated = Spec(name="a", hold="filter", isolated=True)
-    assert installation.pieces(isolated) == ["crds", "rbac", "policies", "marker"]
+    assert installation.pieces(isolated) == [*EVERYWHERE, "marker"]
     files: dict[str, Path] = {name: Path(name) for name in components.PROCESSES}
     ports = dict.fromkeys(components.PORTS, 1)
     extender = components.commands(isolated, ports, files, Path("s"), Path("c"))["extender"]

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.unit.manifests.shipped import Document
+from serried.cli.check.checks import POLICIES
+from serried.feed import OPTIONAL_KINDS, Kind
+from tests.unit.manifests.shipped import MANIFESTS, Document
 
 READERS = {"serried-debug-reader", "serried-metrics-reader", "serried-commands"}
 """Roles of people and of Prometheus; no process of ours has one."""
@@ -58,6 +60,44 @@ def test_only_the_extender_deletes_pods_and_a_policy_says_which(documents: Seque
     (policy,) = [each for each in documents if each.name == "serried-extender-deletions" and each.kind[-6:] == "Policy"]
     (rule,) = policy.content["spec"]["matchConstraints"]["resourceRules"]
     assert (rule["resources"], rule["operations"]) == (["pods"], ["DELETE"])
+
+
+PARTS_OF_PLANS = (
+    *(Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.STORAGE_CLASSES),
+    *(Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES),
+    *(Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES),
+)
+
+
+def test_storage_and_devices_can_be_left_out_of_the_rights_by_one_role(documents: Sequence[Document]) -> None:
+    granting = {
+        (document.name, resource)
+        for document in documents
+        if document.kind in {"Role", "ClusterRole"}
+        for rule in document.content["rules"]
+        for resource in rule.get("resources", ())
+        if resource in set(PARTS_OF_PLANS)
+    }
+    assert granting == {("serried-extender-volumes-and-devices", str(kind)) for kind in PARTS_OF_PLANS}
+    assert set(PARTS_OF_PLANS) <= OPTIONAL_KINDS
+
+
+def test_the_page_about_rights_names_each_account_and_all_that_is_written(documents: Sequence[Document]) -> None:
+    page = (MANIFESTS.parent / "docs" / "operations.md").read_text()
+    table = page.split("## What may Serried do in my cluster?", 1)[1].split("\n## ", 1)[0]
+    written = {
+        resource
+        for rule in rules(documents)
+        if not set(rule["verbs"]) <= {"get", "list", "watch"}
+        for resource in rule["resources"]
+    }
+    by_another_name = {"leases": "leases", "configmaps": "`serried-hold`", "endpointslices": "`serried-verbs`"}
+    finalizers = {each for each in written if each.endswith("/finalizers")} - {"jobs/finalizers"}
+    for resource in written - finalizers:
+        assert by_another_name.get(resource, f"`{resource}`") in table, resource
+    narrowing = {each.name for each in documents if each.name in POLICIES and "serviceaccount" in str(each.content)}
+    assert narrowing
+    assert all(f"`{name}`" in table for name in narrowing)
 
 
 RESERVATION_WRITES = {"create", "update", "delete"}

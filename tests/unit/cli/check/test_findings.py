@@ -228,7 +228,7 @@ MISTAKES = [
         deny(Right(EXTENDER, "list", "", "persistentvolumes"), Right(EXTENDER, "list", "", "persistentvolumeclaims")),
         WARNING,
         "it may not list persistentvolumeclaims, list persistentvolumes: only the scheduler's refusals tell",
-        "manifests/kustomize/rbac",
+        "manifests/kustomize/volumes-and-devices",
         id="no right that is vital",
     ),
     pytest.param(
@@ -343,6 +343,13 @@ MISTAKES = [
         "the certificate in --tls-cert-file expires in 1.0 days; then",
         "replace the file; no restart is needed",
         id="a certificate that expires soon",
+    ),
+    pytest.param(
+        without_policy("serried-controller-groups"),
+        WARNING,
+        "there is no such policy: the controller's right to change and delete groups of users has no limit",
+        "manifests/kustomize/policies",
+        id="no policy for the controller",
     ),
     pytest.param(
         without_policy("serried-extender-pods"),
@@ -584,13 +591,14 @@ def test_a_document_that_is_no_configuration_is_refused(document: Any) -> None:
 @pytest.mark.parametrize(
     ("needs", "roles"),
     [
-        pytest.param(NEEDS, {"serried-extender"}, id="beside a scheduler of their own"),
-        pytest.param(ELECTING_NEEDS, {"serried-extender", "serried-extender-election"}, id="beside the cluster's"),
+        pytest.param(NEEDS, set(), id="beside a scheduler of their own"),
+        pytest.param(ELECTING_NEEDS, {"serried-extender-election"}, id="beside the cluster's"),
     ],
 )
 def test_the_rights_are_those_of_the_shipped_roles(needs: Mapping[str, tuple[Need, ...]], roles: set[str]) -> None:
     """Each role of the extender and the controller, verb by verb."""
-    granted = {right for role in roles for right in read_rights(EXTENDER, role)}
+    everywhere = {"serried-extender", "serried-extender-volumes-and-devices"}
+    granted = {right for role in roles | everywhere for right in read_rights(EXTENDER, role)}
     followed = {right for right in granted if right.name == "serried"}
     assert len(followed) == 2  # the Lease of the scheduler, which is nobody's where the extenders elect
     wanted = granted if needs is NEEDS else granted - followed
