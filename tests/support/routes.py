@@ -1,5 +1,6 @@
 """From a path to what it names, and the discovery documents, for the fake API server."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -55,10 +56,16 @@ def _match(path: str, resource: Resource) -> Route | None:
     return Route(resource, namespace, name, subresource)
 
 
+def _rank(version: str) -> tuple[int, int, int]:
+    """Order versions as an API server does that is not told otherwise: v2, v1, v1beta2, v1beta1, v1alpha1."""
+    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    return (["alpha", "beta", None].index(found[2]), int(found[1]), int(found[3] or 0)) if found else (-1, 0, 0)
+
+
 def _describe_group(resources: Collection[Resource]) -> JSON:
     group = next(iter(resources)).group
     versions = [{"groupVersion": f"{group}/{each}", "version": each} for each in sorted({r.version for r in resources})]
-    preferred = versions[-1]
+    preferred = max(versions, key=lambda each: _rank(each["version"]))
     return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions, "preferredVersion": preferred}
 
 
