@@ -7,8 +7,9 @@ bound by it only if a setting says so (`extender.scheduling.plain_pods`).
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from extender.options import BackfillMode
 from extender.scheduling.effects import Context
@@ -33,8 +34,8 @@ _REFRESH_SECONDS = 60.0
 _MAX_DOUBLINGS = 12
 """How often the time for which room is kept is doubled at most."""
 
-_MAX_NARROW = 64
-"""For how many kinds of gangs the head remembers which of its nodes are too small for both."""
+_MAX_SHARED = 64
+"""Up to how many nodes of the head are looked at one by one; more of them are kept whole."""
 
 _MAX_VAIN = 16
 """For how many gangs of one namespace forecasts are made in vain before others of it have to wait for theirs."""
@@ -81,9 +82,6 @@ class Head:
 
     passed: dict[GroupKey, float] = field(default_factory=dict)
     """The gangs that were let onto its nodes because they will have ended in time, and when they will have."""
-
-    narrow: dict[tuple[tuple[str, int], ...], frozenset[str]] = field(default_factory=dict)
-    """By what a gang requests in all: the nodes of ``forecast`` that are too small for the head and that gang."""
 
     @property
     def group(self) -> GroupKey:
@@ -241,7 +239,6 @@ class Backfill:
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
-            head.narrow.clear()
             head.beyond_share = self._is_beyond_share(forecast)
             head.text = self._describe(forecast)
             self._promise(head.group, forecast)
@@ -335,6 +332,19 @@ class Backfill:
         and was not let pass. To a gang that is exclusive by the head's topology key all of the head's domain is closed.
         Late members of a running gang may use any node.
         """
+        kept = self.list_kept(waiting, request)
+        if self.head is None or not kept:
+            return kept
+        wanted = _add_up(request)
+        return kept.difference(
+            each for each in self._list_shared(wanted) if self._holds(each, wanted, beside_pods=True)
+        )
+
+    def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+        """Return all nodes of the head that a gang behind the head must not use, but where its plan holds both.
+
+        A member that joins the gang after its plan may use none of them: the plan did not count it.
+        """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
             return frozenset()
@@ -342,28 +352,36 @@ class Backfill:
             return frozenset()
         if self._order.precedes(waiting, head.waiting):
             return frozenset()
-        wanted, narrow = _add_up(request), self.find_narrow(request)
-        full = [each for each in head.forecast.nodes - narrow if not self._holds(head, each, wanted, beside_pods=True)]
-        return narrow.union(full, self._list_own_domain(head, request) if request.exclusive else ())
+        return head.forecast.nodes | (self._list_own_domain(head, request) if request.exclusive else frozenset())
 
     def find_narrow(self, request: PlanRequest) -> frozenset[str]:
         """Return the nodes of the head that could not hold the head and a whole gang even without any other pod."""
-        head, wanted = self.head, _add_up(request)
-        key = tuple(sorted(wanted.items()))
-        if head is not None and key not in head.narrow:
-            if len(head.narrow) >= _MAX_NARROW:
-                head.narrow.clear()
-            head.narrow[key] = frozenset(each for each in head.forecast.nodes if not self._holds(head, each, wanted))
-        return head.narrow[key] if head is not None else frozenset()
+        if self.head is None:
+            return frozenset()
+        wanted = _add_up(request)
+        return self.head.forecast.nodes.difference(
+            each for each in self._list_shared(wanted) if self._holds(each, wanted)
+        )
 
-    def _holds(self, head: Head, name: str, wanted: Resources, *, beside_pods: bool = False) -> bool:
-        """Whether a node holds ``wanted`` and the head. Only resources count that both request.
+    def _list_shared(self, wanted: Resources) -> Collection[str]:
+        """Return the nodes of the head that could hold another gang, too, if they are large enough.
+
+        None if there are too many to look at each, or either gang asks for more than amounts of its own: rules about
+        other pods, volumes and devices have amounts with a colon, and one may be in the way of another.
+        """
+        shares = self.head.forecast.shares if self.head is not None else {}
+        asked = chain(wanted, *(share.requests for share in shares.values())) if len(shares) <= _MAX_SHARED else [":"]
+        return () if any(":" in name for name in asked) else shares.keys()
+
+    def _holds(self, name: str, wanted: Resources, *, beside_pods: bool = False) -> bool:
+        """Return whether a node holds ``wanted`` and the head. Only resources count that both request.
 
         ``beside_pods``: and the pods that are there, but for those whose end the forecast counts on.
         """
-        share, node = head.forecast.shares.get(name), self._context.store.nodes.get(name)
-        if share is None or node is None:
+        node = self._context.store.nodes.get(name)
+        if self.head is None or node is None:
             return False
+        share = self.head.forecast.shares[name]
         used = share.requests
         if beside_pods:
             occupancy = self._context.store.occupancy

@@ -18,7 +18,7 @@ from extender.scheduling.queue import Queue
 from extender.scheduling.repair import Repairs
 from extender.scheduling.request import build_joining_request, describe_refused
 from extender.scheduling.scheduling_cycle import CycleEndings
-from serried.api.group import PodGroup, find_path
+from serried.api.group import Leaf, PodGroup, find_path
 from serried.api.pod import Phase, Pod, is_by_node, is_partly_checked, lacks_neighbours
 from serried.api.reservation import Slot
 from serried.api.selectors import selects
@@ -201,14 +201,14 @@ class Reassignments:
         """Move a member's slot to the node to which kube-scheduler binds it by an earlier plan, if that is free.
 
         A member that has no slot in its gang's cycle any more gets this one. Nothing happens where the cycle could not
-        go on with that: in another domain, on a closed node, or while members decide about each other.
+        go on with that: in another domain, on a closed node, in a tree, or while members decide about each other.
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
         if pod is None or cycle is None or not cycle.steers or cycle.waves:
             return
         group = self._permit.find_group(cycle)
-        if group is None or self._find_offered(cycle, pod, (node,)) is None:
+        if group is None or not isinstance(group.tree, Leaf) or self._find_offered(cycle, pod, (node,)) is None:
             return
         if cycle.may_move(uid):
             self._ledger.move(pod, node)

@@ -98,6 +98,10 @@ class Queue:
         """The nodes that a gang must not use by what was decided when it was planned last."""
         return self.backfill.closed_to(waiting, request) if self.backfill.head is not None else frozenset()
 
+    def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+        """Return the nodes that members of a gang must not use unless its plan has placed them there."""
+        return self.backfill.list_kept(waiting, request) if self.backfill.head is not None else frozenset()
+
     # --- plans -------------------------------------------------------------------------------------------------
 
     def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:

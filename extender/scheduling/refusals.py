@@ -1,7 +1,8 @@
 """What one gang has learnt from a no of kube-scheduler or of a kubelet, and what ends that. State only, no I/O.
 
 Each fact is a `Fact`, and all of them end by one rule, `Fact.holds`: a fact that was learnt from a condition ends when
-that condition says something else, a fact about a node ends when the node changes, and the clock is the last resort.
+that condition says that only room is missing, a fact about a node ends when the node changes, and the clock is the last
+resort.
 
     learnt from                          means                   ends with                          at the latest after
     -----------------------------------  ----------------------  ---------------------------------  ----------------
@@ -10,7 +11,7 @@ that condition says something else, a fact about a node ends when the node chang
     BESIDE_MATES: the same while mates   the same                node changes; a new node is        the round
     have their nodes                                             offered; the rejection ends
     AFTER_FILTER: a later plugin or      the same, and nobody    node changes; the member's         the round; for
-    extender rejects the node            is evicted there        condition has other reasons        evictions 2 min
+    extender rejects the node            is evicted there        condition lacks only room          evictions 2 min
     KUBELET: the kubelet fails a bound   members of the class    node changes                       5 min
     member                               are not planned there
     evictions after which the node is    nobody is evicted       node changes; kube-scheduler       pause and 5 min
@@ -19,16 +20,16 @@ that condition says something else, a fact about a node ends when the node chang
     the room of victims                  there                   is gone
     rejection: no node for a member      no room is kept for     the member is gone; the gang is    2 min; after
     while mates have theirs              the gang, nobody is     bound; the member's condition has  evictions pause
-                                         evicted                 other reasons                      and 5 min
+                                         evicted                 lacks only room                    and 5 min
     pause: a preemption, or a search     no victims are          after a search: freed room         30 s, doubled to
     for victims, in vain                 searched for                                               32 min; 5 s
     offer: a complete list of nodes for  members that only       the next list                      30 s
     a class                              kube-scheduler counts
                                          go nowhere else
 
-A condition that says only that filter has held the pod ends nothing: alone, a member may be offered a node that
-kube-scheduler rejects beside its mates. Nor does any condition end what was learnt by evictions: pods that take the
-room again hide the reason, and others would be evicted in vain again.
+A condition that says that filter has held the pod ends nothing: alone, a member may be offered a node that
+kube-scheduler rejects beside its mates. Nor do other reasons: they may be about another node. Nor does any condition
+end what was learnt by evictions: pods that take the room again hide the reason, and others would be evicted in vain.
 """
 
 import math
@@ -38,7 +39,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from serried.api.node import Node
-from serried.api.pod import Pod, Shape, list_reasons
+from serried.api.pod import Pod, Shape
 from serried.plan.explain import count_things
 
 _CONDITION_SECONDS = 120.0
@@ -98,10 +99,10 @@ class Fact:
     """kube-scheduler's words, for people; "" where it was no condition that said it."""
 
     member: str = ""
-    """The UID of the member whose condition said it."""
+    """The UID of the member whose condition said it; "" where it was no condition."""
 
-    reasons: frozenset[str] = frozenset()
-    """The reasons in that condition, without numbers of nodes; empty if no condition ends the fact."""
+    evicted: bool = False
+    """Whether pods were evicted for the try: full nodes hide the reason then, so no condition ends the fact."""
 
     occupants: frozenset[str] = frozenset()
     """The UIDs of the pods that have to run for the fact to hold."""
@@ -112,13 +113,8 @@ class Fact:
             return False
         if any(uid not in pods or not pods[uid].bound for uid in self.occupants):
             return False
-        return not self.reasons or not _is_refuted(self.reasons, pods.get(self.member))
-
-
-def _is_refuted(reasons: frozenset[str], pod: Pod | None) -> bool:
-    """Return whether kube-scheduler has tried a pod since, had no node for it, and gave none of these reasons."""
-    tried = pod is not None and pod.pending and pod.unschedulable and not pod.offered
-    return tried and pod is not None and reasons.isdisjoint(list_reasons(pod.said))
+        member = pods.get(self.member)
+        return self.evicted or member is None or not (member.pending and member.lacks_only_room)
 
 
 class Exclusions(NamedTuple):
@@ -176,7 +172,7 @@ class Refusals:
 
         ``evicted`` is whether pods were evicted for this try.
         """
-        said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid, list_reasons(pod.said))
+        said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
         self.closed[pod.shape, node] = said
         self.spared[pod.shape, node] = replace(said, until=now + _CONDITION_SECONDS)
         if evicted:
@@ -215,8 +211,7 @@ class Refusals:
         if pod.counted_elsewhere:
             self._offered = (self._offered or frozenset()).union(mates)
         until = now + (_EVICTED_SECONDS if evicted else _CONDITION_SECONDS)
-        reasons = frozenset[str]() if evicted else list_reasons(pod.said)
-        self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, reasons=reasons)
+        self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, evicted=evicted)
 
     def pause_evictions(self, now: float) -> None:
         """Begin the pause after a preemption in vain. What is refused stays so until the next searches are over."""
@@ -226,7 +221,7 @@ class Refusals:
         until = self.no_search_before + _EVICTED_SECONDS
         self.closed = {key: _last_until(fact, until) for key, fact in self.closed.items()}
         self.spared = {key: _last_until(fact, until) for key, fact in self.spared.items()}
-        if self.rejection is not None and not self.rejection.reasons:
+        if self.rejection is not None and self.rejection.evicted:
             self.rejection = _last_until(self.rejection, until)
 
     def learn_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:

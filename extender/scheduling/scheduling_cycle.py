@@ -272,7 +272,7 @@ class SchedulingCycle:
         if isinstance(answer, Verdict):
             return self._refuse(state, group, place, request, answer, spent)
         self._planning.settle(group.key)
-        self._begin(state, group, request, answer, self._queue.closed_to(place, request))
+        self._begin(state, group, request, answer, self._queue.list_kept(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 

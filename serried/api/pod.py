@@ -309,6 +309,9 @@ class Pod:
     wants_room: bool = False
     """Whether, as far as that says, some nodes may lack nothing but room, which others may leave, or mates."""
 
+    lacks_only_room: bool = False
+    """Whether kube-scheduler had no node for the pod when it tried it last, only for reasons that every plan checks."""
+
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     """The labels of those beside whom the pod must be: the selectors of its required affinity to pods."""
 
@@ -445,6 +448,7 @@ def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
         "said": said,
         "objection": objection,
         "wants_room": bool(objection) and is_for_room(objection, shape),
+        "lacks_only_room": reason == "Unschedulable" and _lacks_only_room(message),
     }
 
 
@@ -466,12 +470,6 @@ def lacks_neighbours(objection: str) -> bool:
     return any(_BESIDE.fullmatch(reason) for reason in objection.split(", "))
 
 
-def list_reasons(said: str) -> frozenset[str]:
-    """Return kube-scheduler's reasons without numbers of nodes, and without what every plan checks itself."""
-    reasons = said.split(", ") if said else ()
-    return frozenset(_COUNT.sub("", each, 1).strip() for each in reasons if not _CHECKED_BY_PLANS.fullmatch(each))
-
-
 def is_by_node(objection: str) -> bool:
     """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
     return _COUNT.match(objection) is not None
@@ -489,6 +487,14 @@ def is_about_one_node(objection: str) -> bool:
 def is_partly_checked(objection: str) -> bool:
     """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
+
+
+@lru_cache(maxsize=1024)
+def _lacks_only_room(message: str) -> bool:
+    found = _NO_NODE.match(message)
+    if found is None or HELD in message:
+        return False
+    return all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in found["reasons"].split(", "))
 
 
 @lru_cache(maxsize=1024)

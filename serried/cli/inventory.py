@@ -49,7 +49,7 @@ async def take_stock(client: ApiClient, home: str) -> Inventory:
     kinds, unlisted = await _discover(client)
     found, failures = await _list(client, kinds, Selection(labels=INSTALLATION))
     own = [(kind, each) for kind, each in found if _read_home(each) == home and not _list_owners(each)]
-    others = {_read_home(each) for _, each in found} - {home}
+    others = {_read_home(each) for _, each in found} - {home, ""}
     if own and LEASES in kinds:  # kube-scheduler writes no labels on its own
         leases, more = await _list(client, [LEASES], Selection(namespace=home))
         own += [(kind, each) for kind, each in leases if _is_own_lease(each) and not _read_home(each)]
@@ -106,9 +106,9 @@ async def _discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
             silent.append(f"{root}: {tell_failure(answer)}")
             continue
         group, _, version = root.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
-        for each in answer["resources"]:
+        for each in answer.get("resources") or ():
             plural = each["name"]
-            if {"list", "delete"} <= set(each["verbs"]) and plural not in _PASSED_OVER and "/" not in plural:
+            if {"list", "delete"} <= set(each.get("verbs") or ()) and plural not in _PASSED_OVER and "/" not in plural:
                 kind = Resource(group, version, plural, namespaced=each["namespaced"])
                 kinds.setdefault((group, plural), kind)
     return list(kinds.values()), silent

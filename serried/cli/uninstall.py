@@ -201,7 +201,9 @@ class Uninstall:
         await self._delete_all(each for each in stock.own if each[0].group == _ADMISSION)
         await self._settle()
         await self._stop(stock)
-        if not stock.others:
+        if stock.others:
+            self._say(f"left pods and groups: the installation in {', '.join(sorted(stock.others))} serves them\n")
+        else:
             await self._free_pods()
             await self._free_groups(native)
             if self._removal.hand_to:

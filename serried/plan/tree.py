@@ -17,6 +17,9 @@ from serried.plan.placement import Trial, generate_placements, list_steps
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.steps import Work, finish
 
+_MAX_ALTERNATIVES = 16
+"""How many other quorums of groups with surplus are tried in all: they must not use up the tries of other domains."""
+
 _MIN_TRIES = 100
 """How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""
 
@@ -78,6 +81,9 @@ class _Search:
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
+        self._alternatives = 0
+        """How many more quorums may be tried that a group's members could also form in a domain."""
+
         self._followed: tuple[tuple[str, str], ...] = ()
         """What those have beside whom members of other groups have to be, with the topology keys."""
 
@@ -87,6 +93,7 @@ class _Search:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
+        self._alternatives = _MAX_ALTERNATIVES
         self._followed = tuple(_list_followed(ask))
         found = None
         for option in self._seat(ask, Seating()):
@@ -147,8 +154,8 @@ class _Search:
             mine = {member.uid for member in kind.members}
             order = sorted(ask.members, key=lambda member: (member.uid not in mine, member.uid not in answer.nodes))
             quorum = frozenset(member.uid for member in order[: ask.need])
-            self._left -= 1
-            if self._left < 0:
+            self._alternatives -= 1
+            if self._alternatives < 0:
                 return
             if quorum not in tried:
                 tried.add(quorum)

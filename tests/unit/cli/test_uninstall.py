@@ -313,7 +313,10 @@ async def test_what_is_left_of_a_second_installation_goes_without_what_both_shar
     server.add(DEPLOYMENTS, named("serried", "gangs", labels={INSTALLATION: "gangs"}))
     server.add(PODS, pod("held", gates=[HELD_GATE]))
     await refuse(server, "CRDs are also of the installation in namespace", asked(home="gangs", purge=True))
-    assert await uninstall(server, asked(home="gangs")) == ["deleted deployments.apps gangs/serried\n"]
+    assert await uninstall(server, asked(home="gangs")) == [
+        "deleted deployments.apps gangs/serried\n",
+        "left pods and groups: the installation in serried-system serves them\n",
+    ]
     assert look(server, "held")["spec"]["schedulingGates"] == [{"name": HELD_GATE}]
 
 

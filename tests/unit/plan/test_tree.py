@@ -98,3 +98,22 @@ def test_a_refusal_counts_all_members_of_the_group_and_not_its_first_ones_alone(
     answer = plan_group(cluster({"n0": 8}), root(2, Group((99, 98, 2), need=2), Group((2, 2, 2))))
     assert not isinstance(answer, Plan)
     assert "room for 1 of 2 members" in answer.detail
+
+
+@pytest.mark.parametrize(("groups", "kinds"), [(1, 6), (3, 3), (5, 2), (6, 6), (1, 64)])
+def test_other_quorums_of_groups_with_surplus_leave_tries_for_other_domains(groups: int, kinds: int) -> None:
+    """The first group has to leave the rack that only the last one can use; the others are in the other rack."""
+    nodes = {
+        name: node(name).cpu(cpus).rack(rack).label("large", large).value()
+        for name, cpus, rack, large in (("n0", 8, "r0", "no"), ("n1", 400, "r1", "yes"))
+    }
+    parts = []
+    for number in range(groups):
+        built = [pod(f"g{number}-{kind}-{twin}").cpu(1).memory(str(kind + 1)) for kind in range(kinds) for twin in "ab"]
+        members = [(each if number == 0 else each.selecting("large", "yes")).value() for each in built]
+        parts.append(PlanRequest(members, 3, RACK, name=f"g{number}"))
+    last = [pod(f"last{number}").cpu(4).selecting("large", "no").value() for number in range(2)]
+    parts.append(PlanRequest(last, 2, RACK, name="last"))
+    everybody = [member for part in parts for member in part.members]
+    ask = PlanRequest(everybody, 3 * groups + 2, name="root", parts=tuple(parts), wanted=groups + 1)
+    assert isinstance(plan_group(Snapshot(nodes, {}), ask), Plan)

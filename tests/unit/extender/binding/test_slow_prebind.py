@@ -9,7 +9,8 @@ import pytest
 from extender.protocol import Steer
 from extender.scheduling.binding_cycle import CycleStage
 from serried.api.verdict import Reason
-from tests.support.builders import node, pod
+from tests.support.builders import node, pod, pod_group
+from tests.support.composites import composite
 from tests.support.devices import objection
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 from tests.unit.extender.binding.test_run import plan
@@ -137,6 +138,22 @@ class TestABindCallOfAnEarlierPlan:
         call = world.bind("m1", f"a{other[1:]}")
         await world.go()
         assert "is planned on" in call.error
+
+    async def test_fails_for_a_member_of_a_tree(self, world: Harness) -> None:
+        world.add(*[node(f"{name}{rack}").cpu(1).rack(f"r{rack}") for rack in range(2) for name in "xy"])
+        tree = composite("t").gang(1)
+        leaf = pod_group("a").gang(2).topology().under("t")
+        await world.add(tree, leaf, *[each.in_group("a") for each in members(2)]).go()
+        slots = world.ledger.slot_of("pod-m0"), world.ledger.slot_of("pod-m1")
+        assert slots[0] is not None
+        assert slots[1] is not None
+        other = "x1" if slots[1].node.endswith("0") else "x0"
+        late = world.bind("m1", other)
+        await world.go()
+        assert "is planned on" in late.error
+        calls = [world.bind("m0", slots[0].node), world.bind("m1", slots[1].node)]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
 
     async def test_gets_a_member_without_a_slot_back_into_the_gang(self, world: Harness) -> None:
         await world.add(*small_nodes(3, 1), gang(2), *members(3)).go()

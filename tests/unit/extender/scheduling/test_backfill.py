@@ -380,6 +380,27 @@ class TestRoomBesideTheHead:
         await world.add(*small(2)).go()
         assert planned(world) == set()
 
+    @pytest.mark.parametrize("keeps_off", ["head", "small"])
+    async def test_is_kept_whole_where_one_gang_keeps_the_other_off(self, world: Harness, keeps_off: str) -> None:
+        world.add(node("n1").cpu(8).label("kubernetes.io/hostname", "n1"), runner_job("x"), runner("x", "n1", 4))
+        head, (other,) = members(1)[0].cpu(6).label("app", "head"), smalls(1)
+        pairs = (head.apart({"app": "small"}), other) if keeps_off == "head" else (head, other.apart({"app": "head"}))
+        await world.add(gang(1), pairs[0]).go()
+        await world.add(pod_group("h").gang(1), pairs[1].cpu(1).label("app", "small")).go()
+        assert planned(world) == set()
+        world.delete("x")
+        await world.go()
+        assert "g" in planned(world)
+
+    async def test_is_not_for_members_that_come_after_the_plan(self, world: Harness) -> None:
+        await self.scene(world)
+        await world.add(*small(1)).go()
+        assert planned(world) == {"h"}
+        await world.add(*[each.cpu(1) for each in smalls(4)[1:]]).go()
+        reservation = world.ledger.of_group(SMALL)
+        assert reservation is not None
+        assert len(reservation.slots) == 1
+
     async def test_is_all_that_the_head_does_not_request(self, world: Harness) -> None:
         world.add(node("n1").cpu(8).allocatable("a/gpu", 4))
         world.add(runner_job("x"), runner("x", "n1", 1).request("a/gpu", 4))

@@ -118,13 +118,11 @@ ENDS: Mapping[str, tuple[Learn, Callable[[Refusals, World, float], bool], Change
     "a node refused beside mates opens when it changes": (beside_mates, closed, node_changes),
     "a node refused after filter opens when it changes": (after_filter, closed, node_changes),
     "a node refused after filter opens when only room is missing": (after_filter, closed, says(ROOM)),
-    "a node refused after filter opens when the words are others": (after_filter, closed, says(OTHER)),
     "pods are evicted there again, too, when only room is missing": (after_filter, spared, says(ROOM)),
     "a node whose kubelet failed a member opens when it changes": (by_kubelet, closed, node_changes),
     "a node of evictions in vain is no longer spared when it changes": (after_evictions, spared, node_changes),
     "a node of evictions in vain is no longer spared when it is offered": (after_evictions, spared, node_is_offered),
     "a rejection ends when only room is missing": (rejected, hopeless, says(ROOM)),
-    "a rejection ends when the words are others": (rejected, hopeless, says(OTHER)),
     "a node that others took is no longer spared when one of them goes": (taken_by_others, spared, other_pod_goes),
     "a node that others took is no longer spared when it changes": (taken_by_others, spared, node_changes),
 }
@@ -137,6 +135,8 @@ STANDS: Mapping[str, tuple[Learn, Callable[[Refusals, World, float], bool], Chan
     "a member that is held says nothing of a node refused after filter": (after_filter, closed, says(HELD)),
     "a member that is held says nothing of a rejection": (rejected, hopeless, says(HELD)),
     "the same words once more end no rejection": (rejected, hopeless, says(LICENCE)),
+    "other words may be about another node, and end no rejection": (rejected, hopeless, says(OTHER)),
+    "nor do they open a node that was refused after filter": (after_filter, closed, says(OTHER)),
     "full nodes do not end a rejection for which pods were evicted": (
         rejected_after_evictions,
         hopeless,

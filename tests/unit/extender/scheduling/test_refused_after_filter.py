@@ -135,3 +135,14 @@ async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Har
     world.watch()
     await world.pass_time(1)
     assert planned(world, "m1") not in {"", lost}
+
+
+async def test_nodes_that_are_refused_in_different_words_are_each_tried_once(world: Harness) -> None:
+    world.nominate()
+    await world.add(*small_nodes(4), gang(1), *members(1)).go()
+    tried = []
+    for _ in range(4):
+        at = planned(world, "m0")
+        tried.append(await refuse_after_filter(world, "m0", objection(f"1 licence of {at} is taken")))
+    assert sorted(tried) == ["n1", "n2", "n3", "n4"]
+    assert world.nothing_reserved
