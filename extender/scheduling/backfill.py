@@ -366,8 +366,8 @@ class Backfill:
     def _list_shared(self, wanted: Resources) -> Collection[str]:
         """Return the nodes of the head that could hold another gang, too, if they are large enough.
 
-        None if there are too many to look at each, or either gang asks for more than amounts of its own: rules about
-        other pods, volumes and devices have amounts with a colon, and one may be in the way of another.
+        Return no node if there are too many to look at each, or if either gang has rules about other pods, volumes or
+        devices: the names of their amounts have a colon, and one may be in the way of another.
         """
         shares = self.head.forecast.shares if self.head is not None else {}
         asked = chain(wanted, *(share.requests for share in shares.values())) if len(shares) <= _MAX_SHARED else [":"]
@@ -501,7 +501,7 @@ class Backfill:
 
 
 def _add_up(request: PlanRequest) -> dict[str, int]:
-    """What all members of a gang request together."""
+    """Return the sum of the requests of all members of a gang, by resource."""
     return total(dict(member.shape.requests) for member in request.members)
 
 

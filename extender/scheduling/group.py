@@ -362,7 +362,7 @@ class GroupState:
     """When it is planned again."""
 
     refusals: Refusals = field(default_factory=Refusals)
-    """What kube-scheduler or a kubelet has refused to it."""
+    """The refusals of kube-scheduler and of kubelets that the group has met."""
 
     started: bool = False
     stood: Tree | None = None

@@ -1,4 +1,4 @@
-"""What one gang has learnt from a no of kube-scheduler or of a kubelet, and what ends that. State only, no I/O.
+"""The facts that one gang has learnt from refusals by kube-scheduler or a kubelet, and what ends each. No I/O.
 
 Each fact is a `Fact`, and all of them end by one rule, `Fact.holds`: a fact that was learnt from a condition ends when
 that condition says that only room is missing, a fact about a node ends when the node changes, and the clock is the last
@@ -174,18 +174,17 @@ class Refusals:
         """
         said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
         self.closed[pod.shape, node] = said
-        self.spared[pod.shape, node] = replace(said, until=now + _CONDITION_SECONDS)
-        if evicted:
-            self.spare(pod.shape, node, now, cluster, Refuser.AFTER_FILTER)
+        until = now + (_EVICTED_SECONDS if evicted else _CONDITION_SECONDS)
+        self.spared[pod.shape, node] = replace(said, until=until, evicted=evicted)
 
     def refuse_by_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
         """Close the node of a bound member that its kubelet has failed."""
         until = now + _KUBELET_SECONDS
         self.closed[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
 
-    def spare(self, shape: Shape, node: str, now: float, cluster: Cluster, by: Refuser = Refuser.SCHEDULER) -> None:
+    def spare(self, shape: Shape, node: str, now: float, cluster: Cluster) -> None:
         """Evict nobody on a node that was refused for a class after pods were evicted for it."""
-        self.spared[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), by)
+        self.spared[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), evicted=True)
 
     def note_occupied(self, node: str, uids: frozenset[str], cluster: Cluster) -> None:
         """Evict nobody on a node where these pods of other schedulers have taken the room of victims."""

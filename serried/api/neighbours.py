@@ -43,7 +43,7 @@ SHARING = f"{COUNTS}claim "
 """How the name of the amount begins that pods have which share a claim of devices, and so a node (`share_claim`)."""
 
 ABSENT = "absent:"
-"""What stands before ``COUNTS`` on a slot that is kept for the next member: others stay away, and none is beside it."""
+"""The prefix of ``COUNTS`` on a slot that is kept for a replacement: anti-affinity counts it, affinity does not."""
 
 _AT = "|"
 """Between the topology key of a term and who it is about; no label has it."""

@@ -441,14 +441,14 @@ def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
         return {}
     reason = read_text(condition, "reason")
     message = read_text(condition, "message")
-    said, objection = _find_objection(message) if reason == "Unschedulable" else ("", "")
+    said, objection, only_room = _find_objection(message) if reason == "Unschedulable" else ("", "", False)
     return {
         "unschedulable": reason != "SchedulingGated",
         "offered": HELD in message,
         "said": said,
         "objection": objection,
         "wants_room": bool(objection) and is_for_room(objection, shape),
-        "lacks_only_room": reason == "Unschedulable" and _lacks_only_room(message),
+        "lacks_only_room": only_room,
     }
 
 
@@ -490,28 +490,20 @@ def is_partly_checked(objection: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _lacks_only_room(message: str) -> bool:
+def _find_objection(message: str) -> tuple[str, str, bool]:
+    """Return the scheduler's reasons, what of them is an objection, and whether plans check all of them."""
     found = _NO_NODE.match(message)
     if found is None or HELD in message:
-        return False
-    return all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in found["reasons"].split(", "))
-
-
-@lru_cache(maxsize=1024)
-def _find_objection(message: str) -> tuple[str, str]:
-    """The scheduler's reasons, and what of them is an objection."""
-    found = _NO_NODE.match(message)
-    if found is None or HELD in message:
-        return "", ""
+        return "", "", False
     said = found["reasons"]
     reasons = said.split(", ")
     if any(_IN_FLIGHT.fullmatch(reason) for reason in reasons):
-        return "", ""  # it is tried again as soon as the mate with which it shares the claim is further
+        return "", "", False  # it is tried again as soon as the mate with which it shares the claim is further
     if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
-        return "", ""
+        return "", "", True
     # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.
     counts = [int(count[0]) for reason in reasons if (count := _COUNT.match(reason))]
-    return said, "" if counts and sum(counts) < int(found["nodes"]) else said
+    return said, "" if counts and sum(counts) < int(found["nodes"]) else said, False
 
 
 def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:

@@ -1,4 +1,4 @@
-"""What an installation of Serried consists of, by the label that `serried install`, kubectl and Helm have given it.
+"""The objects of an installation of Serried, found by the label that `serried install`, kubectl and Helm have given it.
 
 `take_stock` asks the API server for the labelled objects of every kind. `find_foreign` lists what else is in Serried's
 namespace: the namespace may be deleted only if there is nothing.
@@ -41,7 +41,7 @@ class Inventory:
     """The namespaces of other installations."""
 
     unlisted: Sequence[str]
-    """What could not be listed for another reason than missing rights, with the reason."""
+    """The kinds that could not be listed for another reason than missing rights, with the reason."""
 
 
 async def take_stock(client: ApiClient, home: str) -> Inventory:

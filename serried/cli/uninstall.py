@@ -97,7 +97,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What the user asks for."""
+    """The options of one run of the command."""
 
     home: str
     """Serried's namespace."""

@@ -48,7 +48,7 @@ class MatchingPods:
         self._matchings_of: dict[str, tuple[Matching, ...]] = {}
         self._idle: OrderedDict[Matching, None] = OrderedDict()
         self._shown: dict[Matching, None] = {}
-        """Those that began with a pod that does not exist."""
+        """The matchings that began with a pod of a what-if question, which does not exist."""
 
         self._by_place: dict[Place, dict[Matching, None]] = {}
         self._keys: Counter[str] = Counter()

@@ -60,7 +60,7 @@ class Share(NamedTuple):
     """The gang's part of a node of its forecast."""
 
     requests: Resources
-    """What its members request there."""
+    """The sum of the requests of the gang's members on the node."""
 
     leaving: tuple[str, ...]
     """The endings (`Ending.uid`) on the node that the forecast counts on."""

@@ -63,7 +63,7 @@ def solve_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None 
 
 
 def solve_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `solve_group`, but only members without whom a quorum is short get a node; in a tree that stands, all do."""
+    """Plan as `solve_group`, but give nodes only to members that a quorum needs. In a tree that stands, all get one."""
     if ask.parts:
         return (yield from _Search(snapshot, capacity).plan(ask, surplus=not ask.need))
     answer = yield from solve_gang(snapshot, ask, capacity)
