@@ -197,7 +197,8 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(scene: Scene) -> N
     assert found is not None
     scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": {**found["spec"], "holderIdentity": "a_other"}})
     with pytest.raises(LeaseLostError):
-        await keeping
+        async with asyncio.timeout(10):
+            await keeping
     assert not first.leads()
     await first.release()
     assert scene.lease["holderIdentity"] == "a_other"
