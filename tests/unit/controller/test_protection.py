@@ -11,7 +11,7 @@ from serried.cluster.cache import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.retry import Backoff
 from serried.kube.wire import Failure
-from tests.support.builders import pod, pod_group
+from tests.support.builders import job, pod, pod_group, workload
 
 RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, pause=Backoff(first=1.0, cap=8.0))
 
@@ -143,6 +143,18 @@ async def test_a_pod_that_the_watch_shows_keeps_its_group_without_a_read(cluster
     cluster.store.put_pod(member.phase("Succeeded").value())
     await cluster.pass_time(8)
     assert (len(cluster.reads), cluster.freed) == (1, ["g"])
+
+
+async def test_a_pod_that_is_in_it_through_its_job_and_does_not_name_it_keeps_no_group(cluster: Cluster) -> None:
+    group = GroupKey("default", "g")
+    cluster.store.put_job(job("train").size(2).scheduler("serried").value())
+    cluster.store.put_workload(workload("w").for_job("train").gang_template("t", 2).value())
+    cluster.store.put_pod(pod("a").scheduler("serried").of_job("train", 0).value())
+    cluster.store.put_group(pod_group("g").of("w", "t").gang(2).finalizer(PROTECTION).deleting().value())
+    assert [each.name for each in cluster.store.members.of_group(group)] == ["a"]
+    assert cluster.protection.note(group)
+    await cluster.pass_time(5)
+    assert cluster.freed == ["g"]
 
 
 async def test_deletions_within_a_tick_share_a_read_and_no_tick_has_two(cluster: Cluster) -> None:
