@@ -89,6 +89,17 @@ async def test_a_planned_record_that_misses_a_member_is_dropped(cluster: Harness
     assert cluster.nothing_reserved
 
 
+async def test_a_planned_record_that_misses_a_member_is_in_the_way_of_no_other_one(world: Harness) -> None:
+    lesser = pod_group("a").gang(2)
+    world.add(node("n1").cpu(1), gang(1), *members(1), lesser, pod("a0").cpu(1).scheduler(SCHEDULER).in_group("a"))
+    group = lesser.value()
+    slots = {f"pod-{name}": Slot(f"pod-{name}", name, "n1") for name in ("a0", "gone")}
+    await Records(world.api.client(), "v1", "earlier").write(group, Reservation(group.key, group.uid, "", 2, slots))
+    await leave_behind(world, "m0")
+    await world.recovery.recover()
+    assert [slot.name for slot in world.cycle().reservation.slots.values()] == ["m0"]
+
+
 async def test_a_planned_record_that_misses_a_member_beyond_the_quorum_goes_on_without_it(world: Harness) -> None:
     world.add(*small_nodes(2), gang(2), *members(2))
     slots = {f"pod-m{index}": Slot(f"pod-m{index}", f"m{index}", "n1") for index in range(3)}

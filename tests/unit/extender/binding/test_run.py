@@ -271,7 +271,7 @@ class TestBeforeTheCommit:
         second = world.bind("m1")
         await world.settle()
         assert [first.error, second.error] == ["serried: PlanOutdated"] * 2
-        assert world.api.said("replace") == world.api.said("bind") == []
+        assert world.api.said("create") == world.api.said("replace") == world.api.said("bind") == []
         await world.go()
         assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
 
