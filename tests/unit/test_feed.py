@@ -295,3 +295,12 @@ def test_it_is_blind_without_a_kind_that_it_needs_and_is_shown() -> None:
 
 def test_groups_are_followed_at_the_level_in_use(watched: Watched) -> None:
     assert watched.feed.reflectors[Kind.POD_GROUPS].resource == Resource(FALLBACK.group, "v1beta1", "podgroups")
+
+
+def test_objects_that_are_in_the_cache_are_counted_until_they_go(watched: Watched) -> None:
+    for name in ("a", "b"):
+        watched.show(Kind.JOBS, job(name))
+    watched.end(Kind.JOBS, job("a"))
+    watched.end(Kind.JOBS, job("never-seen"))
+    watched.feed.show(0.0)
+    assert 'serried_cache_objects{resource="jobs"} 1.0' in watched.metrics.render().decode().splitlines()

@@ -5,11 +5,13 @@ import math
 import pytest
 
 from serried.api.job import Job
-from serried.api.names import Key, read_time
+from serried.api.names import GroupKey, Key, read_time
 from serried.api.pod import Pod
-from serried.cluster.cache import Store
-from serried.cluster.run_times import Endings, Trust
-from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.run_times import Endings, PodEnds, Trust
+from serried.plan.request import PlanRequest
+from serried.plan.steps import finish
+from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod, pod_group
 from tests.support.memory import read_memory
 
 TRAIN = job("train").size(2).running("trainer")
@@ -180,3 +182,24 @@ class TestWork:
 
     def test_another_image_is_other_work(self) -> None:
         assert TRAIN.running("other").value().work != TRAIN.value().work
+
+
+def test_a_slot_that_is_kept_for_a_dead_member_ends_once_also_when_another_one_has_got_it() -> None:
+    store = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS)
+    store.put_group(pod_group("g").gang(2).value())
+    for name in ("a", "b"):
+        store.put_pod(pod(name).in_group("g").on("n1").value())
+    store.drop_pod("pod-a")
+    store.put_pod(pod("c").in_group("g").value())
+    (vacancy,) = store.vacancies
+    assert list_endings(store) == sorted([vacancy.claimant, "pod-b"])
+    store.vacancies.assign(vacancy, "pod-c")
+    assert list_endings(store) == ["pod-b", "pod-c"]
+
+
+def list_endings(store: Store) -> list[str]:
+    """Whose endings a gang waits for that is not here yet."""
+    about = (store.pods, store.groups, store.members, store.occupancy, store.vacancies, store.endings)
+    ends = PodEnds(*about, clock=lambda: 0.0, wall=lambda: NOW)
+    asked = PlanRequest([pod("x").value()], 1, None)
+    return sorted(each.uid for each in finish(ends.list_others(GroupKey("default", "other"), asked, {})))

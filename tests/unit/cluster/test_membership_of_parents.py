@@ -244,3 +244,11 @@ def test_the_rank_of_a_member(asked: PodBuilder, others: Sequence[Builder], rank
 
 def test_a_pod_that_is_not_known_has_no_rank() -> None:
     assert Store([SCHEDULER]).members.rank_of("nobody") is None
+
+
+def test_a_pod_whose_label_names_another_replica_by_now_is_in_that_one_only() -> None:
+    store = Store([SCHEDULER])
+    for replica in (0, 1):
+        store.put_pod(pod("p").of_replica("s", replica, 1).value())
+    found = {replica: [each.name for each in store.owners.pods_at(SERVE, replica)] for replica in ("0", "1")}
+    assert found == {"0": [], "1": ["p"]}

@@ -56,6 +56,7 @@ IMPORTANT = [each.priority(700) for each in members(2)]
         pytest.param(NATIVE, [gang(2), USUAL, *members(2)], 0, id="no default of today for pods that have theirs"),
         pytest.param(FALLBACK, [gang(2), HIGH, *IMPORTANT], 0, id="0 for one that names no class"),
         pytest.param(FALLBACK, [gang(2), HIGH, USUAL], 50, id="the default for one that names no class"),
+        pytest.param(FALLBACK, [gang(2), HIGH.default(), USUAL], 50, id="the lowest where there are several defaults"),
         pytest.param(FALLBACK, [naming("high"), HIGH, USUAL], 1000, id="its class's before anybody has written it"),
         pytest.param(FALLBACK, [naming("high").priority(1000), HIGH], 1000, id="what is written as the class says"),
         pytest.param(FALLBACK, [naming("high").priority(10**9), HIGH], 1000, id="no more than the class says"),
