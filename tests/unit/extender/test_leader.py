@@ -185,6 +185,18 @@ class TestAWallClockThatIsSet:
         assert leadership.leads()
         assert turns.seen == [True, False, True]
 
+    def test_ahead_and_back_is_told_as_a_turn_if_somebody_has_heard_a_no(
+        self, leadership: Leadership, clock: Clock, turns: Turns
+    ) -> None:
+        leadership.take(held_by("serried-0_a"))
+        clock.advance(HOUR)
+        assert not leadership.leads()
+        clock.advance(-HOUR)
+        assert not leadership.leads()
+        leadership.review()
+        assert leadership.leads()
+        assert turns.seen == [True, False, True]
+
 
 def pass_time(seconds: float, *clocks: Clock) -> None:
     """On every clock, however it is set."""

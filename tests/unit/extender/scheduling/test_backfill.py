@@ -249,6 +249,11 @@ class TestPassing:
         await world.add(*small_job(seconds=seconds)).go()
         assert planned(world) == ({"h"} if passes else set())
 
+    async def test_of_the_heads_nodes_none_is_closed_to_a_gang_that_passes(self, world: Harness) -> None:
+        await racks(world).add(*large()).go()
+        await world.add(*small_job(seconds=9 * MINUTE)).go()
+        assert world.cycle(SMALL).closed == frozenset()
+
     @pytest.mark.parametrize(
         ("ago", "passes"),
         [
