@@ -557,6 +557,10 @@ def test_adaptive_sampling_is_no_mistake_where_members_are_nominated() -> None:
     assert examine(set_many(percentage=100, stamp="never")(install())) == []
 
 
+def test_a_scheduler_that_is_one_minor_version_older_is_no_mistake() -> None:
+    assert examine(replace(install(), scheduler_version="v1.36.0")) == []
+
+
 def test_what_could_not_be_read_is_said() -> None:
     seen = replace(install(), denied=None, unread=((Area.RIGHTS, "rights", "403"),))
     (finding,) = examine(seen)

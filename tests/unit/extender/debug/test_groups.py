@@ -137,3 +137,9 @@ async def test_who_would_have_to_go_for_a_gang_and_where_else(page: Page, world:
     assert view["nextBest"]["domain"] == "rack1"
     assert (view["domainsFitting"], view["domainsExamined"]) == (2, 2)
     assert view["cost"] == [{"priority": -2, "violations": 0, "broken": 0, "pods": 1}]
+
+
+async def test_a_member_of_another_scheduler_is_one_and_does_not_wait_for_us(page: Page, world: Harness) -> None:
+    world.add(pod("theirs").scheduler("another").in_group("w0"))
+    found = await page.group("w0")
+    assert (found["members"], found["waiting"]) == (2, 1)

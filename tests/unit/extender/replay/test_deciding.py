@@ -36,6 +36,15 @@ async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harnes
     assert decide(replace(capture, vacancies=()), GANG).nodes != {"again": "n3"}
 
 
+async def test_a_member_that_its_kubelet_has_refused_counts_nowhere(world: Harness) -> None:
+    first, second = members(2)
+    await world.add(*small_nodes(2), gang(2), first.on("n1"), second.on("n2")).go()
+    await world.add(first.on("n1").refused("OutOfcpu")).go()
+    restored = restore(take(world)).store
+    assert [each.refusal for each in restored.vacancies] == ["OutOfcpu"]
+    assert restored.occupancy.node_of("pod-m0") is world.store.occupancy.node_of("pod-m0") is None
+
+
 async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(1), *members(1)).go()
     state = world.groups.states[GANG]

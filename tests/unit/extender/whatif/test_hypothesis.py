@@ -158,3 +158,22 @@ async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_membe
         world.groups.states[GANG].refusals.rejection = rejection
         (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, GANG)]))
         assert isinstance(found.preemption, Preemption) is goes
+
+
+async def test_a_planned_gang_that_is_taken_away_itself_gives_its_room_back_once(world: Harness) -> None:
+    await world.add(*small_nodes(1), gang(2), *members(2)).go()
+    world.add(*members(2, first=2))
+    hypothesis = Hypothesis(world.core, Changes(removed=(GANG,)), Deadline())
+    hypothesis.check()
+    (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
+    assert found.plan is not None
+    assert len(found.plan.nodes) == 2
+
+
+async def test_of_a_drained_node_the_members_of_a_gang_that_is_taken_away_need_no_other_place(world: Harness) -> None:
+    world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(1), members(1)[0].on("n1"), pod_group("h").gang(1))
+    world.add(*[each.in_group("h") for each in members(1, 10)])
+    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), removed=(GANG,)), Deadline())
+    hypothesis.check()
+    finish(hypothesis.solve([find_existing(world.store, H)]))
+    assert hypothesis.displaced == 1
