@@ -8,7 +8,8 @@ is missing there comes from the next place. The cache is `$XDG_CACHE_HOME/serrie
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from bench.cluster.progress import Report
 from bench.cluster.release import Binary
 
 BIN = "SERRIED_KUBERNETES_BIN"
+
+Parts = Mapping[Path, Sequence[Binary]]
+"""Binaries by the directory of the cache in which they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,12 @@ class Binaries:
 
 def locate(version: str, report: Report) -> Binaries:
     """Every binary for a Kubernetes version, fetched or built if need be."""
-    control_plane = _locate_set(release.control_plane(version), cache() / "kubernetes" / version, version, report)
-    nodes = _locate_set(release.nodes(), cache() / "kwok" / release.KWOK_VERSION, version, report)
-    return Binaries(control_plane | nodes)
+    return Binaries(_locate_all(_list_parts(version), version, report))
 
 
 def locate_helm(version: str, report: Report) -> Path:
     """Helm of a version, fetched or built if need be."""
-    return _locate_set([release.helm(version)], cache() / "helm" / version, version, report)["helm"]
+    return _locate_all({cache() / "helm" / version: [release.helm(version)]}, version, report)["helm"]
 
 
 def find_helm(version: str) -> Path | None:
@@ -51,10 +53,9 @@ def find_helm(version: str) -> Path | None:
 
 def are_at_hand(version: str) -> bool:
     """Whether a cluster of a Kubernetes version starts without a download or a build."""
-    sets = {"kubernetes": (release.control_plane(version), version), "kwok": (release.nodes(), release.KWOK_VERSION)}
     return not any(
-        _missing([binary for binary in wanted if _given(binary, version) is None], cache() / kind / directory)
-        for kind, (wanted, directory) in sets.items()
+        _missing([binary for binary in wanted if _given(binary, version) is None], directory)
+        for directory, wanted in _list_parts(version).items()
     )
 
 
@@ -64,25 +65,38 @@ def cache() -> Path:
     return Path(home) / "serried"
 
 
-def _locate_set(binaries: Sequence[Binary], directory: Path, version: str, report: Report) -> dict[str, Path]:
-    given = {b.name: path for b in binaries if (path := _given(b, version)) is not None}
-    wanted = [binary for binary in binaries if binary.name not in given]
-    if _missing(wanted, directory):
-        _fill(wanted, directory, report)
-    return {binary.name: given.get(binary.name, directory / binary.name) for binary in binaries}
+def _list_parts(version: str) -> Parts:
+    return {
+        cache() / "kubernetes" / version: release.control_plane(version),
+        cache() / "kwok" / release.KWOK_VERSION: release.nodes(),
+    }
 
 
-def _fill(binaries: Sequence[Binary], directory: Path, report: Report) -> None:
-    with exclusive(directory / ".lock", report, f"waiting for another process that fills {directory}"):
-        missing = _missing(binaries, directory)
+def _locate_all(parts: Parts, version: str, report: Report) -> dict[str, Path]:
+    given = {b.name: path for binaries in parts.values() for b in binaries if (path := _given(b, version)) is not None}
+    wanted = {directory: [b for b in binaries if b.name not in given] for directory, binaries in parts.items()}
+    if any(_missing(binaries, directory) for directory, binaries in wanted.items()):
+        _fill(wanted, report)
+    return given | {b.name: directory / b.name for directory, binaries in wanted.items() for b in binaries}
+
+
+def _fill(parts: Parts, report: Report) -> None:
+    """Fetch or build what is missing; the locks are taken in the order of the parts, which is the same everywhere."""
+    with ExitStack() as locks:
+        missing: dict[Path, Binary] = {}
+        for directory, binaries in parts.items():
+            if _missing(binaries, directory):
+                waiting = f"waiting for another process that fills {directory}"
+                locks.enter_context(exclusive(directory / ".lock", report, waiting))
+                missing |= _missing(binaries, directory)
         if missing and release.downloads_enabled():
-            missing = download.fetch(missing, directory, report)
+            missing = download.fetch(missing, report)
         if missing:
-            build.build(missing, directory, report)
+            build.build(missing, report)
 
 
-def _missing(binaries: Sequence[Binary], directory: Path) -> list[Binary]:
-    return [binary for binary in binaries if not _is_program(directory / binary.name)]
+def _missing(binaries: Iterable[Binary], directory: Path) -> dict[Path, Binary]:
+    return {directory / b.name: b for b in binaries if not _is_program(directory / b.name)}
 
 
 def _given(binary: Binary, version: str) -> Path | None:

@@ -5,8 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.cluster.errors import ClusterError
@@ -16,22 +15,25 @@ from bench.cluster.release import Binary
 
 GO_NEEDED = "1.26"
 
+COMPILED = ("-trimpath", "-gcflags=all=-dwarf=false")
+"""Go keeps what it has compiled apart by these: without a trace of the place, and of what only a debugger reads."""
 
-def build(binaries: Sequence[Binary], directory: Path, report: Report) -> None:
-    """Build binaries into `directory`: those of one module at once, so that one is linked while others are compiled."""
-    go = _find_go(binaries)
-    for _, found in groupby(binaries, key=lambda binary: binary.stamps):
-        group = list(found)
-        names = _name_all(group)
+
+def build(binaries: Mapping[Path, Binary], report: Report) -> None:
+    """Build each binary to its path: those of one module at once, so that what they share is compiled once."""
+    go = _find_go(tuple(binaries.values()))
+    for module in dict.fromkeys(binary.module for binary in binaries.values()):
+        group = {path: binary for path, binary in binaries.items() if binary.module == module}
+        names = _name_all(group.values())
         start = time.monotonic()
         report(f"building {names}: minutes when Go's cache is cold")
         with ticking(report, "compiling"):
-            _build_together(go, group, directory)
+            _build_together(go, module, group)
         report(f"built {names} in {time.monotonic() - start:.0f} s")
 
 
-def _name_all(binaries: Sequence[Binary]) -> str:
-    return f"{', '.join(binary.name for binary in binaries)} {binaries[0].version}"
+def _name_all(binaries: Iterable[Binary]) -> str:
+    return ", ".join(binary.label for binary in binaries)
 
 
 def _find_go(binaries: Sequence[Binary]) -> str:
@@ -52,30 +54,28 @@ def _find_go(binaries: Sequence[Binary]) -> str:
     return go
 
 
-def _build_together(go: str, binaries: Sequence[Binary], directory: Path) -> None:
-    module = binaries[0].module
+def _build_together(go: str, module: Path, binaries: Mapping[Path, Binary]) -> None:
+    directory = next(iter(binaries)).parent
     with tempfile.TemporaryDirectory(dir=directory, prefix=".build-") as scratch:
         log = Path(scratch) / "log"
+        wanted = tuple(binaries.values())
         with log.open("wb") as sink:
             code = subprocess.call(
-                command(go, binaries, Path(scratch)), cwd=module, env=environment(), stdout=sink, stderr=sink
+                command(go, wanted, Path(scratch)), cwd=module, env=environment(), stdout=sink, stderr=sink
             )
         if code != 0:
             raise ClusterError(
-                f"go build of {_name_all(binaries)} in {module} ended with {code}:\n{tail(log)}\n"
+                f"go build of {_name_all(wanted)} in {module} ended with {code}:\n{tail(log)}\n"
                 f"It needs Go {GO_NEEDED} or newer and a module proxy that it can reach"
             )
-        for binary in binaries:
-            (Path(scratch) / binary.program).replace(directory / binary.name)
+        for path, binary in binaries.items():
+            (Path(scratch) / binary.program).replace(path)
 
 
 def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
-    """The go build of binaries of one module, without a trace of the place where it was built.
-
-    What only a debugger reads is left out, from the compiler on: making it is work, too.
-    """
-    stamps = " ".join(f"-X {key}={value}" for key, value in binaries[0].stamps)
-    return [go, "build", "-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false",
+    """The go build of binaries of one module."""
+    stamps = " ".join(f"-X {key}={value}" for key, value in dict.fromkeys(s for b in binaries for s in b.stamps))
+    return [go, "build", "-mod=readonly", *COMPILED,
             "-ldflags", f"-s -w {stamps}".strip(),
             "-o", f"{directory}/", *(binary.package for binary in binaries)]  # fmt: skip
 

@@ -6,7 +6,7 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, cast
@@ -26,24 +26,24 @@ class UnreachableError(DownloadError):
     """The host does not answer: asking for the next file there is a waste of time."""
 
 
-def fetch(binaries: Sequence[Binary], directory: Path, report: Report) -> list[Binary]:
-    """Download binaries into `directory`; returns those that are still missing.
+def fetch(binaries: Mapping[Path, Binary], report: Report) -> dict[Path, Binary]:
+    """Download each binary to its path; returns those that are still missing.
 
     Every failure is one line. A host that cannot be reached ends the downloads of all binaries from it and from
     every other host: a machine without one has none.
     """
-    missing: list[Binary] = []
-    for position, binary in enumerate(binaries):
+    missing = dict(binaries)
+    for path, binary in binaries.items():
         try:
             with ticking(report, f"downloading {binary.label}"):
-                _fetch_one(download_of(binary), directory / binary.name)
+                _fetch_one(download_of(binary), path)
             report(f"downloaded {binary.label}")
+            del missing[path]
         except UnreachableError as error:
             report(f"no downloads: {error}; building instead")
-            return missing + list(binaries[position:])
+            break
         except DownloadError as error:
             report(f"no download of {binary.label}: {error}; building instead")
-            missing.append(binary)
     return missing
 
 

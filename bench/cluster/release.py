@@ -10,6 +10,9 @@ from typing import Literal
 Origin = Literal["kubernetes", "etcd", "kwok", "helm"]
 
 KWOK_VERSION = "0.8.0"
+KWOK_MODULE = "kubernetes-1.37.1"
+"""kwok is built with the libraries of this Kubernetes: what both need is compiled once."""
+
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 KWOK = ("kwok", "kwokctl")
 HELM_VERSIONS = ("4.3.1", "3.22.0")
@@ -28,7 +31,10 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One program: what it is called here, its version, and the Go package and module directory that build it."""
+    """One program: what it is called here, its version, and the Go package and module directory that build it.
+
+    ``stamps`` are variables that the linker sets; a program without the package of such a variable does not change.
+    """
 
     name: str
     origin: Origin
@@ -72,7 +78,7 @@ def control_plane(version: str) -> tuple[Binary, ...]:
 
 def nodes() -> tuple[Binary, ...]:
     """The binaries that start the cluster and stand in for its kubelets."""
-    module = MODULES / f"kwok-{KWOK_VERSION}"
+    module = MODULES / KWOK_MODULE
     return tuple(Binary(name, "kwok", KWOK_VERSION, f"sigs.k8s.io/kwok/cmd/{name}", module) for name in KWOK)
 
 

@@ -4,7 +4,6 @@ It is built against the modules of the control plane that the end-to-end tests r
 """
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -12,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bench.cluster.build import COMPILED
+from bench.cluster.build import environment as build_environment
 
 _HERE = Path(__file__).parent
 _MODULES = _HERE.parents[2] / "bench" / "cluster" / "modules" / "kubernetes-1.37.1"
@@ -24,8 +26,9 @@ def build(directory: Path) -> Path:
         pytest.skip("needs Go to ask Kubernetes' own libraries")
     for file in (*_MODULES.iterdir(), _HERE / "main.go"):
         shutil.copy(file, directory)
-    environment = os.environ | {"GOFLAGS": "-mod=mod", "GOPROXY": "off"}
-    command = [go, "build", "-o", "upstream", "."]
+    # As the control plane is built: what both need is in Go's cache.
+    environment = build_environment() | {"GOFLAGS": "-mod=mod -buildvcs=false", "GOPROXY": "off"}
+    command = [go, "build", *COMPILED, "-o", "upstream", "."]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     if "module lookup disabled" in done.stderr:
         pytest.skip("the modules of Kubernetes are not in Go's cache; make control-plane brings them")

@@ -1,7 +1,7 @@
 """The order of the places, and the build at the end of it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,14 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Download and build replaced by notes of what they were asked for."""
     taken: list[str] = []
 
-    def fetch(wanted: Sequence[Binary], _directory: Path, _report: Report) -> list[Binary]:
-        taken.extend(f"download {binary.name}" for binary in wanted)
-        return list(wanted)
+    def fetch(wanted: Mapping[Path, Binary], _report: Report) -> dict[Path, Binary]:
+        taken.extend(f"download {binary.name}" for binary in wanted.values())
+        return dict(wanted)
 
-    def compile_all(wanted: Sequence[Binary], directory: Path, _report: Report) -> None:
-        taken.extend(f"build {binary.name}" for binary in wanted)
-        for binary in wanted:
-            program(directory / binary.name, binary.version)
+    def compile_all(wanted: Mapping[Path, Binary], _report: Report) -> None:
+        taken.extend(f"build {binary.name}" for binary in wanted.values())
+        for path, binary in wanted.items():
+            program(path, binary.version)
 
     monkeypatch.setattr(download, "fetch", fetch)
     monkeypatch.setattr(build, "build", compile_all)
@@ -184,6 +184,21 @@ def test_a_failed_build_shows_the_end_of_gos_output(monkeypatch: pytest.MonkeyPa
         binaries.locate("1.37.1", quiet)
 
     assert [path.name for path in (home / "cache/serried/kubernetes/1.37.1").iterdir()] == [".lock"]
+
+
+def test_a_control_plane_is_built_at_once_with_its_nodes(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    go, asked = home / "path/go", home / "asked"
+    program(go, "none")
+    go.write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\nfor word; do\n'
+        '  if [ "$last" = -o ]; then into=$word; fi\n  last=$word\n'
+        f"done\nfor name in server {' '.join(NAMES)}; do touch $into$name; chmod +x $into$name; done\n"
+    )
+    monkeypatch.setenv("PATH", f"{home / 'path'}:{os.environ['PATH']}")
+    monkeypatch.setenv(release.DOWNLOADS, "off")
+    located = binaries.locate("1.37.1", quiet)
+    assert len(asked.read_text().splitlines()) == 1
+    assert all(path.is_file() for path in located.paths.values())
 
 
 def test_the_build_is_readonly_and_stamped(monkeypatch: pytest.MonkeyPatch) -> None:

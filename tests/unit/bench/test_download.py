@@ -60,7 +60,7 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def fetch(tmp_path: Path, lines: list[str]) -> Callable[..., list[Binary]]:
-    return lambda *binaries: download.fetch(binaries, tmp_path, lines.append)
+    return lambda *wanted: [*download.fetch({tmp_path / each.name: each for each in wanted}, lines.append).values()]
 
 
 def sha256(content: bytes) -> bytes:
