@@ -457,6 +457,9 @@ class Groups:
     states: dict[GroupKey, GroupState] = field(default_factory=dict, init=False)
     """What is remembered of each group that was looked at."""
 
+    cleared: dict[GroupKey, BindingCycle] = field(default_factory=dict, init=False)
+    """The cycles for which others went, and whose members are tried in an order: they carry no nominations."""
+
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when there is something to look at."""
 
@@ -535,6 +538,12 @@ class Groups:
             if reason is Reason.SCHEDULED:
                 self._metrics.started(now - state.waiting_since)
         state.reason_since = now
+
+    def drop_ended_cleared(self) -> None:
+        """Forget those of ``cleared`` that go on no more."""
+        for key, cycle in [*self.cleared.items()]:
+            if key not in self.states or self.states[key].cycle is not cycle:
+                del self.cleared[key]
 
     def cycle_of(self, uid: str) -> BindingCycle | None:
         """The cycle in which a pod has a slot."""

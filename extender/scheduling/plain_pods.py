@@ -1,7 +1,10 @@
 """What becomes of pods of no gang: which nodes they may use, whom kube-scheduler may preempt for them, who wakes them.
 
-A setting keeps them off the nodes that are kept for the head of the queue (docs/queue.md). kube-scheduler tries a pod
-that was turned away again when anything happens in the cluster; only where nothing does, somebody has to wake it.
+A setting keeps them off the nodes that are kept for the head of the queue (docs/queue.md). Without it they are kept off
+the nodes of one kind of gang: others went for it, and its members are tried in an order, as a rule about other pods
+couples them. A nomination, which keeps others off everywhere else, would keep the members off each other there.
+kube-scheduler tries a pod that was turned away again when anything happens in the cluster; only where nothing does,
+somebody has to wake it.
 
 kube-scheduler asks before it preempts, and nothing need follow the answer. What goes with a victim that it has ended is
 seen to afterwards (`extender.scheduling.repair`), whether it had asked or not
@@ -22,7 +25,7 @@ before kube-scheduler saw its victim go: the second deletion finds nobody, and n
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from extender.options import Disrupted, PlainRule
 from extender.protocol import MAX_COMPLETE_LIST, Candidate
@@ -31,6 +34,7 @@ from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Activate, Context, Requeue
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
+from serried.api.reservation import Reservation
 from serried.cluster.priorities import DisruptionGroup
 from serried.plan.fit import slots
 
@@ -69,10 +73,17 @@ class _TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """What a gang has got that was the head and is not bound yet."""
+    """What a gang has got that is not bound yet: one that was the head, or for which others went."""
 
     priority: int
     nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleared(_Placed):
+    """The same with the reservation that names the nodes: another one is written when a slot moves."""
+
+    reservation: Reservation
 
 
 class KeptOffPods:
@@ -91,14 +102,17 @@ class KeptOffPods:
         self._schedulers = context.store.schedulers
         self._backfill = backfill
         self._ledger = context.ledger
+        self._groups = context.groups
+        self._priorities = context.store.priorities
         self._outbox = context.outbox
         self._clock = context.clock
-        self._rule = context.options.plain
+        self._waits = context.options.plain is PlainRule.WAIT
         self._head: Head | None = None
         self._placed: dict[GroupKey, _Placed] = {}
+        self._cleared: dict[GroupKey, _Cleared] = {}
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
-        """Nodes of the head and of some of ``_placed``, and all of them: hundreds of pods may be asked about them."""
+        """Nodes of the head and of some of the others, and all of them: hundreds of pods may be asked about them."""
 
         self._turned_away: dict[str, _TurnedAway] = {}
 
@@ -112,8 +126,6 @@ class KeptOffPods:
 
     def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
         """Those of the offered nodes that a pod may use; None for all of them."""
-        if self._rule is not PlainRule.WAIT:
-            return None
         closed = self.closed_to(pod)
         # Whoever is nominated has had others evicted for it: the node by itself is offered first.
         evicted_for = len(names) == 1 and names[0] == pod.nominated
@@ -126,14 +138,38 @@ class KeptOffPods:
 
     def closed_to(self, pod: Pod) -> frozenset[str]:
         """The nodes that a pod must not use."""
-        if self._rule is not PlainRule.WAIT or pod.scheduler not in self._schedulers:
+        if pod.scheduler not in self._schedulers:
             return _NONE
         self._follow()
-        kept = self._backfill.kept_from(pod)
-        placed = (each.nodes for each in self._placed.values() if pod.priority <= each.priority)
-        return self._unite(tuple(nodes for nodes in (kept, *placed) if nodes))
+        kept = self._backfill.kept_from(pod) if self._waits else _NONE
+        taken = (each.nodes for each in self._list_taken() if pod.priority <= each.priority)
+        return self._unite(tuple(nodes for nodes in (kept, *taken) if nodes))
+
+    def _list_taken(self) -> Iterator[_Placed]:
+        """What gangs have got that are not bound yet."""
+        return chain(self._placed.values(), self._cleared.values())
 
     def _follow(self) -> None:
+        if self._waits:
+            self._follow_head()
+        if self._groups.cleared or self._cleared:
+            self._follow_cleared()
+
+    def _follow_cleared(self) -> None:
+        """Keep the nodes of the gangs for which others went, as they have them now: until they are bound, or fail."""
+        self._groups.drop_ended_cleared()
+        cycles = self._groups.cleared
+        for key in self._cleared.keys() - cycles.keys():
+            del self._cleared[key]
+            self._united.clear()
+        for key, cycle in cycles.items():
+            known = self._cleared.get(key)
+            if known is None or known.reservation is not cycle.reservation:
+                nodes = frozenset(slot.node for slot in cycle.reservation.slots.values())
+                self._cleared[key] = _Cleared(self._priorities.of_group(key), nodes, cycle.reservation)
+                self._united.clear()
+
+    def _follow_head(self) -> None:
         """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
         head = self._backfill.head
         if head is not self._head:
@@ -179,12 +215,10 @@ class KeptOffPods:
 
     def review(self) -> None:
         """Have those woken that nodes are open to by now. Called about twice a second."""
-        if self._rule is not PlainRule.WAIT:
-            return
         self._follow()
-        head = self._backfill.head
+        head = self._backfill.head if self._waits else None
         kept = () if head is None else (head.forecast.nodes,)
-        now = (*kept, *(placed.nodes for placed in self._placed.values()))
+        now = (*kept, *(each.nodes for each in self._list_taken()))
         if now != self._seen:
             self._seen = now
             self._note_opened(frozenset().union(*now))

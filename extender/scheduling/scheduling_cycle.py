@@ -466,6 +466,8 @@ class SchedulingCycle:
         """Begin a cycle whose reservation is held."""
         state.cycle = cycle
         state.search = None
+        if cycle.preempted and cycle.waves:
+            self._groups.cleared[cycle.reservation.group] = cycle
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))
 

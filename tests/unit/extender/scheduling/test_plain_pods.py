@@ -10,11 +10,12 @@ import pytest
 from extender.binding.nominator import ACTIVATION_ANNOTATION
 from extender.options import PlainRule
 from extender.protocol import Answer, Candidate, Narrow, Pass
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, Key
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
 from tests.support.memory import read_memory
 from tests.unit.extender.scheduling.test_backfill import MINUTE, kept, large, racks
+from tests.unit.extender.scheduling.test_waves import HIGH, SpreadingScheduler, hosts, spread_members
 
 OFFERED = ["a1", "a2", "b1", "b2"]
 KEPT = ["a1", "a2"]
@@ -207,3 +208,52 @@ class TestWhoIsWoken:
             tries += world.annotations("p").get(ACTIVATION_ANNOTATION) != before
         assert tries == len(head.forecast.nodes) // 100 + 1
         await world.close()
+
+
+class TestWhereOthersWentForMembersInAnOrder:
+    """Six members are spread two on a node, in the room of three pods that end: nominated, they would count there."""
+
+    HOSTS = ("n1", "n2", "n3")
+
+    @pytest.fixture
+    async def cleared(self, world: Harness) -> Harness:
+        lows = [pod(f"low{host}").cpu(2).on(host).priority(0) for host in self.HOSTS]
+        world.api.graceful.update(Key("default", f"low{host}") for host in self.HOSTS)
+        world.add(*hosts(3, cpus=2), *lows, gang(6).priority(HIGH), *(m.priority(HIGH) for m in spread_members(6)))
+        world.add(plain())
+        world.nominate()
+        await world.go()
+        return world
+
+    async def end(self, world: Harness) -> None:
+        for host in self.HOSTS:
+            world.delete(f"low{host}")
+        await world.go()
+
+    async def bind(self, world: Harness) -> None:
+        assert SpreadingScheduler(world).try_members(*range(6)) == 6
+        calls = [world.bind(f"m{index}") for index in range(6)]
+        await world.go()
+        assert [call.error for call in calls] == [""] * 6
+
+    async def test_a_plain_pod_is_kept_off_until_the_gang_is_bound(self, cleared: Harness) -> None:
+        assert ask(cleared, "p", *self.HOSTS) == Narrow([])
+        await self.end(cleared)
+        assert ask(cleared, "p", *self.HOSTS, "other") == Narrow(["other"])
+        await self.bind(cleared)
+        assert ask(cleared, "p", *self.HOSTS) == Pass()
+
+    async def test_one_of_higher_priority_is_not(self, cleared: Harness) -> None:
+        cleared.add(plain("above").priority(HIGH + 1))
+        await self.end(cleared)
+        assert ask(cleared, "above", *self.HOSTS) == Pass()
+
+    async def test_it_is_woken_where_the_gang_ends_without_a_sound(self, cleared: Harness) -> None:
+        assert ask(cleared, "p", *self.HOSTS) == Narrow([])
+        await cleared.pass_time(5)
+        assert not is_woken(cleared, "p")
+        cleared.store.drop_group(GANG)
+        await cleared.go()
+        assert cleared.ledger.of_group(GANG) is None
+        assert is_woken(cleared, "p")
+        assert ask(cleared, "p", *self.HOSTS) == Pass()
