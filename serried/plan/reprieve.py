@@ -8,7 +8,7 @@ what could be kept of a lower one. Inside of each step those come back first tha
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 from serried.api.names import GroupKey
@@ -435,7 +435,7 @@ class _Turn(NamedTuple):
     """The node's, or the first pod's."""
 
     place: int
-    """In its bunch."""
+    """Among the units of its node."""
 
 
 def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> Work[list[Unit]]:
@@ -598,10 +598,11 @@ def _take_turns(
     units: Sequence[Unit], lost: Sequence[int], node: str, below: int, newest: int
 ) -> Iterator[tuple[Unit, _Turn]]:
     """The turns of one node's units, of which each takes so many slots."""
+    places = count()  # of the node: by those of each bunch, bunches worth the same would come back as units are listed
     for room, bunch in _bunch(units, lost):
         old = -sum(age(unit, newest) for unit in bunch) / len(bunch)
-        for place, unit in enumerate(bunch):
-            yield unit, _Turn(room / len(bunch), -below, old, node, place)
+        for unit in bunch:
+            yield unit, _Turn(room / len(bunch), -below, old, node, next(places))
 
 
 def _bunch(units: Sequence[Unit], lost: Sequence[int]) -> Iterator[tuple[int, list[Unit]]]:
