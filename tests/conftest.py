@@ -1,14 +1,20 @@
 """Steady by default: the same examples every time, and no deadline that a busy machine could miss.
 
-`make fuzz` takes other examples each time, and more of them. Tests of tools are marked as such by their folder.
+`make test` takes the first 25 of the 100 examples of `make test-full`; `make fuzz` takes others each time, and more of
+them. Tests of tools are marked as such by their folder, and so are those of what has not changed: tests/unchanged.py
+says how that is found.
 """
 
+import gc
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.unchanged import ROOT, find_unchanged
+
 settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("short", settings.get_profile("steady"), max_examples=25)
 settings.register_profile("wide", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("steady")
 
@@ -17,9 +23,38 @@ TOOLS = {_UNIT / "bench", _UNIT / "chaos"}
 """The folders whose tests are of what develops and measures Serried, and nobody installs."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Not even read the tests that `make test` leaves out, as nothing there has changed."""
+    return True if _leaves_out(config) and collection_path in {ROOT / each for each in find_unchanged()} else None
+
+
+def _leaves_out(config: pytest.Config) -> bool:
+    return "not unchanged" in str(config.getoption("markexpr"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the tests of tools to `make tools` and `make test-full`."""
+    """Mark tests of tools, for `make tools` and `make test-full`, and tests of what has not changed."""
+    unchanged = {ROOT / folder for folder in find_unchanged()}
+    left = {path: not unchanged.isdisjoint(path.parents) for path in {item.path for item in items}}
     for item in items:
         if item.path.parent in TOOLS:
             item.add_marker(pytest.mark.tools)
+        if left[item.path]:
+            item.add_marker(pytest.mark.unchanged)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what `make test` has left out."""
+    config = terminalreporter.config
+    if _leaves_out(config):
+        named = {str(Path(each)) for each in config.args}
+        for folder in find_unchanged():
+            if named & {folder, *(str(each) for each in Path(folder).parents)}:
+                terminalreporter.write_line(f"left out, as nothing there has changed: {folder} (tests/unchanged.py)")
+
+
+def pytest_collection_finish() -> None:
+    """What the tests themselves are lives as long as the process: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

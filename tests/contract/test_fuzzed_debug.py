@@ -167,7 +167,7 @@ def assert_answers(answer: httpx.Response, operation: dict[str, Any]) -> None:
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("examples", [250, pytest.param(2_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [100, pytest.param(2_000, marks=pytest.mark.full)])
 def test_every_question_has_an_answer_that_the_document_names(routes: Routes, examples: int) -> None:
     async def ask(method: str, template: str, path: str, body: bytes) -> None:
         begun = time.monotonic()

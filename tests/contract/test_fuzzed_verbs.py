@@ -22,7 +22,7 @@ from tests.support.odd_bytes import Line, requests, streams
 from tests.support.odd_objects import Json, odd_objects
 from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
-BUDGETS = pytest.mark.parametrize("examples", [200, pytest.param(2_000, marks=pytest.mark.full)])
+BUDGETS = pytest.mark.parametrize("examples", [80, pytest.param(2_000, marks=pytest.mark.full)])
 """How many examples are tried."""
 
 

@@ -6,8 +6,9 @@ Stories on other Kubernetes versions than the default one are told in `make test
 """
 
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,16 @@ FOLDERS = {*CLUSTERS, "forecasting", "plain", "strict"}
 WORKERS = 8
 """How many processes may tell stories at the same time: each has a part of the ports."""
 
+LEVEL = "SERRIED_LEVEL"
+"""The API level at which `make test-full` tells what `make test` leaves out; if unset, another one from day to day."""
+
 LONG = 20
 """Most stories whose parameters name no cluster start one of their own: each takes as long as so many others."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Tell each story where it has to be told, those of one cluster together, and the longest first.
+    """Tell each story where it has to be told, those of one cluster together, and what takes longest first.
 
     Those on Kubernetes versions that are not there are skipped. Marks are given before anybody else looks at the
     stories, the order last: pytest has one of its own.
@@ -49,21 +53,54 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
                 item.add_marker(pytest.mark.skip(reason=reason))
     yield
+    told = [item for item in items if _is_story(item)]
     lengths = Counter[str]()
-    for item in filter(_is_story, items):
+    for item in told:
         lengths[_name_group(item)] += 1 if _list_clusters(item) else LONG
-    items.sort(key=lambda item: (-lengths[_name_group(item)], _name_group(item)) if _is_story(item) else (0, ""))
+    longest = {_name_cluster(item): lengths[_name_group(item)] for item in told}
+    for item in told:
+        longest[_name_cluster(item)] = max(longest[_name_cluster(item)], lengths[_name_group(item)])
+    told.sort(key=lambda item: _find_place(item, longest, lengths))
+    items[:] = [*told, *(item for item in items if not _is_story(item))]
+
+
+def _find_place(item: pytest.Item, longest: Mapping[str, int], lengths: Mapping[str, int]) -> tuple[int, str, int, str]:
+    """The order of the stories: clusters by the longest group of stories in them, and the groups of each by length."""
+    cluster, group = _name_cluster(item), _name_group(item)
+    return -longest[cluster], cluster, -lengths[group], group
+
+
+def _name_cluster(item: pytest.Item) -> str:
+    """What a process has up while it tells a story: a shared cluster, or that of the story's group."""
+    return " ".join(_list_clusters(item)) if "shared" in getattr(item, "fixturenames", ()) else _name_group(item)
+
+
+def pytest_configure() -> None:
+    """Choose the level of the day, once for all processes."""
+    os.environ.setdefault(LEVEL, LEVELS[datetime.now(UTC).toordinal() % 2])
 
 
 def _tell_once(stories: list[pytest.Item]) -> None:
-    """Leave the native level to `make test-full` where `make test` tells the same story at the fallback level.
+    """Tell a story that could be told at both API levels at one of them.
 
-    That level is ours alone, so the harder one. What is about the API level itself, or about what kube-scheduler does
-    with native objects, is marked ``both_levels`` and told at both.
+    `make test` tells it at the fallback level, which is ours alone, so the harder one, and `make test-full` natively.
+    If only `make test-full` tells it, then at the level of the day. What is about the API level itself, or about what
+    kube-scheduler does with native objects, is marked ``both_levels``: it is told at both.
     """
-    told = {_name_story(item) for item in stories if _level(item) == "fallback" and not _is_left_out(item)}
-    for item in stories:
-        if _level(item) == "native" and _name_story(item) in told and not item.get_closest_marker("both_levels"):
+    levels = defaultdict[tuple[str, ...], dict[str, bool]](dict)
+    """Of each story: its levels, and whether `make test` would tell it there."""
+    alike = [item for item in stories if _level(item) and not item.get_closest_marker("both_levels")]
+    for item in alike:
+        if not item.get_closest_marker("skip"):
+            levels[_name_story(item)][_level(item)] = item.get_closest_marker("full") is None
+    for item in alike:
+        found = levels[_name_story(item)]
+        if len(found) < len(LEVELS):
+            continue
+        level = "native" if found["fallback"] else os.environ[LEVEL]
+        if _level(item) != level:
+            item.add_marker(pytest.mark.again)
+        if _level(item) == "native" and found["fallback"]:
             item.add_marker(pytest.mark.full)
 
 
@@ -72,15 +109,12 @@ def _level(item: pytest.Item) -> str:
     return next((word for word in " ".join(_list_clusters(item)).split() if word in {"native", "fallback"}), "")
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("full", "skip"))
-
-
 def _name_story(item: pytest.Item) -> tuple[str, ...]:
-    """What a story has in common at both levels."""
+    """What a story has in common at both levels of a version."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     others = [f"{name} {value}" for name, value in sorted(parameters.items()) if name not in CLUSTERS]
-    return str(item.path), getattr(item, "originalname", item.name), *others
+    versions = [word for word in " ".join(_list_clusters(item)).split() if word[0].isdecimal()]
+    return str(item.path), getattr(item, "originalname", item.name), *versions, *others
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -124,6 +158,14 @@ def own_ports(worker_id: str) -> Iterator[None]:
             size = len(ports.RANGE) // WORKERS
             first = ports.RANGE.start + number * size
             patch.setenv(ports.SHARE, f"{first}-{first + size - 1}")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rarely_collected() -> Iterator[None]:
+    """Control planes spend a fifth less of their CPU where Go collects garbage at five times the heap, not at twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOGC", "400")
         yield
 
 

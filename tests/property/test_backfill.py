@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from serried.api.names import GroupKey
 from tests.support.builders import job, node, pod, pod_group
+from tests.support.examples import scale
 from tests.support.extender_harness import SCHEDULER, Harness
 
 NODES = ("n0", "n1")
@@ -38,7 +39,7 @@ async def bind_all(world: Harness, name: str) -> None:
     head=sizes,
     smalls=st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3)), min_size=2, max_size=6),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scale(200), deadline=None)
 def test_the_head_starts_when_the_tenants_have_ended_whoever_has_passed_it(
     tenants: list[tuple[str, int]], head: Sizes, smalls: list[Sizes]
 ) -> None:

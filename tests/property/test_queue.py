@@ -17,6 +17,7 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Ageing, Plan, Snapshot, Waiting, order_groups
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import composite
+from tests.support.examples import scale
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.strategies import Problem, problems
 
@@ -188,7 +189,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 @example(scene=Scene(Kind.EXCLUSIVE, 3, 3, (1, 1), "StatefulSet", 1.0, 7))
 @example(scene=Scene(Kind.TREE, 3, 4, (3, 2), "", 1.0, 7))
 @example(scene=Scene(Kind.RACK, 3, 3, (1, 1), "PyTorchJob", 0.0, 7))
-@settings(max_examples=15)
+@settings(max_examples=scale(15))
 @given(scene=scenes())
 def test_the_first_in_the_queue_is_passed_by_few_whatever_it_asks_for(scene: Scene) -> None:
     """Of two gangs that both could run one day, the first runs within a bounded number of later arrivals."""

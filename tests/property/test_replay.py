@@ -12,13 +12,14 @@ from extender.simulation.snapshot import Capture, compress, read_snapshot, write
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
 from serried.plan.steps import finish
+from tests.support.examples import scale
 from tests.support.extender_harness import GANG, Harness
 from tests.support.random_stories import draw_gang, draw_ground
 
 RANDOMS = st.randoms(use_true_random=False)
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale(80))
 @given(source=RANDOMS)
 def test_what_the_live_extender_decides_next_is_decided_again(source: Random) -> None:
     capture, group, live = asyncio.run(play(source))
@@ -28,7 +29,7 @@ def test_what_the_live_extender_decides_next_is_decided_again(source: Random) ->
     assert found == live
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale(30))
 @given(source=RANDOMS)
 def test_what_was_decided_last_is_recorded_and_decided_again(source: Random) -> None:
     capture, group = asyncio.run(play_on(source))
@@ -37,7 +38,7 @@ def test_what_was_decided_last_is_recorded_and_decided_again(source: Random) -> 
     assert compare(recorded, decide(read_again(capture), group)) in {Match.EQUAL, Match.OTHER_NUMBERS}
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale(30))
 @given(source=RANDOMS)
 def test_a_file_has_all_that_was_taken(source: Random) -> None:
     capture, _, _ = asyncio.run(play(source))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from serried.api.names import GroupKey
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.devices import objection, offer
+from tests.support.examples import scale
 from tests.support.extender_harness import SCHEDULER, Harness
 
 NOWHERE = objection("12 node(s) didn't match pod anti-affinity rules")
@@ -67,7 +68,7 @@ def members_of(name: str) -> list[PodBuilder]:
 
 
 @given(never=st.integers(1, 6), want=st.sampled_from([RACK, "any nodes"]), comes=st.integers(0, 90))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scale(20), deadline=None)
 def test_however_many_gangs_rest_whoever_can_run_does_at_once(never: int, want: str, comes: int) -> None:
     async def story() -> None:
         cluster = Cluster(never, want)

@@ -13,9 +13,10 @@ from serried.api.level import NATIVE
 from serried.plan.eviction import Preemption
 from serried.plan.steps import Deadline, finish
 from tests.property.test_replay import RANDOMS, begin, come
+from tests.support.examples import scale
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale(80))
 @given(source=RANDOMS)
 def test_what_would_be_is_what_is_decided_next(source: Random) -> None:
     predicted, live = asyncio.run(play(source))

@@ -42,6 +42,9 @@ GRACE = 12
 LATE = 4
 """How many turns the watches are behind, in the cases in which they are."""
 
+PARTS = 3
+"""The turns are struck in so many parts: every third one from the first on, from the second, from the third."""
+
 REST = 60
 """After so many turns nothing happens any more by itself."""
 
@@ -463,22 +466,25 @@ def setting(request: pytest.FixtureRequest) -> tuple[Shape, int]:
     return found
 
 
-class Lives:
-    """The same life again and again, struck one turn later each time."""
+@pytest.fixture(params=[pytest.param(part, marks=[pytest.mark.full] if part else []) for part in range(PARTS)])
+def part(request: pytest.FixtureRequest) -> int:
+    """At which turns strikes come: `make test` has those of the first part only."""
+    found: int = request.param
+    return found
 
-    def __init__(self, policy: NominationPolicy, shape: Shape, late: int) -> None:
-        self._policy, self._shape, self._late = policy, shape, late
-        self._seen: set[tuple[str | None, int]] = set()
+
+class Lives:
+    """The same life again and again, struck some turns later each time."""
+
+    def __init__(self, policy: NominationPolicy, shape: Shape, late: int, part: int) -> None:
+        self._policy, self._shape, self._late, self._part = policy, shape, late, part
 
     async def strike(self, strike: Strike, after: Callable[[Cluster, Strike], Awaitable[None]], nodes: int = 3) -> None:
-        """Play on after a strike at each turn, from the first to some after all are bound."""
-        turn, ended = 0, 0
-        while ended < 3:
+        """Play on after a strike at each turn of the part, from the first to some after all are bound."""
+        for turn in range(self._part, await self._count_turns(nodes) + PARTS, PARTS):
             cluster = self._begin(nodes)
             for _ in range(turn):
                 await cluster.turn()
-            self._seen.add((cluster.phase, min(1, len(cluster.bound))))
-            ended += cluster.over
             told = f"at turn {turn}, with {len(cluster.bound)} bound, phase {cluster.phase}"
             cluster.fall_behind()
             strike.strike(cluster)
@@ -489,18 +495,26 @@ class Lives:
                 raise
             finally:
                 await cluster.world.close()
-            turn += 1
-            assert turn < MOST_TURNS
-        # Else the loop never stood where it matters.
-        assert self._seen >= {(None, 0), ("Committed", 0), ("Committed", 1), (None, 1)}
+
+    async def _count_turns(self, nodes: int) -> int:
+        """How many turns a life takes that nothing strikes, until all are bound."""
+        cluster, seen = self._begin(nodes), set[tuple[str | None, int]]()
+        while not cluster.over and cluster.turns < MOST_TURNS:
+            seen.add((cluster.phase, min(1, len(cluster.bound))))
+            await cluster.turn()
+        seen.add((cluster.phase, min(1, len(cluster.bound))))
+        await cluster.world.close()
+        # Else no strike would come where it matters.
+        assert seen >= {(None, 0), ("Committed", 0), ("Committed", 1), (None, 1)}
+        return cluster.turns
 
     def _begin(self, nodes: int) -> Cluster:
         return Cluster(begin(FakeApi(), self._policy, self._shape, nodes), self._shape, self._late)
 
 
 @pytest.fixture
-def lives(policy: NominationPolicy, setting: tuple[Shape, int]) -> Lives:
-    return Lives(policy, *setting)
+def lives(policy: NominationPolicy, setting: tuple[Shape, int], part: int) -> Lives:
+    return Lives(policy, *setting, part)
 
 
 async def end_whole(cluster: Cluster, _: Strike) -> None:

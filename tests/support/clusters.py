@@ -15,7 +15,7 @@ GANG_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 """kube-scheduler's own gates for gangs and racks; the API server keeps no constraints without the second."""
 
 LEVELS: tuple[Api, Api] = ("native", "fallback")
-"""The API levels. `make test` tells a story at one of them, unless it is marked ``both_levels``."""
+"""The API levels. A story is told at one of them, unless it is marked ``both_levels``."""
 
 
 def on_kubernetes(version: str, *values: Any) -> Any:
@@ -33,11 +33,11 @@ def on_older(version: str, level: Api) -> Any:
 
 
 BESIDE = pytest.param("beside", marks=pytest.mark.full)
-"""The shared cluster in which these gates are on, told of in `make test-full`."""
+"""The shared cluster in which BESIDE_GATES are on, told of in `make test-full`."""
 
 
 def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.MarkDecorator:
-    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at both.
+    """For stories in which the API level has no part: `make test` tells them at this one, `make test-full` at either.
 
     ``others`` are more clusters in which they are told.
     """
@@ -45,7 +45,7 @@ def at_one_level(level: Api, *others: Any, fixture: str = "cluster") -> pytest.M
     return pytest.mark.parametrize(fixture, [*told, *others], indirect=True)
 
 
-CLAIM_GATES = (*GANG_GATES, "DRAWorkloadResourceClaims=true")
+BESIDE_GATES = (*GANG_GATES, "DRAWorkloadResourceClaims=true")
 """With the third one PodGroups have ResourceClaims; it is beta in 1.37, and off."""
 
 ALPHA_GATES = (*GANG_GATES, "CompositePodGroup=true", "PodGroupPreemptionPolicy=true")
@@ -66,10 +66,7 @@ SHARED = {
     "native": _NATIVE,
     "fallback": replace(_NATIVE, name="fallback", api="fallback"),
     "beside": replace(
-        _NATIVE, name="beside", server_gates=GANG_GATES, manager_gates=GANG_GATES, scheduler_gates=GANG_GATES
-    ),
-    "group claims": replace(
-        _NATIVE, name="claims", server_gates=CLAIM_GATES, manager_gates=CLAIM_GATES, scheduler_gates=CLAIM_GATES
+        _NATIVE, name="beside", server_gates=BESIDE_GATES, manager_gates=BESIDE_GATES, scheduler_gates=BESIDE_GATES
     ),
     "one account": replace(_NATIVE, name="one-account", one_account=True),
     "native alpha": replace(_NATIVE, name="alpha", server_gates=ALPHA_GATES),
@@ -90,14 +87,16 @@ Find = Callable[[str], Cluster]
 
 @contextmanager
 def sharing(directories: pytest.TempPathFactory) -> Iterator[Find]:
-    """Each shared cluster is started when it is wanted first, and is up until the body ends."""
-    started: dict[str, Cluster] = {}
+    """A shared cluster is up until another one is wanted: stories come in the order of their clusters."""
+    up: dict[str, Cluster] = {}
     with ExitStack() as stack:
 
         def find(name: str) -> Cluster:
-            if name not in started:
-                started[name] = stack.enter_context(running(SHARED[name], directories))
-            return started[name]
+            if name not in up:
+                stack.close()
+                up.clear()
+                up[name] = stack.enter_context(running(SHARED[name], directories))
+            return up[name]
 
         yield find
 

@@ -14,7 +14,7 @@ from tests.e2e.promises.test_apart import listening
 from tests.e2e.promises.test_neighbours import apart, beside, spread
 from tests.support.cluster_stage import RACK, names, pod_spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.both_levels]
+pytestmark = pytest.mark.e2e
 
 OLD, RING = {"app": "old"}, {"app": "ring"}
 HOSTNAME = "kubernetes.io/hostname"
@@ -89,6 +89,7 @@ def test_whoever_keeps_members_off_a_node_goes_and_nobody_else(
     assert staying(stage) == ["old-1"]
 
 
+@pytest.mark.both_levels
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "and another one that is not in the way"])
 def test_whoever_counts_for_the_skew_of_members_goes(stage: PriorityStage, high: str, *, elsewhere: bool) -> None:
     first, second, _ = nodes_of(stage, "rack-0")
@@ -188,6 +189,7 @@ def test_in_a_full_cluster_so_many_go_as_members_come_and_where_these_have_to_be
     assert len(staying(stage)) == 12 - len(set(stage.bound("ring").values()))
 
 
+@pytest.mark.both_levels
 def test_members_that_are_spread_two_on_a_node_get_the_room_of_victims_though_others_wait_for_it(
     stage: PriorityStage, high: str
 ) -> None:

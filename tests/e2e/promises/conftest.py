@@ -20,16 +20,7 @@ _SHORT_BESIDE = frozenset(
         "test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole",
     }
 )
-"""What `make test` tells beside native gang scheduling; `make test-full` tells the other stories there, too."""
-
-_NOT_BESIDE = {
-    "test_other_extenders": "there kube-scheduler's word may be about one domain alone, and is not gone by",
-    "test_bad_input": "nobody is scheduled there",
-    "test_page": "the page shows what all other stories read on /debug",
-    "test_questions": "questions are answered, and decisions made again, without it",
-    "test_preemption_kills": "each kill takes seconds, and those of test_preemption.py are told beside",
-}
-"""The files whose stories are not told beside native gang scheduling, and why."""
+"""What `make test` tells beside native gang scheduling."""
 
 _WRITTEN_BY_THE_SCHEDULER = frozenset(
     {
@@ -57,10 +48,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _beside(metafunc: pytest.Metafunc) -> list[Any]:
-    """The cluster beside native gang scheduling, where the story is told there."""
-    if metafunc.definition.path.stem in _NOT_BESIDE:
-        return []
-    return ["beside" if metafunc.function.__name__ in _SHORT_BESIDE else BESIDE]
+    """The cluster beside native gang scheduling: for what kube-scheduler has a part in, as it has another one there."""
+    name = metafunc.function.__name__
+    if name in _SHORT_BESIDE:
+        return ["beside"]
+    told = name in _WRITTEN_BY_THE_SCHEDULER or metafunc.definition.get_closest_marker("both_levels")
+    return [BESIDE] if told else []
 
 
 def _with_one_account(metafunc: pytest.Metafunc) -> list[Any]:

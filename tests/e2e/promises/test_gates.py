@@ -8,7 +8,7 @@ from bench.cluster import Cluster, Spec
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names, staged
 from tests.support.clusters import running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 GATE = "scheduling.serried.dev/held"
 FOREIGN = "example.com/quota"

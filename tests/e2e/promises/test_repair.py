@@ -47,7 +47,8 @@ def await_vacancy(stage: ClusterStage, member: str) -> dict[str, object]:
 
 
 def await_bound_to(stage: ClusterStage, pod: str, node: str) -> None:
-    eventually(f"{pod} on {node}, not {stage.bound(pod)}", lambda: stage.bound(pod) == {pod: node})
+    stage.await_bound(pod, 1)
+    assert stage.bound(pod) == {pod: node}
 
 
 def fail(stage: ClusterStage, pod: str) -> None:

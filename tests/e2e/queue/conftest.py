@@ -23,9 +23,9 @@ def make_cluster(
         yield started
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="package", params=["fallback"])
 def forecasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    name = getattr(request, "param", "fallback")
+    name: str = request.param
     spec = SPEC_BESIDE if name == "beside" else SPEC
     yield from make_cluster(f"forecast-{name}", tmp_path_factory, "--backfill", "forecast", spec=spec)
 

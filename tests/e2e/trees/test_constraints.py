@@ -15,7 +15,6 @@ def gang(count: int) -> Raw:
     return {"schedulingPolicy": {"gang": {"minCount": count}}, **IN_A_RACK}
 
 
-@pytest.mark.both_levels
 def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: TreeStage) -> None:
     stage.create_scheduling("PodGroup", "wide", gang(3))
     stage.create_pods([f"wide-{i}" for i in range(3)], "wide", cpu=WHOLE_NODE)
@@ -28,7 +27,6 @@ def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: Tree
     assert len(stage.domains(RACK, "fits")) == 1
 
 
-@pytest.mark.both_levels
 def test_a_template_says_it_for_the_pod_group_of_a_job(stage: TreeStage) -> None:
     reference = {"apiGroup": "batch", "kind": "Job", "name": "train"}
     templates = [{"name": "workers", **gang(3)}]
@@ -43,7 +41,6 @@ def test_a_template_says_it_for_the_pod_group_of_a_job(stage: TreeStage) -> None
     assert not stage.bound("train")
 
 
-@pytest.mark.both_levels
 def test_the_annotation_of_a_job_becomes_the_field_of_its_objects(stage: TreeStage) -> None:
     annotated = {"annotations": {"scheduling.serried.dev/required-topology": RACK}}
     stage.submit_job("train", cpu=WHOLE_NODE, metadata=annotated)

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.e2e
 LEADER = {"role": "leader"}
 
 
-@pytest.mark.both_levels
 def test_a_tree_waits_for_its_last_member_and_then_every_level_keeps_its_domain(stage: TreeStage) -> None:
     stage.create_composite("root", 2, ZONE)
     stage.create_branch("front", 2, RACK)
@@ -72,7 +71,6 @@ def test_a_tree_of_four_levels_is_planned_as_one(stage: TreeStage) -> None:
     eventually("the condition", lambda: stage.composite_condition("east-row")[0] == "True")
 
 
-@pytest.mark.both_levels
 def test_members_are_held_until_their_composite_group_exists(stage: TreeStage) -> None:
     stage.create_branch("lone", 2)
     stage.create_pods(names("lone", 2), "lone")

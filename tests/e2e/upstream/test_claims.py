@@ -82,7 +82,7 @@ def await_consumers(devices: Devices, **expected: list[str]) -> None:
         pytest.param(None, 20, id="twenty of no gang"),
     ],
 )
-@at_one_level("fallback", "group claims")
+@at_one_level("fallback", "beside")
 def test_all_pods_of_a_group_share_one_device(
     stage: ClusterStage, devices: Devices, hosts: list[str], min_count: int | None, size: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_all_pods_of_a_group_share_one_device(
     assert len(devices.allocated()) == 1
 
 
-@at_one_level("fallback", "group claims")
+@at_one_level("fallback", "beside")
 def test_pods_that_share_a_device_and_may_not_be_on_one_node_wait_both(
     stage: ClusterStage, devices: Devices, hosts: list[str]
 ) -> None:
@@ -109,7 +109,7 @@ def test_pods_that_share_a_device_and_may_not_be_on_one_node_wait_both(
     assert not devices.allocated()
 
 
-@at_one_level("fallback", "group claims")
+@at_one_level("fallback", "beside")
 def test_while_there_is_no_device_for_all_nobody_goes_though_two_would_do(
     stage: ClusterStage, devices: Devices, hosts: list[str]
 ) -> None:
@@ -141,7 +141,7 @@ def test_without_the_gate_a_group_has_no_claims(stage: ClusterStage, devices: De
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("cluster", ["group claims"], indirect=True)
+@pytest.mark.parametrize("cluster", ["beside"], indirect=True)
 class TestClaimsOfGroups:
     """PodGroups with claims of their own, to which their pods refer by the same name."""
 

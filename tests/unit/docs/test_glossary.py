@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,17 @@ ROWS = [match.groupdict() for match in ROW.finditer((REPOSITORY / "docs" / "cont
 TYPES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row["types"])]
 
 
+@cache
 def read_classes() -> list[ast.ClassDef]:
     paths = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     trees = [ast.parse(path.read_text()) for path in paths]
     return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-CLASSES = read_classes()
-
-
 def list_members(name: str) -> set[str]:
     """The fields, properties and methods that a class declares."""
     found: set[str] = set()
-    for item in next(each for each in CLASSES if each.name == name).body:
+    for item in next(each for each in read_classes() if each.name == name).body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             found.add(item.target.id)
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -37,7 +36,7 @@ def list_members(name: str) -> set[str]:
 @pytest.mark.parametrize("name", TYPES)
 def test_the_type_of_a_word_exists_once(name: str) -> None:
     kind, _, member = name.partition(".")
-    assert Counter(each.name for each in CLASSES)[kind] == 1
+    assert Counter(each.name for each in read_classes())[kind] == 1
     assert not member or member in list_members(kind)
 
 

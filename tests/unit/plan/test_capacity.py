@@ -180,8 +180,9 @@ def test_names_of_nodes_that_are_gone_are_forgotten_though_nobody_asks_for_a_cla
         found = nodes[f"n{index}"] = Node(f"n{index}", {"cpu": 1000})
         capacity.note_node(None, found)
         capacity.note_node(nodes.pop(f"n{index}"), None)
-        held.append(sum(count_items(capacity).values()))
-    assert max(held[5_000:]) <= max(held[:5_000])
+        if index % 20 == 0:
+            held.append(sum(count_items(capacity).values()))
+    assert max(held[250:]) <= max(held[:250])
 
 
 def test_a_table_is_right_after_more_changes_than_are_remembered() -> None:
