@@ -34,7 +34,6 @@ from extender.scheduling.binding_cycle import BindingCycle
 from extender.scheduling.effects import Activate, Context, Requeue
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation
 from serried.cluster.priorities import DisruptionGroup
 from serried.plan.fit import slots
 
@@ -79,13 +78,6 @@ class _Placed:
     nodes: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cleared(_Placed):
-    """The same with the reservation that names the nodes: another one is written when a slot moves."""
-
-    reservation: Reservation
-
-
 class KeptOffPods:
     """Keeps pods of no gang off nodes, and wakes them. Synchronous.
 
@@ -109,7 +101,7 @@ class KeptOffPods:
         self._waits = context.options.plain is PlainRule.WAIT
         self._head: Head | None = None
         self._placed: dict[GroupKey, _Placed] = {}
-        self._cleared: dict[GroupKey, _Cleared] = {}
+        self._cleared: dict[GroupKey, _Placed] = {}
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         """Nodes of the head and of some of the others, and all of them: hundreds of pods may be asked about them."""
@@ -164,9 +156,9 @@ class KeptOffPods:
             self._united.clear()
         for key, cycle in cycles.items():
             known = self._cleared.get(key)
-            if known is None or known.reservation is not cycle.reservation:
-                nodes = frozenset(slot.node for slot in cycle.reservation.slots.values())
-                self._cleared[key] = _Cleared(self._priorities.of_group(key), nodes, cycle.reservation)
+            nodes = cycle.reservation.nodes
+            if known is None or known.nodes is not nodes:
+                self._cleared[key] = _Placed(self._priorities.of_group(key), nodes)
                 self._united.clear()
 
     def _follow_head(self) -> None:
@@ -177,8 +169,7 @@ class KeptOffPods:
             self._head = head
             reservation = self._ledger.of_group(former.group) if former is not None else None
             if former is not None and reservation is not None:
-                nodes = frozenset(slot.node for slot in reservation.slots.values())
-                self._placed[former.group] = _Placed(former.waiting.priority, nodes)
+                self._placed[former.group] = _Placed(former.waiting.priority, reservation.nodes)
                 self._united.clear()
         for group in [each for each in self._placed if self._ledger.of_group(each) is None]:
             del self._placed[group]

@@ -57,7 +57,10 @@ class Reservation:
     them, because the claims on the nodes have to follow.
     """
 
-    __slots__ = ("_by_part", "_committed", "_domain", "_need", "_parts", "_slots", "_victims", "group", "group_uid")
+    __slots__ = (
+        *("_by_part", "_committed", "_domain", "_need", "_nodes", "_parts", "_slots", "_victims"),
+        *("group", "group_uid"),
+    )
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Reservation:
         self._domain = domain
         self._need = need
         self._slots = dict(slots or {})
+        self._nodes: frozenset[str] | None = None
         self._by_part = Counter(slot.part for slot in self._slots.values())
         self._committed = frozenset(committed)
         self._parts = dict(parts or {"": need})
@@ -102,8 +106,10 @@ class Reservation:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """The names of the nodes that have slots. O(slots)."""
-        return frozenset(slot.node for slot in self._slots.values())
+        """The names of the nodes that have slots; the same set until a slot changes. O(slots) after that."""
+        if self._nodes is None:
+            self._nodes = frozenset(slot.node for slot in self._slots.values())
+        return self._nodes
 
     @property
     def committed(self) -> frozenset[str]:
@@ -142,19 +148,23 @@ class Reservation:
         if slot.uid in self._slots:
             self.drop(slot.uid)
         self._slots[slot.uid] = slot
+        self._nodes = None
         self._by_part[slot.part] += 1
 
     def move(self, uid: str, node: str) -> None:
         """A member's slot is on another node. Raises KeyError if it has none."""
         self._slots[uid] = replace(self._slots[uid], node=node)
+        self._nodes = None
 
     def drop(self, uid: str) -> None:
         """A member has no slot any more. Raises KeyError if it had none."""
         self._by_part[self._slots.pop(uid).part] -= 1
+        self._nodes = None
 
     def keep(self, uids: Collection[str]) -> None:
         """Only these members have slots."""
         self._slots = {uid: slot for uid, slot in self._slots.items() if uid in uids}
+        self._nodes = None
         self._by_part = Counter(slot.part for slot in self._slots.values())
 
     def rename_domain(self, domain: str) -> None:

@@ -243,6 +243,14 @@ class TestWhereOthersWentForMembersInAnOrder:
         await self.bind(cleared)
         assert ask(cleared, "p", *self.HOSTS) == Pass()
 
+    async def test_the_nodes_are_those_that_its_members_have_by_now(self, cleared: Harness) -> None:
+        await self.end(cleared)
+        cleared.add(node("n4").cpu(2))
+        moved = next(uid for uid, slot in cleared.cycle().reservation.slots.items() if slot.node == "n1")
+        assert ask(cleared, "p", "n4") == Pass()
+        cleared.ledger.move(cleared.store.pods[moved], "n4")
+        assert ask(cleared, "p", "n4") == Narrow([])
+
     async def test_one_of_higher_priority_is_not(self, cleared: Harness) -> None:
         cleared.add(plain("above").priority(HIGH + 1))
         await self.end(cleared)
