@@ -19,10 +19,10 @@ from bench.cluster.spec import DEFAULT_VERSION
 from tests.support.cluster_stage import ClusterStage, staged
 from tests.support.clusters import LEVELS, Find, sharing
 
-CLUSTERS = ("cluster", "bare", "older")
-"""The fixtures whose parameter says which of its folder's clusters a story runs in."""
+CLUSTERS = ("cluster", "bare", "older", "server")
+"""The fixtures whose parameter says in which cluster a story runs."""
 
-FOLDERS = {*CLUSTERS, "forecasting", "plain", "strict"}
+FOLDERS = {"cluster", "bare", "older", "forecasting", "plain", "strict"}
 """The fixtures that start a cluster for a whole folder."""
 
 WORKERS = 8
