@@ -72,7 +72,10 @@ class _TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """What a gang has got that is not bound yet: one that was the head, or for which others went."""
+    """The nodes on which the members of a gang have slots, until they are bound, and the gang's priority.
+
+    Such a gang was the head of the queue, or pods were evicted for it.
+    """
 
     priority: int
     nodes: frozenset[str]
@@ -101,7 +104,8 @@ class KeptOffPods:
         self._waits = context.options.plain is PlainRule.WAIT
         self._head: Head | None = None
         self._placed: dict[GroupKey, _Placed] = {}
-        self._cleared: dict[GroupKey, _Placed] = {}
+        self._cleared: tuple[_Placed, ...] = ()
+        """The same of the gangs of `Groups.cleared`."""
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         """Nodes of the head and of some of the others, and all of them: hundreds of pods may be asked about them."""
@@ -138,8 +142,8 @@ class KeptOffPods:
         return self._unite(tuple(nodes for nodes in (kept, *taken) if nodes))
 
     def _list_taken(self) -> Iterator[_Placed]:
-        """What gangs have got that are not bound yet."""
-        return chain(self._placed.values(), self._cleared.values())
+        """The nodes of each gang whose members have slots and are not bound yet, as far as others are kept off them."""
+        return chain(self._placed.values(), self._cleared)
 
     def _follow(self) -> None:
         if self._waits:
@@ -150,16 +154,11 @@ class KeptOffPods:
     def _follow_cleared(self) -> None:
         """Keep the nodes of the gangs for which others went, as they have them now: until they are bound, or fail."""
         self._groups.drop_ended_cleared()
-        cycles = self._groups.cleared
-        for key in self._cleared.keys() - cycles.keys():
-            del self._cleared[key]
+        cycles = self._groups.cleared.items()
+        cleared = tuple(_Placed(self._priorities.of_group(key), cycle.reservation.nodes) for key, cycle in cycles)
+        if cleared != self._cleared:
+            self._cleared = cleared
             self._united.clear()
-        for key, cycle in cycles.items():
-            known = self._cleared.get(key)
-            nodes = cycle.reservation.nodes
-            if known is None or known.nodes is not nodes:
-                self._cleared[key] = _Placed(self._priorities.of_group(key), nodes)
-                self._united.clear()
 
     def _follow_head(self) -> None:
         """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
