@@ -9,9 +9,9 @@ WORKERS ?= 3
 # Some environments forbid it: every process would then compile what it runs anew, and pytest all tests.
 export PYTHONDONTWRITEBYTECODE :=
 # What `make test` tells of: marks of pytest, in pyproject.toml. UNCHANGED= tells also of what has not changed.
-UNCHANGED ?= and not unchanged
+UNCHANGED ?= --leave-out-unchanged
 IN_GROUPS = --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
-SHORT = not full and not tools $(UNCHANGED)
+SHORT = -m "not full and not tools" $(UNCHANGED)
 
 
 .DEFAULT_GOAL := help
@@ -42,13 +42,13 @@ contract: setup ## who may import whom
 	$(BIN)/lint-imports
 
 unit: setup ## unit, property, contract and simulation tests
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim -m "$(SHORT)" --numprocesses $(WORKERS) --hypothesis-profile short
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim $(SHORT) --numprocesses $(WORKERS) --hypothesis-profile short
 
 fuzz: setup ## the properties and the bad input once more, with other examples each time: an hour
 	$(BIN)/pytest tests/property tests/contract --numprocesses $(WORKERS) --hypothesis-profile wide
 
 browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
-	$(BIN)/pytest tests/browser -m "$(SHORT)" -rs --numprocesses $(WORKERS) || [ $$? = 5 ]  # 5: all of them are left out
+	$(BIN)/pytest tests/browser $(SHORT) -rs --numprocesses $(WORKERS) || [ $$? = 5 ]  # 5: all of them are left out
 
 control-plane: setup ## the binaries of the real control plane (built once, then cached)
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1
@@ -61,7 +61,7 @@ helm: setup ## Helm 4 and 3, for the tests of the chart (built once, then cached
 	$(BIN)/python -m bench.cluster helm
 
 e2e: control-plane ## one end-to-end test per promise, on a real control plane
-	$(BIN)/pytest tests/e2e -m "$(SHORT)" $(IN_GROUPS)
+	$(BIN)/pytest tests/e2e $(SHORT) $(IN_GROUPS)
 
 tools: control-plane helm ## the tests of bench, tests/chaos, the chart, the demo and the image: run them when something there has changed
 	$(BIN)/pytest tests -m "tools and not full" $(IN_GROUPS)

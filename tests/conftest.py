@@ -1,8 +1,8 @@
 """Steady by default: the same examples every time, and no deadline that a busy machine could miss.
 
 `make test` takes the first 25 of the 100 examples of `make test-full`; `make fuzz` takes others each time, and more of
-them. Tests of tools are marked as such by their folder, and so are those of what has not changed: tests/unchanged.py
-says how that is found.
+them. Tests of tools are marked as such by their folder. `make test` does not read those of what has not changed:
+tests/unchanged.py says how that is found.
 """
 
 import gc
@@ -23,31 +23,37 @@ TOOLS = {_UNIT / "bench", _UNIT / "chaos"}
 """The folders whose tests are of what develops and measures Serried, and nobody installs."""
 
 
+LEAVE_OUT = "--leave-out-unchanged"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know the option of `make test`."""
+    parser.addoption(
+        LEAVE_OUT, action="store_true", help="do not read folders of tests.unchanged that have not changed"
+    )
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Not even read the tests that `make test` leaves out, as nothing there has changed."""
-    return True if _leaves_out(config) and collection_path in {ROOT / each for each in find_unchanged()} else None
-
-
-def _leaves_out(config: pytest.Config) -> bool:
-    return "not unchanged" in str(config.getoption("markexpr"))
+    """True for a folder that `make test` leaves out, and for what is in it; None leaves the answer to pytest."""
+    if not config.getoption(LEAVE_OUT):
+        return None
+    # A folder that is named on the command line is not asked about itself.
+    left = (ROOT / folder for folder in find_unchanged())
+    return True if any(collection_path.is_relative_to(folder) for folder in left) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests of tools, for `make tools` and `make test-full`, and tests of what has not changed."""
-    unchanged = {ROOT / folder for folder in find_unchanged()}
-    left = {path: not unchanged.isdisjoint(path.parents) for path in {item.path for item in items}}
+    """Leave the tests of tools to `make tools` and `make test-full`."""
     for item in items:
         if item.path.parent in TOOLS:
             item.add_marker(pytest.mark.tools)
-        if left[item.path]:
-            item.add_marker(pytest.mark.unchanged)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what `make test` has left out."""
     config = terminalreporter.config
-    if _leaves_out(config):
+    if config.getoption(LEAVE_OUT):
         named = {str(Path(each)) for each in config.args}
         for folder in find_unchanged():
             if named & {folder, *(str(each) for each in Path(folder).parents)}:

@@ -2,9 +2,8 @@
 
 What lies outside the scheduler has folders of tests of its own: the controller, manifests, commands, examples, the
 page. Each row of ABOUT says what such a folder is about. `make test-full` runs all of them and, if everything is green,
-notes a digest of the files of each row in `tests/green.json`, which is committed. A folder whose files have that digest
-is marked ``unchanged``, and `make test` leaves it out and says so. A folder with another digest, or without one, is
-tested.
+notes a digest of the files of each row in `tests/green.json`, which is committed. `make test` does not read a folder
+whose files have that digest, and says so. A folder with another digest, or without one, is tested.
 
     python -m tests.unchanged           which folders `make test` would leave out, and why it runs the others
     python -m tests.unchanged --note    note the files as they are: `make test-full` does, after its last test
@@ -15,7 +14,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -53,17 +52,15 @@ def find_unchanged() -> tuple[str, ...]:
 
 def digest_all() -> dict[str, str]:
     """A digest of what each folder is about; without git, which tells what belongs to the project, none."""
-    files = _list_files()
-    return {folder: _digest(files, (folder, *about, *_ALL)) for folder, about in ABOUT.items()} if files else {}
+    lines = {name: f"{name} {hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}\n" for name in _list_files()}
+    return {folder: _digest(lines, (folder, *about, *_ALL)) for folder, about in ABOUT.items()} if lines else {}
 
 
-def _digest(files: Iterable[str], about: tuple[str, ...]) -> str:
-    """A digest of the names and contents of the files that are these, or in these folders."""
-    total = hashlib.sha256()
-    for name in files:
-        if any(name == each or name.startswith(f"{each}/") for each in about):
-            total.update(f"{name} {hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()[:16]
+def _digest(lines: Mapping[str, str], about: tuple[str, ...]) -> str:
+    """A digest of the lines of the files that are these, or in these folders; ``lines`` are by the name of the file."""
+    folders = tuple(f"{each}/" for each in about)
+    found = "".join(line for name, line in lines.items() if name in about or name.startswith(folders))
+    return hashlib.sha256(found.encode()).hexdigest()[:16]
 
 
 def _list_files() -> list[str]:

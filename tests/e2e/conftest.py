@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     lengths = Counter[str]()
     for item in told:
         lengths[_name_group(item)] += 1 if _list_clusters(item) else LONG
-    longest = {_name_cluster(item): lengths[_name_group(item)] for item in told}
+    longest = Counter[str]()
     for item in told:
         longest[_name_cluster(item)] = max(longest[_name_cluster(item)], lengths[_name_group(item)])
     told.sort(key=lambda item: _find_place(item, longest, lengths))

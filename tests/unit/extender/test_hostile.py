@@ -181,7 +181,10 @@ def test_victims_under_many_budgets_are_weighed_in_one_go() -> None:
         unit = replace(field.units[0], budgets=tuple(Key("default", f"b{place}") for place in range(count)))
         return replace(field, units=(unit,))
 
-    assert isinstance(under(10_000).plan(asked), Preemption)
+    crowd = under(10_000)
+    found = crowd.plan(asked)
+    assert isinstance(found, Preemption)
+    assert found.victims == crowd.units
     assert find_growth(lambda count: lambda: under(count).plan(asked), 500) < 2.5
 
 
