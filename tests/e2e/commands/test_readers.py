@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,12 +212,15 @@ def test_while_the_api_server_hangs_readers_go_on_for_a_time_and_probes_for_ever
 
 @pytest.fixture
 def pod(remote: Remote) -> Iterator[None]:
-    """The extender as a pod that the API server reaches. Its node is none of kwok's, which would give it an address."""
+    """The extender as a pod that the API server reaches. Its node is none of kwok's, which would give it an address.
+
+    The garbage collector of pods deletes every pod on a node that has been gone for 40 s: so each pod has a node of its own.
+    """
     port = urlsplit(remote.cluster.ops_url).port
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
     template = copy.deepcopy(deployment["spec"]["template"])
     template["metadata"]["name"] = "serried-0"
-    template["spec"]["nodeName"] = "elsewhere"
+    template["spec"]["nodeName"] = f"elsewhere-{uuid.uuid4().hex[:8]}"
     for container in [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]:
         container["ports"] = [{"name": each["name"], "containerPort": port} for each in container.get("ports", ())]
     path = f"/api/v1/namespaces/{HOME}/pods"

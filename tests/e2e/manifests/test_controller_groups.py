@@ -68,8 +68,13 @@ class Place:
 def place(server: Server, request: pytest.FixtureRequest) -> Place:
     if request.param != GROUP and f"{request.param}/v1beta1" not in server.run("api-versions"):
         pytest.skip("this API server serves no native groups")
-    found = Place(server, request.param)
-    eventually(lambda: NOT_ITS_OWN in found.create(gang("probe"), {}).text)  # the policy is in force
+    return guarded(server, request.param)
+
+
+def guarded(server: Server, group: str) -> Place:
+    """Groups of one API group, once the policy is in force there."""
+    found = Place(server, group)
+    eventually(lambda: NOT_ITS_OWN in found.create(gang("probe"), {}).text)
     return found
 
 
@@ -151,7 +156,7 @@ def test_the_protection_of_a_user_s_group_goes_only_when_the_group_is_being_dele
 def test_a_user_s_group_of_the_fallback_api_is_given_a_priority_and_nothing_with_it(
     server: Server, item: Json, field: str
 ) -> None:
-    place = Place(server, GROUP)
+    place = guarded(server, GROUP)
     path = place.make(item, {})
     try:
         both = {"spec": {"priority": 7, "schedulingPolicy": {"gang": {field: 9}}}}
