@@ -214,7 +214,7 @@ def test_while_the_api_server_hangs_readers_go_on_for_a_time_and_probes_for_ever
 def pod(remote: Remote) -> Iterator[None]:
     """The extender as a pod that the API server reaches. Its node is none of kwok's, which would give it an address.
 
-    The garbage collector of pods deletes every pod on a node that has been gone for 40 s: so each pod has a node of its own.
+    The garbage collector of pods deletes every pod on a node that has been gone for 40 s: each pod names another one.
     """
     port = urlsplit(remote.cluster.ops_url).port
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]

@@ -31,6 +31,9 @@ NOTICED_SECONDS = 180.0
 """How long it may take until a living process turns to another API: discovery asks every 30 s, and has to hear the same
 twice."""
 
+RESTS_SECONDS = 90.0
+"""After several outages kube-scheduler and the Job controller rest for up to a minute before they watch again."""
+
 
 class Ground(JobStage):
     """A stage whose ground can be changed."""
@@ -46,6 +49,9 @@ class Ground(JobStage):
         restart_scheduler(self.cluster)
         found = self.selfcheck()["api"]
         assert f"{found['group']}/{found['version']}" == to.api_version
+
+    def await_bound(self, prefix: str, count: int, seconds: float = RESTS_SECONDS) -> None:
+        super().await_bound(prefix, count, seconds)
 
     def turn_to(self, to: Spec) -> None:
         """The control plane goes on as another one. What is ours lives on, and notices that."""
@@ -120,7 +126,7 @@ class Ground(JobStage):
             found = self.bound(f"{job}-")
             return len(found) == size and lost[0] not in found and lost[1] in found.values()
 
-        eventually(f"{job} whole again", is_whole)
+        eventually(f"{job} whole again", is_whole, RESTS_SECONDS)
         assert len(self.racks(f"{job}-")) == 1
 
 
@@ -178,8 +184,7 @@ def test_gangs_go_on_when_the_native_api_is_turned_on_and_off_again(ground: Grou
 
     ground.stand_on(native)
     ground.create_pods(["half-2"], "half")
-    # After several outages in a row the stock scheduler rests for up to a minute before it watches pods again.
-    ground.await_bound("half", 3, 90)
+    ground.await_bound("half", 3)
     ground.await_repair("fresh", 3, ground.lose("fresh"))
     assert ground.bound("mine") == mine
 

@@ -94,7 +94,7 @@ def test_the_room_that_victims_have_left_is_kept_from_plain_pods_while_others_st
     with told(stage, **LONG):
         stage.create_pods(names("other", 8), cpu=WHOLE_NODE, priorityClassName=high)
         stage.await_bound("other", 8)
-        run_low(stage, 4, end_after="50s")
+        run_low(stage, 4, end_after="600s")
         submit(stage, "ring", 4, high)
         eventually("pods that end", lambda: len(list_ending(stage)) == 4)
         end_at_once(stage, names("low", 3))
