@@ -196,4 +196,4 @@ audit: build/supply/.installed ## known vulnerabilities in it; says so where the
 	build/supply/bin/python -m bench.supply audit
 
 clean: ## remove what setup made
-	rm -rf .venv build/supply build/site build/release
+	rm -rf .venv build/supply build/site build/release build/image

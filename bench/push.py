@@ -280,8 +280,8 @@ def parse(arguments: Sequence[str] | None = None) -> Callable[[], None]:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, step in {"build": build, "dry": rehearse}.items():
-        commands.add_parser(name).set_defaults(step=step)
+    commands.add_parser("build").set_defaults(step=build)
+    commands.add_parser("dry").set_defaults(step=rehearse)
     for name, push in {"image": publish_images, "rest": publish_rest}.items():
         command = commands.add_parser(name)
         command.add_argument("registry")

@@ -30,6 +30,7 @@ class World:
 
     breaks_after: int = -1
     commands: int = 0
+    charts: int = 0
     signed: set[str] = field(default_factory=set)
     files: dict[str, bytes] = field(default_factory=dict)
     draft: bool | None = None
@@ -39,6 +40,7 @@ class World:
         answers = {"cosign": self.sign, "gh": self.publish}
         said = answers.get(command[0], run_command)(command)
         self.commands += 1
+        self.charts += any(word.startswith("oci://") for word in command)
         if self.commands == self.breaks_after:
             raise Broken
         return said
@@ -126,6 +128,7 @@ def check(stage: Stage, publication: Publication, world: World) -> None:
     assert names <= world.signed
     assert world.files.keys() == {f"serried-{__version__}.tgz", "SHA256SUMS", "SHA256SUMS.sigstore.json"}
     assert (world.draft, world.latest) == (False, "--latest=true")
+    assert world.charts == 1
 
 
 def test_a_second_try_after_a_failure_at_any_step_ends_well(stage: Stage, tmp_path: Path) -> None:
