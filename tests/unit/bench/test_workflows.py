@@ -127,3 +127,21 @@ def test_versions_are_compared_by_number() -> None:
     for older, newer in pairwise(tags):
         assert "latest" not in push.list_tags(older, [newer])
         assert "latest" in push.list_tags(newer, [older])
+
+
+def test_dependabot_raises_what_is_pinned() -> None:
+    updates = yaml.safe_load((WORKFLOWS.parent / "dependabot.yml").read_text())["updates"]
+    where = {each["package-ecosystem"]: REPOSITORY / each["directory"].strip("/") for each in updates}
+    assert where.keys() == {"github-actions", "docker", "pip"}
+    assert (where["docker"] / "Dockerfile").is_file()
+    assert list(where["pip"].glob("*.txt"))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((WORKFLOWS.parent / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem
+)
+def test_a_form_has_what_github_needs_of_it(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= form.keys()
+    assert len({each["id"] for each in form["body"]}) == len(form["body"])
+    assert all(each["type"] in {"textarea", "input"} and each["attributes"]["label"] for each in form["body"])
