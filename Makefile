@@ -10,12 +10,14 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 # What `make test` tells of: marks of pytest, in pyproject.toml. UNCHANGED= tells also of what has not changed.
 UNCHANGED ?= --leave-out-unchanged
+# The folders and files of tests/e2e of which `make e2e` tells the stories.
+E2E ?= tests/e2e
 IN_GROUPS = --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 SHORT = -m "not full and not tools" $(UNCHANGED)
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry audit clean
+.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry release-files changelog audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -61,7 +63,7 @@ helm: setup ## Helm 4 and 3, for the tests of the chart (built once, then cached
 	$(BIN)/python -m bench.cluster helm
 
 e2e: control-plane ## one end-to-end test per promise, on a real control plane
-	$(BIN)/pytest tests/e2e $(SHORT) $(IN_GROUPS)
+	$(BIN)/pytest $(E2E) $(SHORT) $(IN_GROUPS)
 
 tools: control-plane helm ## the tests of bench, tests/chaos, the chart, the demo and the image: run them when something there has changed
 	$(BIN)/pytest tests -m "tools and not full" $(IN_GROUPS)
@@ -151,6 +153,9 @@ lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/dev.txt
 
+	$(BIN)/uv pip compile -q pyproject.toml --extra traces -c locks/runtime.txt --generate-hashes --no-header --no-emit-index-url \
+	  --no-annotate --python-version 3.11 -o locks/traces.txt
+
 	$(BIN)/uv pip compile -q manifests/cli/pyproject.toml --universal --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --python-version 3.11 -o locks/cli.txt
 
@@ -177,11 +182,18 @@ site: build/site/.installed ## the pages of docs as a site: build/site/html/inde
 sbom: build/supply/.installed ## what the image is made of, as CycloneDX: build/sbom.cdx.json
 	build/supply/bin/python -m bench.supply sbom
 
-release-dry: setup helm sbom site ## the files of a release in build/release, without a registry
+release-dry: release-files ## a release without a registry: its files in build/release, and all pushes into one in memory
+	$(BIN)/python -m bench.push dry
+
+# What is pushed then: .github/workflows/release.yaml.
+release-files: setup helm sbom site ## the files of a release in build/release
 	$(BIN)/python -m bench.publish
+
+changelog: setup ## before a release: give what is unreleased in CHANGELOG.md the version and the day
+	$(BIN)/python -m bench.publish date
 
 audit: build/supply/.installed ## known vulnerabilities in it; says so where the advisory service is not reached
 	build/supply/bin/python -m bench.supply audit
 
 clean: ## remove what setup made
-	rm -rf .venv build/supply build/site build/release
+	rm -rf .venv build/supply build/site build/release build/image

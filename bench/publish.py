@@ -1,16 +1,20 @@
 """The files of a release, but for the image: `make release-dry` makes them all without a registry.
 
 python -m bench.publish                    wheels, chart, plugin, bill of materials, notes and sums in build/release
-python -m bench.publish notes 0.2.0        what the notes of a version say
+python -m bench.publish notes              what the notes say
+python -m bench.publish date               gives what CHANGELOG.md calls unreleased the version and the day
+python -m bench.publish check v0.2.0 ghcr.io/serried    whether this tag can be released to this registry
 
 The plugin of kubectl is an archive of the commands with all they need, the same for all machines, and a manifest for
-krew that names its address: RELEASE_URL, from where the files of this release can be had.
+krew that names its address: RELEASE_URL, from where the files of this release can be had. The same commit gives the
+same files, so a second try of a release changes none.
 
 The version is that of `serried/__init__.py`. A release has notes of its own in CHANGELOG.md; before that the dry run
 shows those of what is not released yet.
 """
 
 import argparse
+import datetime as dt
 import gzip
 import hashlib
 import io
@@ -21,13 +25,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cluster.binaries import locate_helm
 from bench.cluster.progress import stderr_report
 from bench.cluster.release import HELM_VERSIONS
 from bench.supply import SBOM
-from serried import __version__
+from serried import REGISTRY, __version__
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHART = REPOSITORY / "manifests" / "helm" / "serried"
@@ -35,8 +41,9 @@ RELEASE = REPOSITORY / "build" / "release"
 UNRELEASED = "Unreleased"
 COMMANDS = REPOSITORY / "manifests" / "cli"
 COMMANDS_LOCK = REPOSITORY / "locks" / "cli.txt"
-NOWHERE = "https://example.invalid/releases/v{version}"
-"""Where the files of a release are that has no address."""
+CHANGELOG = REPOSITORY / "CHANGELOG.md"
+SOURCE: str = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+"""The repository on GitHub."""
 
 _PIP = (sys.executable, "-m", "pip")
 _QUIET = ("--quiet", "--disable-pip-version-check")
@@ -88,8 +95,29 @@ def read_notes(changelog: str, version: str) -> str:
     parts = re.split(r"(?m)^## \[([^\]]+)\].*\n", changelog)
     notes = dict(zip(parts[1::2], parts[2::2], strict=True)).get(version, "").strip()
     if not notes:
-        raise ReleaseError(f"CHANGELOG.md says nothing of {version}: add a section '## [{version}] - YYYY-MM-DD'")
+        raise ReleaseError(f"CHANGELOG.md has no section '## [{version}] - YYYY-MM-DD': run `make changelog`")
     return notes + "\n"
+
+
+def date_changelog(changelog: str, version: str, day: dt.date) -> str:
+    """The changelog with what is unreleased as a version of a day. Raises ReleaseError if the version is there."""
+    if f"## [{version}]" in changelog:
+        raise ReleaseError(f"CHANGELOG.md has a section [{version}]: correct its date by hand, or raise the version")
+    read_notes(changelog, UNRELEASED)
+    return changelog.replace(f"## [{UNRELEASED}]\n", f"## [{UNRELEASED}]\n\n## [{version}] - {day}\n", 1)
+
+
+def check_tag(tag: str, registry: str, changelog: str) -> None:
+    """Raise ReleaseError unless the code, the changelog and the manifests are those of a release of this tag."""
+    if not re.fullmatch(r"v\d+\.\d+\.\d+", tag) or tag != f"v{__version__}":
+        raise ReleaseError(f"the tag is {tag}, and serried/__init__.py says {__version__}: make the tag v{__version__}")
+    read_notes(changelog, __version__)
+    if not re.search(rf"(?m)^## \[{__version__}\] - \d{{4}}-\d\d-\d\d$", changelog):
+        raise ReleaseError(f"the section [{__version__}] of CHANGELOG.md has no date like '- 2026-12-01'")
+    if registry != REGISTRY:
+        what = f"this repository publishes to {registry}, and the manifests name {REGISTRY}"
+        raise ReleaseError(f"{what}: set REGISTRY in serried/__init__.py, and run `make pages`")
+    check_versions((CHART / "Chart.yaml").read_text(), __version__)
 
 
 def check_versions(chart: str, version: str) -> None:
@@ -104,17 +132,16 @@ def check_versions(chart: str, version: str) -> None:
 def make(directory: Path, version: str) -> None:
     """Make all files of a release. Raises ReleaseError, and CalledProcessError of a tool that fails."""
     check_versions((CHART / "Chart.yaml").read_text(), version)
-    changelog = (REPOSITORY / "CHANGELOG.md").read_text()
+    changelog = CHANGELOG.read_text()
     released = f"## [{version}]" in changelog
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     (directory / "notes.md").write_text(read_notes(changelog, version if released else UNRELEASED))
     build_wheel(REPOSITORY, directory)
     archive = pack_plugin(build_wheel(COMMANDS, directory), directory / f"kubectl-serried-{version}.tar.gz")
-    url = os.environ.get("RELEASE_URL") or NOWHERE.format(version=version)
+    url = os.environ.get("RELEASE_URL") or f"{SOURCE}/releases/download/v{version}"
     (directory / "serried.yaml").write_text(render_krew(version, archive, url))
-    helm = locate_helm(HELM_VERSIONS[0], stderr_report())
-    subprocess.run([str(helm), "package", str(CHART), "--destination", str(directory)], check=True, capture_output=True)
+    pack_chart(directory, version)
     shutil.copy(SBOM, directory / f"serried-{version}.cdx.json")
     files = sorted(path for path in directory.iterdir() if path.name != "notes.md")
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
@@ -142,14 +169,32 @@ def pack_plugin(wheel: Path, archive: Path) -> Path:
             # Code in C is of one machine; PyYAML does without.
             if path.is_file() and path.suffix not in {".so", ".pyc"} and name.parts[0] != "bin":
                 content[f"lib/{name}"] = path.read_bytes()
+    archive.write_bytes(_pack(content))
+    return archive
+
+
+def pack_chart(directory: Path, version: str) -> Path:
+    """The chart as Helm packs it, but the same bytes from the same files. Raises CalledProcessError."""
+    helm = locate_helm(HELM_VERSIONS[0], stderr_report())
+    command = [str(helm), "package", str(CHART), "--destination", str(directory)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    archive = directory / f"serried-{version}.tgz"
+    with tarfile.open(archive) as packed:
+        files = {entry.name: packed.extractfile(entry) for entry in packed.getmembers()}
+        content = {name: file.read() for name, file in sorted(files.items()) if file is not None}
+    archive.write_bytes(_pack(content))
+    return archive
+
+
+def _pack(content: Mapping[str, bytes]) -> bytes:
+    """An archive of files by their names, without times and owners."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as packed:
         for place, data in content.items():
             entry = tarfile.TarInfo(place)
             entry.size, entry.mode = len(data), 0o755 if place == "kubectl-serried" else 0o644
             packed.addfile(entry, io.BytesIO(data))
-    archive.write_bytes(gzip.compress(raw.getvalue(), mtime=0))
-    return archive
+    return gzip.compress(raw.getvalue(), mtime=0)
 
 
 def render_krew(version: str, archive: Path, url: str) -> str:
@@ -162,20 +207,33 @@ def render_krew(version: str, archive: Path, url: str) -> str:
 def main() -> int:
     """Make the files, or print notes; the exit code is 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="files", choices=("files", "notes"))
-    parser.add_argument("version", nargs="?", default=__version__)
+    parser.add_argument("what", nargs="?", default="files", choices=("files", "notes", "date", "check"))
+    parser.add_argument("tag", nargs="?", default=f"v{__version__}")
+    parser.add_argument("registry", nargs="?", default=REGISTRY)
     options = parser.parse_args()
     try:
         if options.what == "notes":
-            print(read_notes((REPOSITORY / "CHANGELOG.md").read_text(), options.version), end="")
-            return 0
-        make(RELEASE, options.version)
-    except (ReleaseError, OSError, subprocess.CalledProcessError) as error:
+            print(read_notes(CHANGELOG.read_text(), __version__), end="")
+        elif options.what == "date":
+            today = dt.datetime.now(tz=dt.UTC).date()
+            CHANGELOG.write_text(date_changelog(CHANGELOG.read_text(), __version__, today))
+        elif options.what == "check":
+            check_tag(options.tag, options.registry, CHANGELOG.read_text())
+        else:
+            make(RELEASE, __version__)
+            _list_files()
+    except subprocess.CalledProcessError as error:
+        print(error, error.stderr or "", file=sys.stderr)
+        return 1
+    except (ReleaseError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
+
+
+def _list_files() -> None:
     for path in sorted(RELEASE.iterdir()):
         print(f"{path.stat().st_size:>12,}  {path.relative_to(REPOSITORY)}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from bench.chart.kustomization import build
 from bench.chart.templates import list_overlays, render_templates
 from bench.chart.values import list_values, render_schema, render_table, render_values
 from bench.generated import ROOT
-from serried import __version__
+from serried import IMAGE, REGISTRY, __version__
+from serried.api.level import NEWEST_MINOR, OLDEST_MINOR
 
 KUSTOMIZE = ROOT / "manifests" / "kustomize"
 CHART = ROOT / "manifests" / "helm" / "serried"
@@ -36,7 +37,10 @@ description: Gang scheduling and topology-aware placement for a stock kube-sched
 type: application
 version: {version}
 appVersion: {version}
-kubeVersion: ">=1.35.0-0"
+kubeVersion: ">=1.{oldest}.0-0"
+annotations:
+  # A newer Kubernetes is not refused. The chart's notes say that nobody has tried it.
+  scheduling.serried.dev/newest-tested: "1.{newest}"
 """
 
 _README = """\
@@ -53,17 +57,24 @@ The chart refuses all values that are not in this table.
 
 _VERSION = r"\d+\.\d+\.\d+"
 _VERSIONED = {
-    "README.md": "(?<=serried:)",
+    "README.md": "(?<=serried:)|(?<=--version )",
     "Dockerfile": "(?<=serried:)",
-    "docs/install.md": "(?<=serried\n    newTag: )|(?<=--version )",
+    "docs/install.md": "(?<=serried\n    newTag: )|(?<=--version )|(?<=download/v)|(?<=serried_cli-)",
     "docs/walkthroughs.md": "(?<=serried:)",
-    "manifests/kustomize/base/kustomization.yaml": "(?<=name: serried\n    newTag: )",
+    "manifests/kustomize/base/kustomization.yaml": f"(?<=name: {IMAGE}\n    newTag: )",
     **{
         str(path.relative_to(ROOT)): "(?<=app.kubernetes.io/version: )"
         for path in sorted((KUSTOMIZE / "crds").glob("*s.yaml"))
     },
 }
 """Before what the version stands, by file."""
+
+_PUBLISHED = r"ghcr\.io/[a-z0-9-]+(?=/(?:charts/)?serried\b)"
+_NAMING = [
+    *("README.md", "docs/index.md", "docs/install.md", "docs/walkthroughs.md"),
+    *(f"manifests/kustomize/base/{name}.yaml" for name in ("kustomization", "serried", "controller")),
+]
+"""The files that name the registry of releases."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +112,7 @@ def render_chart() -> dict[Path, str]:
     """The files of the chart that are made."""
     values = list_values(build(list_overlays(KUSTOMIZE)["isolated"]))
     files = {
-        "Chart.yaml": _ABOUT.format(version=__version__),
+        "Chart.yaml": _ABOUT.format(version=__version__, oldest=OLDEST_MINOR, newest=NEWEST_MINOR),
         "README.md": _README + render_table(values),
         "values.yaml": render_values(values),
         "values.schema.json": render_schema(values),
@@ -122,9 +133,12 @@ def render_installed() -> dict[Path, str]:
 
 
 def render_versions() -> dict[Path, str]:
-    """The files that name the version, with the one of this release."""
-    paths = {ROOT / name: before for name, before in _VERSIONED.items()}
-    return {path: re.sub(f"({before}){_VERSION}", __version__, path.read_text()) for path, before in paths.items()}
+    """The files that name the version or the registry, with those of this release."""
+    texts = {name: re.sub(_PUBLISHED, REGISTRY, (ROOT / name).read_text()) for name in _NAMING}
+    for name, before in _VERSIONED.items():
+        text = texts.get(name) or (ROOT / name).read_text()
+        texts[name] = re.sub(f"({before}){_VERSION}", __version__, text)
+    return {ROOT / name: text for name, text in texts.items()}
 
 
 if __name__ == "__main__":

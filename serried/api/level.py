@@ -15,6 +15,12 @@ from serried.api.names import Disruption, Raw, composite_api_version, read_map, 
 
 _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 
+OLDEST_MINOR = 35
+"""The oldest minor version of Kubernetes 1 that has what Serried needs of the API server."""
+
+NEWEST_MINOR = 37
+"""The newest minor version that the tests have run on. A newer one is no error, but nobody has tried it."""
+
 _STABILITY = {"alpha": 0, "beta": 1, "": 2}
 
 

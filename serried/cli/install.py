@@ -20,7 +20,8 @@ from typing import Annotated, Any
 
 import typer
 
-from serried import __version__
+from serried import IMAGE, __version__
+from serried.api.level import OLDEST_MINOR
 from serried.api.names import INSTALLATION
 from serried.api.parent import MANAGED_BY
 from serried.cli.access import tell_failure
@@ -37,6 +38,9 @@ from serried.kube.wire import JSON, PODS, Resource, Selection, write_json
 
 INSTALL_EXAMPLES = """
 Install Serried, or upgrade what is there:
+  serried install
+
+Take the image from a registry of your own:
   serried install --image registry.example.com/serried:0.2.0
 
 Show what would be applied:
@@ -47,7 +51,6 @@ HOME = "serried-system"
 MANAGER = "serried-install"
 """The field manager."""
 
-_LEAST_MINOR = 35
 _LEAST_MINOR_WITH_MUTATIONS = 36
 _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
@@ -55,6 +58,10 @@ _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+)")
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
 """How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""
+
+_BACKING_OFF = "ImagePullBackOff"
+_UNPULLABLE = frozenset({"ErrImagePull", "ErrImageNeverPull", "InvalidImageName", _BACKING_OFF})
+"""The reasons of a container that waits because its image cannot be pulled."""
 
 _NEXT = """
 Serried {version} runs. A Job is a gang if it is Indexed and its pods all run at once. For example:
@@ -87,7 +94,7 @@ class Layout(StrEnum):
     BASE = "base"
 
 
-Image = Annotated[str, option("IMAGE", f"Serried's image. Default: serried:{__version__}.")]
+Image = Annotated[str, option("IMAGE", f"Serried's image. Default: {IMAGE}:{__version__}.")]
 SchedulerImage = Annotated[
     str, option("IMAGE", f"The image of the stock kube-scheduler, without its tag. Default: {_SCHEDULER_IMAGE}.")
 ]
@@ -140,7 +147,7 @@ def install(
         raise CommandError(ExitCode.USAGE, f"--serried-namespace {target.home}: install knows {HOME} only; use Helm")
     if scheduler_version and not _VERSION.fullmatch(scheduler_version):
         raise CommandError(ExitCode.USAGE, f"--scheduler-version {scheduler_version}: a version like 1.37.1 is needed")
-    asked = Installation(shape, image or f"serried:{__version__}", scheduler_image, scheduler_version.removeprefix("v"))
+    asked = Installation(shape, image or f"{IMAGE}:{__version__}", scheduler_image, scheduler_version.removeprefix("v"))
     asyncio.run(_run(asked, target, timeout, dry_run=dry_run))
 
 
@@ -171,8 +178,8 @@ def complete(asked: Installation, version: JSON) -> Installation:
     if found is None:
         raise CommandError(ExitCode.UNREACHABLE, f"the API server names no version: {version.get('gitVersion')!r}")
     minor = int(found[2])
-    if minor < _LEAST_MINOR:
-        raise CommandError(ExitCode.NO, f"the cluster has Kubernetes {found[1]}; 1.{_LEAST_MINOR} or newer is needed")
+    if minor < OLDEST_MINOR:
+        raise CommandError(ExitCode.NO, f"the cluster has Kubernetes {found[1]}; 1.{OLDEST_MINOR} or newer is needed")
     has_mutations = minor >= _LEAST_MINOR_WITH_MUTATIONS
     if asked.shape in {Layout.ISOLATED, Layout.GATE} and not has_mutations:
         said = f"--shape {asked.shape} needs Kubernetes 1.{_LEAST_MINOR_WITH_MUTATIONS}, and the cluster has {found[1]}"
@@ -196,7 +203,7 @@ def render(plan: Installation) -> list[JSON]:
     config = next(each for each in objects if _identify(each) == ("ConfigMap", _CONFIG))
     digest = hashlib.sha256(write_json(config["data"])).hexdigest()[:10]
     config["metadata"]["name"] = f"{_CONFIG}-{digest}"
-    images = {"serried": plan.image, _SCHEDULER_IMAGE: plan.scheduler}
+    images = {IMAGE: plan.image, _SCHEDULER_IMAGE: plan.scheduler}
     for each in objects:
         if each["kind"] == "Deployment":
             spec = each["spec"]["template"]["spec"]
@@ -227,6 +234,8 @@ class Install:
         self._say = say
         self._kinds: dict[str, Mapping[str, Resource]] = {}
         """What each API group serves, by kind."""
+        self._earlier: frozenset[str] = frozenset()
+        """UIDs of the pods that an earlier installation has left."""
 
     async def check_before(self, objects: Iterable[JSON]) -> None:
         """Tell what would be in the way; raises CommandError if it cannot work."""
@@ -274,6 +283,7 @@ class Install:
 
     async def apply(self, objects: Sequence[JSON]) -> None:
         """Apply all, by a field manager of its own, and delete what only another shape has."""
+        self._earlier = frozenset([each["metadata"]["uid"] for each in await self._list_pods()])
         for each in objects:
             resource, metadata = await self._find_resource(each), each["metadata"]
             namespace, name = metadata.get("namespace", ""), metadata["name"]
@@ -294,13 +304,17 @@ class Install:
                     self._say(f"deleted {served} {_place(namespace, name)}\n")
 
     async def await_ready(self, seconds: float) -> None:
-        """Until the CRDs are served and all pods are ready; raises CommandError, which says what is missing."""
+        """Until the CRDs are served and all pods are ready; raises CommandError, which says what is missing.
+
+        An image that cannot be pulled ends it at once: waiting does not help.
+        """
         begun = time.monotonic()
         deadline = begun + seconds
         missing = await self._list_missing()
         if missing:
             self._say("waiting until the pods are ready\n")
         while missing:
+            await self._check_images()
             if time.monotonic() > deadline:
                 said = f"not ready after {seconds:g} s: {'; '.join(missing)}"
                 raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended")
@@ -322,11 +336,30 @@ class Install:
 
     async def _explain(self, deployment: str) -> str:
         """What keeps its pods, "" if nothing says so."""
-        labels = "app.kubernetes.io/name=serried"
-        pods = [pod async for pod in self._client.items(PODS, Selection(namespace=HOME, labels=labels))]
+        pods = await self._list_pods()
         own = [each for each in pods if re.fullmatch(rf"{deployment}-[0-9a-z]+-[0-9a-z]+", each["metadata"]["name"])]
         reasons = dict.fromkeys(reason for pod in own for reason in _list_reasons(pod))
         return f" ({', '.join(reasons)})" if reasons else ""
+
+    async def _check_images(self) -> None:
+        """Raise CommandError if a node has said that it cannot pull an image of this installation.
+
+        A pod that was there before may still back off from a pull that would succeed now.
+        """
+        options = {self._plan.image: "--image", self._plan.scheduler: "--scheduler-image"}
+        for pod in await self._list_pods():
+            spec, old = pod["spec"], pod["metadata"]["uid"] in self._earlier
+            images = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
+            for name, waiting in _list_waiting(pod):
+                image, reason = images[name], waiting.get("reason")
+                if image in options and reason in _UNPULLABLE and not (old and reason == _BACKING_OFF):
+                    said = f"the nodes cannot pull {image} ({_describe_waiting(name, waiting)})"
+                    fix = f"Push it there, or name another one with {options[image]}, and run the command again"
+                    raise CommandError(ExitCode.NO, f"{said}. {fix}")
+
+    async def _list_pods(self) -> list[JSON]:
+        labels = "app.kubernetes.io/name=serried"
+        return [pod async for pod in self._client.items(PODS, Selection(namespace=HOME, labels=labels))]
 
     async def _find(self, resource: Resource, namespace: str, name: str) -> JSON | None:
         try:
@@ -422,10 +455,20 @@ def _is_rolled_out(deployment: JSON) -> bool:
 
 def _list_reasons(pod: JSON) -> Iterable[str]:
     """Why a pod does not run, as kubectl shows it."""
+    for name, waiting in _list_waiting(pod):
+        yield _describe_waiting(name, waiting)
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            yield str(each.get("message") or each.get("reason"))
+
+
+def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
+    """The containers of a pod that wait, each with what its status says of that."""
     status = pod.get("status") or {}
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         if waiting := (each.get("state") or {}).get("waiting"):
-            yield f"{each['name']}: {waiting.get('reason')} {waiting.get('message') or ''}".strip()
-    for each in status.get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            yield str(each.get("message") or each.get("reason"))
+            yield each["name"], waiting
+
+
+def _describe_waiting(name: str, waiting: JSON) -> str:
+    return f"{name}: {waiting.get('reason')} {waiting.get('message') or ''}".strip()

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, groupby
 from typing import Any
 
-from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP
+from serried import __version__
+from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, OLDEST_MINOR
 from serried.api.names import read_int, read_map
 from serried.api.resources import MARKERS
 from serried.api.verdict import describe_invalid_tree
@@ -39,7 +40,6 @@ _PRIORITY_POLICY = "serried-group-priority"
 _MARKER_POLICY = "serried-marker"
 _GATE_POLICY = "serried-gate"
 
-_OLDEST_MINOR = 35
 _MINOR = re.compile(r"v?1\.(\d+)")
 
 
@@ -106,9 +106,13 @@ def _check_victims(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_versions(server: int | None, scheduler: int | None) -> Iterator[Finding]:
-    if server is not None and server < _OLDEST_MINOR:
+    if server is not None and server < OLDEST_MINOR:
         what = f"1.{server} has not what Serried needs of the API server"
-        yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{_OLDEST_MINOR} or newer")
+        yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{OLDEST_MINOR} or newer")
+    if server is not None and server > NEWEST_MINOR:
+        what = f"1.{server} is not tested with Serried {__version__}; the newest tested is 1.{NEWEST_MINOR}"
+        fix = "look for a newer release of Serried, or try your gangs in a cluster for tests first"
+        yield Finding(Severity.WARNING, Area.CLUSTER, "Kubernetes", what, fix)
     if server is None or scheduler is None:
         return
     fix = f"set newTag: v1.{server}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"

@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,18 +11,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench import tools
 from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, binaries
 from bench.cluster.progress import silent
 from bench.cluster.spec import DEFAULT_VERSION
-from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json, eventually
+from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json
 
 Objects = dict[tuple[str, str], Json]
 """By kind and name."""
 
 RELEASE = "serried"
-_REGISTRY = "github.com/google/go-containerregistry/cmd/registry"
-_REGISTRY_VERSION = "v0.22.1"
 _HASHED = re.compile(r"(serried-scheduler-config)-[0-9a-z]{10}\b")
 
 
@@ -75,32 +72,12 @@ def find_helm(version: str) -> Helm:
 
 @contextmanager
 def registry() -> Iterator[str]:
-    """The address of a registry of images and charts in memory, which is built once; skips the test without Go."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("there is no go to build a registry with")
-    folder = binaries.cache() / f"registry-{_REGISTRY_VERSION}"
-    program = folder / "registry"
-    if not program.is_file():
-        environment = os.environ | {"GOBIN": str(folder)}
-        subprocess.run([go, "install", f"{_REGISTRY}@{_REGISTRY_VERSION}"], env=environment, check=True)
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    with subprocess.Popen([program, "-port", str(port)], stderr=subprocess.DEVNULL) as process:
-        try:
-            eventually(lambda: _listens(port))
-            yield f"localhost:{port}"
-        finally:
-            process.terminate()
-
-
-def _listens(port: int) -> bool:
+    """The address of a registry of images and charts in memory; skips the test where it cannot be built."""
     try:
-        socket.create_connection(("localhost", port)).close()
-    except ConnectionRefusedError:
-        return False
-    return True
+        with tools.registry() as address:
+            yield address
+    except tools.ToolError as error:
+        pytest.skip(str(error))
 
 
 def kustomize(folder: Path) -> str:

@@ -8,6 +8,8 @@ from bench.chart.__main__ import CHART
 from bench.chart.kustomization import build
 from bench.chart.values import SHAPES
 from bench.cluster.release import HELM_VERSIONS
+from serried import __version__
+from serried.api.level import NEWEST_MINOR
 from serried.api.names import INSTALLATION
 from tests.e2e.manifests.charts import Helm, combine, find_helm, kustomize, read_objects
 from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE
@@ -207,3 +209,11 @@ def test_what_cannot_work_is_refused_with_a_sentence(
     helm: Helm, settings: str, kubernetes: str, namespace: str, said: str
 ) -> None:
     assert said in helm.refusal("--set", settings, kubernetes=kubernetes, namespace=namespace)
+
+
+def test_what_is_rendered_for_a_kubernetes_that_nobody_has_tried_says_so(helm: Helm) -> None:
+    said = (
+        f"# WARNING: Kubernetes 1.40 is not tested with Serried {__version__}; the newest tested is 1.{NEWEST_MINOR}."
+    )
+    assert said in helm.template(kubernetes="1.40.1").splitlines()
+    assert "WARNING" not in helm.template(kubernetes=f"1.{NEWEST_MINOR}.9")

@@ -1,6 +1,7 @@
 """Helm installs, upgrades, rolls back and removes Serried in a real cluster, and leaves nothing but the CRDs behind."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, Spec
 from bench.cluster.release import HELM_VERSIONS
 from serried import __version__
+from serried.api.level import NEWEST_MINOR
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
 from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually, pod
 from tests.e2e.manifests.test_uninstall import ask
@@ -108,6 +110,20 @@ def test_the_command_takes_a_release_out_of_a_shared_namespace(server: Server, h
     assert "theirs" in server.run("get", "configmaps", "-n", "shared")
     server.run("delete", "namespace", "shared", "--timeout=60s")
     assert set(server.list_objects()) == before
+
+
+def test_the_notes_say_it_if_nobody_has_tried_this_kubernetes(
+    server: Server, helm: Callable[..., str], tmp_path: Path
+) -> None:
+    older = tmp_path / "chart"
+    shutil.copytree(CHART, older)
+    about = older / "Chart.yaml"
+    about.write_text(about.read_text().replace(f'newest-tested: "1.{NEWEST_MINOR}"', 'newest-tested: "1.34"'))
+    options = ["--set", shape(server), "--dry-run=server"]
+    minor = server.cluster.spec.minor
+    said = f"WARNING: Kubernetes 1.{minor} is not tested with Serried {__version__}; the newest tested is 1.34."
+    assert said in helm("install", RELEASE, str(older), *options).splitlines()
+    assert "WARNING" not in helm("install", RELEASE, str(CHART), *options)
 
 
 def test_with_old_definitions_an_upgrade_is_refused_until_they_are_those_of_the_release(

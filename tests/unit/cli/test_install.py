@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serried import __version__
+from serried import IMAGE, __version__
 from serried.api.names import INSTALLATION
 from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
 from serried.cli.output import CommandError
@@ -90,6 +90,7 @@ def cluster(proxy: PodProxy) -> PodProxy:
         path = f"/apis/{version}" if "/" in version else f"/api/{version}"
         proxy.answer(path, {"resources": list(kinds.values())})
     proxy.answer("/apis/apps/v1/deployments", LIST | {"items": []})
+    proxy.answer("/api/v1/namespaces/serried-system/pods", LIST | {"items": []})
     allow(proxy)
     return proxy
 
@@ -141,6 +142,12 @@ def test_a_scheduler_that_is_newer_than_the_api_server_is_refused(cluster: PodPr
     assert "1.38 is newer than the API server (1.37)" in " ".join(ended.out.split())
 
 
+def test_a_cluster_that_is_newer_than_all_tests_is_told_of(cluster: PodProxy, run: Run) -> None:
+    cluster.answer("/version", {"gitVersion": "v1.40.2"})
+    said = " ".join(run("install").out.split())
+    assert f"WARNING Kubernetes what 1.40 is not tested with Serried {__version__}; the newest tested is 1.37" in said
+
+
 def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -> None:
     names = ("volcano-scheduler", "kueue-controller-manager")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
@@ -173,24 +180,65 @@ def test_a_refusal_is_told_with_the_object(cluster: PodProxy, run: Run) -> None:
     ended = run("install")
     assert ended.code == 1
     assert "customresourcedefinitions.apiextensions.k8s.io workloads.scheduling.serried.dev was refused" in ended.err
-    assert f"serried:{__version__}" not in ended.err
+    assert f"{IMAGE}:{__version__}" not in ended.err
 
 
-async def test_who_waits_in_vain_is_told_what_keeps_the_pods(cluster: PodProxy) -> None:
-    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-    status = {"initContainerStatuses": [{"name": "extender", "state": {"waiting": waiting}}]}
-    pod = {"metadata": {"name": "serried-7d9f-x2x4z", "namespace": "serried-system"}, "status": status}
+def stand(cluster: PodProxy, image: str, reason: str) -> None:
+    """Let the pair's pod wait, whose extender has this image; the controller is ready."""
+    waiting = {"reason": reason, "message": "no such thing"}
+    pod = {
+        "metadata": {"name": "serried-7d9f-x2x4z", "namespace": "serried-system", "uid": "1"},
+        "spec": {"initContainers": [{"name": "extender", "image": image}], "containers": []},
+        "status": {"initContainerStatuses": [{"name": "extender", "state": {"waiting": waiting}}]},
+    }
     cluster.answer("/api/v1/namespaces/serried-system/pods", LIST | {"items": [pod]})
     cluster.answer("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", LIST | {"items": []})
     ready = {"observedGeneration": 1, "updatedReplicas": 2, "readyReplicas": 2, "replicas": 2}
     for name, stands in (("serried", {"observedGeneration": 1}), ("serried-controller", ready)):
         deployment = {"metadata": {"name": name, "generation": 1}, "spec": {"replicas": 2}, "status": stands}
         cluster.answer(f"{HOME}/{name}", deployment)
+
+
+async def wait(cluster: PodProxy, *, seconds: float, again: bool = False) -> str:
+    """What the command says in the end; ``again``: the pods were there before it."""
     async with open_client(Credentials(cluster.url)) as client:
-        work = Install(client, ASKED, "the API server", say=lambda _: None)
+        work = Install(client, replace(ASKED, shape=Layout.ISOLATED), "the API server", say=lambda _: None)
+        if again:
+            await work.apply([])
         with pytest.raises(CommandError) as told:
-            await work.await_ready(0.0)
-    assert str(told.value) == (
-        "not ready after 0 s: deployment serried-system/serried is not ready (extender: ImagePullBackOff no such image)"
-        ". Run the command again when this is mended"
+            await work.await_ready(seconds)
+    return str(told.value)
+
+
+async def test_who_waits_in_vain_is_told_what_keeps_the_pods(cluster: PodProxy) -> None:
+    stand(cluster, "registry/serried:1", "CrashLoopBackOff")
+    assert await wait(cluster, seconds=0) == (
+        "not ready after 0 s: deployment serried-system/serried is not ready "
+        "(extender: CrashLoopBackOff no such thing). Run the command again when this is mended"
     )
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
+async def test_an_image_that_cannot_be_pulled_is_not_waited_for(cluster: PodProxy, reason: str) -> None:
+    stand(cluster, "registry/serried:1", reason)
+    assert await wait(cluster, seconds=3600) == (
+        f"the nodes cannot pull registry/serried:1 (extender: {reason} no such thing). "
+        "Push it there, or name another one with --image, and run the command again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "reason", "again", "said"),
+    [
+        pytest.param("registry/serried:1", "ImagePullBackOff", True, "not ready after", id="an earlier try has failed"),
+        pytest.param(
+            "registry/serried:1", "ErrImagePull", True, "the nodes cannot pull", id="this try has failed, too"
+        ),
+        pytest.param("registry/serried:0", "ErrImagePull", False, "not ready after", id="it is the image before"),
+    ],
+)
+async def test_pods_of_an_earlier_installation_end_no_later_one(
+    cluster: PodProxy, image: str, reason: str, said: str, *, again: bool
+) -> None:
+    stand(cluster, image, reason)
+    assert (await wait(cluster, seconds=0, again=again)).startswith(said)

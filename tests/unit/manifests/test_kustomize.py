@@ -12,7 +12,7 @@ import yaml
 from bench.chart.kustomization import build
 from bench.chart.templates import list_overlays
 from controller.diff.owner import DEFAULT_SCHEDULER
-from serried import __version__
+from serried import IMAGE, __version__
 from serried.api.names import INSTALLATION, PARENT_APIS
 from serried.settings import controller_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
@@ -74,7 +74,7 @@ def test_images_are_pinned_by_kustomize_to_a_version(documents: Sequence[Documen
     tags = {image["name"]: image["newTag"] for image in images}
     assert {container["image"] for container in containers(documents)} == set(tags)
     assert all(IMAGE_TAG.fullmatch(tag) for tag in tags.values())
-    assert tags["serried"] == __version__
+    assert tags[IMAGE] == __version__
 
 
 def test_no_file_says_latest_or_invents_a_digest() -> None:

@@ -13,6 +13,15 @@
 v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
 {{- end }}
 
+{{- /* A sentence if nobody has tried this version of Kubernetes, else nothing. */ -}}
+{{- define "serried.untested" -}}
+{{- $newest := index .Chart.Annotations "scheduling.serried.dev/newest-tested" -}}
+{{- $minor := regexFind "^v[0-9]+\\.[0-9]+" (include "serried.clusterVersion" .) | trimPrefix "v" -}}
+{{- if gt (semver $minor).Minor (semver $newest).Minor -}}
+Kubernetes {{ $minor }} is not tested with Serried {{ .Chart.AppVersion }}; the newest tested is {{ $newest }}.
+{{- end -}}
+{{- end }}
+
 {{- define "serried.schedulerConfig" -}}
 {{- $folder := get (dict "base" "scheduler" "gate" "scheduler") .Values.shape | default .Values.shape -}}
 {{- tpl (.Files.Get (printf "files/%s/scheduler-config.yaml" $folder)) . -}}

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from extender.debug.routes import describe_certificates
+from serried import __version__
 from serried.cli.check.checks import POLICIES
 from serried.cli.check.command import examine
 from serried.cli.check.observed import (
@@ -448,6 +449,13 @@ MISTAKES = [
         "1.34 has not what Serried needs",
         "1.35 or newer",
         id="an older cluster",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, server_version="v1.40.1", scheduler_version="v1.39.4"),
+        WARNING,
+        f"1.40 is not tested with Serried {__version__}; the newest tested is 1.37",
+        "look for a newer release of Serried",
+        id="a cluster that is newer than all tests",
     ),
     pytest.param(
         lambda seen: replace(seen, server_version="v1.36.4"),
