@@ -6,12 +6,14 @@ who asks. So a token for the ServiceAccount that may look is made first: a pod n
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from serried.cli.output import CommandError, ExitCode, note
+from serried.cli.rights import list_unreadable
 from serried.cli.target import Target, find_credentials, name_api_server, read_token, split_address
+from serried.kube.auth import Credentials
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.wire import JSON, PODS, Resource, Selection, read_json, write_json
 
@@ -44,16 +46,29 @@ _ANSWER_SECONDS = 30.0
 class DebugApi:
     """``/debug`` of one extender."""
 
-    def __init__(self, client: "ApiClient", name: str, prefix: str = "", token: str = "", obstacle: str = "") -> None:
+    def __init__(
+        self,
+        client: "ApiClient",
+        name: str,
+        prefix: str = "",
+        *,
+        token: str = "",
+        obstacle: str = "",
+        pod: JSON | None = None,
+    ) -> None:
         self._client = client
 
         self._name = name
         """What this extender is called in messages."""
 
-        self._prefix = prefix
+        self.prefix = prefix
         """What stands before ``/debug`` in every path."""
 
-        self._headers = {HEADER: token} if token else {}
+        self.headers = {HEADER: token} if token else {}
+        """Headers that every request needs."""
+
+        self.pod = pod
+        """Its pod; None where its own address is asked."""
 
         self._obstacle = obstacle
         """Why there is no token."""
@@ -70,11 +85,18 @@ class DebugApi:
             raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
         return await self._ask("POST", path, body=body)
 
+    async def list_hidden(self, namespaces: Collection[str]) -> set[str]:
+        """Return those of these namespaces whose gangs are not named to the user, who may not list their pods.
+
+        An extender that is asked at its own address does not know who asks, and the API server is not asked then: none.
+        """
+        return set() if self.pod is None else await list_unreadable(self._client, namespaces)
+
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
-        whole = f"{self._prefix}/debug/{path}"
+        whole = f"{self.prefix}/debug/{path}"
         how = {"timeout": _ANSWER_SECONDS} | how
         try:
-            answer = await self._client.request(method, whole, headers=self._headers, **how)
+            answer = await self._client.request(method, whole, headers=self.headers, **how)
         except ApiError as error:
             raise self._explain(path, error) from error
         try:
@@ -164,11 +186,15 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
 
     credentials = find_credentials(target)
     async with open_client(credentials) as client:
-        if target.server:
-            yield DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
-        else:
-            pods = await _list_pods(client, target.home, name_api_server(target, credentials))
-            yield await _find_leader(client, target, pods)
+        yield await find_extender(client, target, credentials)
+
+
+async def find_extender(client: "ApiClient", target: Target, credentials: Credentials) -> DebugApi:
+    """Return the extender that leads, else any that answers; raises CommandError if none does."""
+    if target.server:
+        return DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
+    pods = await _list_pods(client, target.home, name_api_server(target, credentials))
+    return await _find_leader(client, target, pods)
 
 
 async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
@@ -187,16 +213,19 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
             "--serried-namespace names another namespace, --server the extender's own address"
         )
         raise CommandError(ExitCode.UNREACHABLE, said)
-    phases = {_name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
+    phases = {name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
     if "Running" not in phases.values():
         states = ", ".join(f"{name} is {phase}" for name, phase in sorted(phases.items()))
         raise CommandError(ExitCode.UNREACHABLE, f"no pod of Serried runs: {states}; kubectl describe pod says why")
-    return [pod for pod in pods if phases[_name_pod(pod)] == "Running"]
+    return [pod for pod in pods if phases[name_pod(pod)] == "Running"]
 
 
 async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]) -> DebugApi:
     token, obstacle = await _make_token(client, target)
-    debugs = [DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token, obstacle) for pod in pods]
+    debugs = [
+        DebugApi(client, f"pod {name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
+        for pod in pods
+    ]
     answers = await asyncio.gather(*(debug.probe() for debug in debugs))
     refusals = [each for each in answers if isinstance(each, str)]
     found = [(debug, check) for debug, check in zip(debugs, answers, strict=True) if not isinstance(check, str)]
@@ -240,5 +269,6 @@ def _find_port(pod: JSON) -> int:
     return next((port["containerPort"] for port in ports if port.get("name") == "ops"), _OPS_PORT)
 
 
-def _name_pod(pod: JSON) -> str:
+def name_pod(pod: JSON) -> str:
+    """A pod with its namespace."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

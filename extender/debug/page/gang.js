@@ -4,7 +4,7 @@ import { listCommands } from "./commands.js";
 import { h } from "./dom.js";
 import { linkOf, nameOf, objectOf, quorumOf } from "./gangs.js";
 import { whatIfLink } from "./whatif.js";
-import { callName, callOf, clock, count, expectRoom, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
+import { callName, callOf, clock, count, expectRoom, natural, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
 const MEMBERS = 200;
@@ -190,7 +190,7 @@ export class GangPanel {
   }
 
   membersOf(detail) {
-    const all = detail.detail;
+    const all = [...detail.detail].sort((a, b) => natural.compare(a.name, b.name));
     if (!all.length) return section("Members", h("p", { class: "empty" }, "No pod names this gang yet."));
     const shown = all.slice(0, this.members);
     const more = all.length > shown.length && h("button", { type: "button", class: "more", onclick: () => { this.members += MEMBERS; this.renderBody(); } }, `Show more (${count(all.length - shown.length)} left)`);

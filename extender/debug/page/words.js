@@ -2,6 +2,9 @@
 
 const numbers = new Intl.NumberFormat("en");
 
+// The order in which people count: rack-2 before rack-10.
+export const natural = new Intl.Collator("en", { numeric: true });
+
 export const count = (value) => numbers.format(value);
 
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
