@@ -7,6 +7,7 @@ do not know it, and neither do web pages elsewhere that the browser may have ope
 
 import asyncio
 import json
+import math
 import os
 import secrets
 import sys
@@ -14,7 +15,7 @@ import time
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import unquote
 
 import typer
@@ -85,15 +86,14 @@ def _has_screen() -> bool:
     return sys.platform in {"darwin", "win32"} or not {"DISPLAY", "WAYLAND_DISPLAY"}.isdisjoint(os.environ)
 
 
-async def _serve(target: Target, port: int, *, browser: bool) -> NoReturn:
+async def _serve(target: Target, port: int, *, browser: bool) -> None:
     async with serving(target, port) as url:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         note("press Ctrl-C to end it")
         if browser:
             await asyncio.to_thread(webbrowser.open, url)
-        while True:  # until Ctrl-C
-            await asyncio.sleep(_FOUND_SECONDS)
+        await asyncio.sleep(math.inf)  # until Ctrl-C
 
 
 @asynccontextmanager
