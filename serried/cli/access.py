@@ -73,6 +73,9 @@ class DebugApi:
         self._obstacle = obstacle
         """Why there is no token."""
 
+        self._hidden: dict[str, bool] = {}
+        """By namespace, whether the user may not list its pods; a watch asks once."""
+
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The document at ``path`` below ``/debug``."""
         return await self._ask("GET", path, params=params)
@@ -90,7 +93,12 @@ class DebugApi:
 
         An extender that is asked at its own address does not know who asks, and the API server is not asked then: none.
         """
-        return set() if self.pod is None else await list_unreadable(self._client, namespaces)
+        if self.pod is None:
+            return set()
+        unknown = set(namespaces) - self._hidden.keys()
+        found = await list_unreadable(self._client, unknown)
+        self._hidden |= {each: each in found for each in unknown}
+        return {each for each in namespaces if self._hidden[each]}
 
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
         whole = f"{self.prefix}/debug/{path}"
@@ -213,17 +221,17 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
             "--serried-namespace names another namespace, --server the extender's own address"
         )
         raise CommandError(ExitCode.UNREACHABLE, said)
-    phases = {name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
+    phases = {_name_pod(pod): pod.get("status", {}).get("phase", "Unknown") for pod in pods}
     if "Running" not in phases.values():
         states = ", ".join(f"{name} is {phase}" for name, phase in sorted(phases.items()))
         raise CommandError(ExitCode.UNREACHABLE, f"no pod of Serried runs: {states}; kubectl describe pod says why")
-    return [pod for pod in pods if phases[name_pod(pod)] == "Running"]
+    return [pod for pod in pods if phases[_name_pod(pod)] == "Running"]
 
 
 async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]) -> DebugApi:
     token, obstacle = await _make_token(client, target)
     debugs = [
-        DebugApi(client, f"pod {name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
+        DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
         for pod in pods
     ]
     answers = await asyncio.gather(*(debug.probe() for debug in debugs))
@@ -269,6 +277,5 @@ def _find_port(pod: JSON) -> int:
     return next((port["containerPort"] for port in ports if port.get("name") == "ops"), _OPS_PORT)
 
 
-def name_pod(pod: JSON) -> str:
-    """A pod with its namespace."""
+def _name_pod(pod: JSON) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -105,7 +105,7 @@ async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
     transport = HttpxTransport(credentials)
     async with open_client(credentials) as client:
         relay = Relay(transport, lambda: find_extender(client, target, credentials))
-        await relay.find()
+        await (await relay.find()).get("selfcheck")
         try:
             server = await asyncio.start_server(relay.take, "127.0.0.1", port)
         except OSError as error:
@@ -131,6 +131,7 @@ class Relay:
         self._until = 0.0
         """The monotonic time from which on the extender is looked for anew."""
         self._looking = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self) -> DebugApi:
         """Return the extender that leads; raises CommandError."""
@@ -140,8 +141,14 @@ class Relay:
                 self._until = time.monotonic() + _FOUND_SECONDS
             return self._debug
 
-    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the request of one connection, for as long as the browser reads."""
+        # A server that makes the task itself prints a traceback for each connection that Ctrl-C ends.
+        task = asyncio.create_task(self._take(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # What is no request, or is cut off, gets no answer.
         with closing(writer), suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             request = await _read_request(reader)

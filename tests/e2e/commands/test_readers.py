@@ -264,21 +264,23 @@ def test_a_tenant_is_told_the_gangs_of_namespaces_whose_pods_it_may_list(
         assert ("in namespaces whose pods you may not list" in out, "ring" in out) == (True, False), out
 
     remote.cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=view", account, "-n", stage.namespace)
-    name = f"{stage.namespace}/ring\n"
-    for command in ("gangs", "queue"):
-        eventually(f"its name in {command}", lambda each=command: name in serried(each, "-A", "-o", "name", *mine).out)
+    asked = ("-A", "-o", "name", *mine)
+    eventually("its name", lambda: serried("gangs", *asked).out == f"{stage.namespace}/ring\n")
+    assert serried("queue", *asked).out == f"{stage.namespace}/ring\n"
 
 
 def test_the_page_comes_through_the_api_server(pod: None, environment: dict[str, str]) -> None:
     command = ["serried", "page", "--no-browser"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as page:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as page:
         assert page.stdout is not None
         url = page.stdout.readline().strip()
         assert "<title>Serried</title>" in httpx.get(url).text
         with httpx.stream("GET", f"{url}stream") as answer:
             assert next(answer.iter_lines()).startswith('data: {"reset":true')
-        page.send_signal(signal.SIGINT)
-        assert page.wait(timeout=30) == 0
+            page.send_signal(signal.SIGINT)
+            _, said = page.communicate(timeout=30)
+    assert (page.returncode, said) == (0, "serried: press Ctrl-C to end it\n")
 
 
 @pytest.mark.full
