@@ -1,7 +1,7 @@
 """``serried explain``: why a gang waits, what would make it fit, and the state of its members."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat, takewhile
+from itertools import compress, repeat, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
 from serried.cli.gangs import find_state
-from serried.cli.lists import Document, Listing, identify, watch_rows
+from serried.cli.lists import Document, Listing, find_home, identify, watch_rows
 from serried.cli.names import Name, call, find_groups, name_groups, read_names
 from serried.cli.output import (
     Namespace,
@@ -151,6 +151,10 @@ async def _find_all(debug: DebugApi, wanted: Sequence[Name]) -> list[tuple[str, 
 
 async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: str) -> Document:
     group: Document = await debug.get(f"groups/{namespace}/{name}", {"diagnosis": diagnosis})
+    if turn := group.get("queue"):
+        hidden = await debug.list_hidden(set(map(find_home, turn["before"])))
+        kept = [find_home(each) not in hidden for each in turn["before"]]
+        turn |= {name: list(compress(turn[name], kept)) for name in ("before", "owners") if name in turn}
     group["decisions"] = await debug.get("decisions", {"group": f"{namespace}/{name}", "limit": str(_DECISIONS)})
     return group
 

@@ -104,7 +104,8 @@ def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Ite
     """The gangs for people."""
     sums = [f"{count} {state}" for state in GangState if (count := found["sums"][state])]
     where = f" in namespace {namespace}" if namespace else ""
-    yield f"{found['sums'].total() or 'no'} gangs{where}{': ' if sums else ''}{', '.join(sums)}".capitalize() + "."
+    total = found["sums"].total()
+    yield f"{total or 'No'} gang{'' if total == 1 else 's'}{where}{': ' if sums else ''}{', '.join(sums)}."
     yield _tabulate(found["gangs"], output)
     if found["leftOff"]:
         yield f"{found['leftOff']} more are not shown: see --limit."

@@ -157,7 +157,7 @@ def show_decisions(
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
     """The decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
     if wanted is None:
-        decisions = [(_find_home(each["group"]), each) for each in await debug.get("decisions", _ALL)]
+        decisions = [(find_home(each["group"]), each) for each in await debug.get("decisions", _ALL)]
         hidden = await debug.list_hidden({home for home, _ in decisions if namespace in ("", home)})
         return [each for home, each in decisions if namespace in ("", home) and home not in hidden]
     refusal = None
@@ -265,7 +265,7 @@ async def _hide(debug: DebugApi, queue: Document) -> Document:
     head, waiting = queue["head"], queue["waiting"]
     homes = {each["namespace"] for each in waiting}
     if head:
-        homes |= {head["namespace"], *map(_find_home, head["passed"])}
+        homes |= {head["namespace"], *map(find_home, head["passed"])}
     hidden = await debug.list_hidden(homes)
     shown = [each for each in waiting if each["namespace"] not in hidden]
     seen = head and _hide_head(head, hidden)
@@ -273,13 +273,14 @@ async def _hide(debug: DebugApi, queue: Document) -> Document:
 
 
 def _hide_head(head: Document, hidden: Collection[str]) -> Document:
-    passed = {gang: end for gang, end in head["passed"].items() if _find_home(gang) not in hidden}
+    passed = {gang: end for gang, end in head["passed"].items() if find_home(gang) not in hidden}
     owners = {gang: owner for gang, owner in head.get("owners", {}).items() if gang in passed}
     nameless = {"namespace": "", "name": "", "owner": ""} if head["namespace"] in hidden else {}
     return head | {"passed": passed, "owners": owners, **nameless}
 
 
-def _find_home(group: str) -> str:
+def find_home(group: str) -> str:
+    """The namespace of a group that is written with it."""
     return group.partition("/")[0]
 
 

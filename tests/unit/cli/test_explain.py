@@ -126,6 +126,15 @@ def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
     assert ["90", "min", "ago", "(09:00:00)", "quorum"] in [line.split() for line in out.splitlines()]
 
 
+def test_who_is_before_it_is_told_as_far_as_the_reader_may_list_their_pods(proxy: PodProxy, run: Run) -> None:
+    turn = {"position": 3, "length": 9, "before": ["theirs/1", "team/2"], "owners": ["job/secret", "job/x"]}
+    lead(proxy, "team/podgroup/train", TRAIN | {"queue": turn})
+    proxy.listable = frozenset({"team"})
+    assert "3 of 9 that wait for room, after team/job/x\n" in run("explain", "podgroup/train").out
+    (found,) = json.loads(run("explain", "podgroup/train", "-o", "json").out)
+    assert (found["queue"]["before"], found["queue"]["owners"]) == (["team/2"], ["job/x"])
+
+
 def test_of_several_groups_none_is_looked_for_what_would_make_it_fit(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/leaderworkerset/serve", TRAIN | {"name": "serve-0"}, TRAIN | {"name": "serve-1"})
     run("explain", "leaderworkerset/serve")

@@ -126,7 +126,7 @@ def test_gangs_of_namespaces_that_the_reader_may_not_list_are_counted_and_not_na
     proxy.listable = frozenset({"team"})
     out = run("gangs", "-A").out
     assert "other" not in out
-    assert out.splitlines()[0] == "1 gangs: 1 waiting."
+    assert out.splitlines()[0] == "1 gang: 1 waiting."
     assert out.endswith("1 more is in namespaces whose pods you may not list.\n")
     assert [each["name"] for each in json.loads(run("gangs", "-A", "-o", "json").out)] == ["mine"]
 
