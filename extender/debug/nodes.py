@@ -8,7 +8,7 @@ from fastapi import Response
 from extender.core import Core
 from extender.debug.document import View, write_list
 from extender.debug.names import GroupName, name_group
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, count_up
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add
 from serried.ops.slices import breathe, one_by_one
@@ -116,7 +116,10 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
             for key, amount in allocatable.items()
             if ":" not in key
         },
-        groups=[PresenceView(**name_group(core, key), members=members) for key, members in sorted(groups.items())],
+        groups=[
+            PresenceView(**name_group(core, key), members=groups[key])
+            for key in sorted(groups, key=lambda key: count_up(str(key)))
+        ],
     )
 
 
@@ -159,7 +162,9 @@ class NodePages:
         for name, domain in domains_by_node.items():
             nodes[domain].append(name)
         groups = await _count_members(core, domains_by_node)
-        domains = [await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes)]
+        domains = [
+            await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes, key=count_up)
+        ]
         return DomainsView(
             key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(domains_by_node), domains=domains
         )

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from extender.core import Core
-from extender.debug.views import count_placed, find_domain, name_state, say
+from extender.debug.views import count_placed, find_domain, find_since, name_state, say
 from extender.scheduling.backfill import Head
 from extender.scheduling.group import GroupState
 from extender.status.reports import Said
@@ -19,7 +19,6 @@ from serried.api.names import GroupKey
 from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.resources import Resources, add
-from serried.api.verdict import Reason
 from serried.plan.request import Turn
 
 _MAX_LEVELS = 4
@@ -337,7 +336,6 @@ class Sketch:
         store = self._core.store
         members = store.members.of_group(key)
         reason, message = say(state)
-        since = _find_since(state) if state is not None else self._core.clock()
         return (
             key.namespace,
             key.encoded,
@@ -351,7 +349,7 @@ class Sketch:
             store.priorities.of_group(key),
             (group.topology_key or "") if group is not None else "",
             find_domain(self._core, group, state, members),
-            self._core.queue.backfill.tell_time(since),
+            find_since(self._core, state),
             store.membership.name_owner(key),
         )
 
@@ -384,19 +382,6 @@ class Sketch:
         for part in self._gangs.in_parts(_PART_ROWS):
             yield {"gangs": part}
         yield {**self._whole, "decisions": self._log, "complete": True}
-
-
-def _find_since(state: GroupState) -> float:
-    """Since when a group stands as it does, in loop seconds."""
-    if state.verdict is None:
-        return state.first_seen
-    if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:
-        return state.broken_since
-    if state.verdict.reason is Reason.SCHEDULED:
-        return state.reason_since
-    # Pods were there before an extender that has started again.
-    made = state.quorum_since if not state.started else None
-    return state.waiting_since if made is None else min(made, state.waiting_since)
 
 
 def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:

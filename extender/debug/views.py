@@ -35,7 +35,7 @@ from serried.api.group import PodGroup
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, Key, decode_group_key
 from serried.api.pod import Pod
-from serried.api.verdict import render
+from serried.api.verdict import Reason, render
 from serried.cluster.usage import Vacancy
 from serried.ops.slices import one_by_one
 from serried.plan.request import Waiting
@@ -253,6 +253,10 @@ class GroupView(GroupName):
     topologyKey: str
     domain: str
     state: str
+
+    since: str
+    """Since when it stands so: waits, is broken or runs; RFC 3339."""
+
     reason: str
     message: str
 
@@ -333,6 +337,7 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         topologyKey=(group.topology_key or "") if group else "",
         domain=find_domain(core, group, state, members),
         state=name_state(state),
+        since=find_since(core, state),
         reason=reason,
         message=message,
     )
@@ -352,6 +357,24 @@ def name_state(state: GroupState | None) -> str:
     if state.cycle is not None:
         return state.cycle.stage.value
     return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def find_since(core: Core, state: GroupState | None) -> str:
+    """Return since when a group stands as it does, RFC 3339."""
+    return core.queue.backfill.tell_time(core.clock() if state is None else _find_since(state))
+
+
+def _find_since(state: GroupState) -> float:
+    """Return the same in loop seconds."""
+    if state.verdict is None:
+        return state.first_seen
+    if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:
+        return state.broken_since
+    if state.verdict.reason is Reason.SCHEDULED:
+        return state.reason_since
+    # Pods were there before an extender that has started again.
+    made = state.quorum_since if not state.started else None
+    return state.waiting_since if made is None else min(made, state.waiting_since)
 
 
 def say(state: GroupState | None) -> tuple[str, str]:

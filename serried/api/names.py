@@ -193,6 +193,14 @@ _NAMES = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
 """Fields of a pod template that name its owner or its group, so they differ between Jobs of the same work."""
 
 
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+def count_up(name: str) -> list[Any]:
+    """Return the key that sorts names as people count: ``rack-2`` before ``rack-10``."""
+    return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
+
+
 def read_end(metadata: Raw, status: Raw) -> int | None:
     """When a pod ended or will end: its deletion timestamp, else the end of its last container; None if unknown."""
     deleted = read_time(metadata, "deletionTimestamp")

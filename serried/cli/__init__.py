@@ -33,9 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             from controller.process import main as run_controller  # noqa: PLC0415
 
             return run_controller(flags)
-        case ["--version"]:
-            sys.stdout.write(f"serried {__version__}\n")
-            return 0
     from serried.cli.app import run  # noqa: PLC0415
 
     return run(given, "serried")

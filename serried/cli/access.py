@@ -6,12 +6,14 @@ who asks. So a token for the ServiceAccount that may look is made first: a pod n
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from serried.cli.output import CommandError, ExitCode, note
+from serried.cli.rights import list_unreadable
 from serried.cli.target import Target, find_credentials, name_api_server, read_token, split_address
+from serried.kube.auth import Credentials
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.wire import JSON, PODS, Resource, Selection, read_json, write_json
 
@@ -44,19 +46,35 @@ _ANSWER_SECONDS = 30.0
 class DebugApi:
     """``/debug`` of one extender."""
 
-    def __init__(self, client: "ApiClient", name: str, prefix: str = "", token: str = "", obstacle: str = "") -> None:
+    def __init__(
+        self,
+        client: "ApiClient",
+        name: str,
+        prefix: str = "",
+        *,
+        token: str = "",
+        obstacle: str = "",
+        pod: JSON | None = None,
+    ) -> None:
         self._client = client
 
         self._name = name
         """What this extender is called in messages."""
 
-        self._prefix = prefix
+        self.prefix = prefix
         """What stands before ``/debug`` in every path."""
 
-        self._headers = {HEADER: token} if token else {}
+        self.headers = {HEADER: token} if token else {}
+        """Headers that every request needs."""
+
+        self.pod = pod
+        """Its pod; None where its own address is asked."""
 
         self._obstacle = obstacle
         """Why there is no token."""
+
+        self._hidden: dict[str, bool] = {}
+        """By namespace, whether the user may not list its pods; a watch asks once."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The document at ``path`` below ``/debug``."""
@@ -70,11 +88,23 @@ class DebugApi:
             raise CommandError(ExitCode.USAGE, f"what is asked cannot be sent as JSON: {error}") from error
         return await self._ask("POST", path, body=body)
 
+    async def list_hidden(self, namespaces: Collection[str]) -> set[str]:
+        """Return those of these namespaces whose gangs are not named to the user, who may not list their pods.
+
+        An extender that is asked at its own address does not know who asks, and the API server is not asked then: none.
+        """
+        if self.pod is None:
+            return set()
+        unknown = set(namespaces) - self._hidden.keys()
+        found = await list_unreadable(self._client, unknown)
+        self._hidden |= {each: each in found for each in unknown}
+        return {each for each in namespaces if self._hidden[each]}
+
     async def _ask(self, method: str, path: str, **how: Any) -> Any:
-        whole = f"{self._prefix}/debug/{path}"
+        whole = f"{self.prefix}/debug/{path}"
         how = {"timeout": _ANSWER_SECONDS} | how
         try:
-            answer = await self._client.request(method, whole, headers=self._headers, **how)
+            answer = await self._client.request(method, whole, headers=self.headers, **how)
         except ApiError as error:
             raise self._explain(path, error) from error
         try:
@@ -164,11 +194,15 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
 
     credentials = find_credentials(target)
     async with open_client(credentials) as client:
-        if target.server:
-            yield DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
-        else:
-            pods = await _list_pods(client, target.home, name_api_server(target, credentials))
-            yield await _find_leader(client, target, pods)
+        yield await find_extender(client, target, credentials)
+
+
+async def find_extender(client: "ApiClient", target: Target, credentials: Credentials) -> DebugApi:
+    """Return the extender that leads, else any that answers; raises CommandError if none does."""
+    if target.server:
+        return DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
+    pods = await _list_pods(client, target.home, name_api_server(target, credentials))
+    return await _find_leader(client, target, pods)
 
 
 async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
@@ -196,7 +230,10 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
 
 async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]) -> DebugApi:
     token, obstacle = await _make_token(client, target)
-    debugs = [DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token, obstacle) for pod in pods]
+    debugs = [
+        DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
+        for pod in pods
+    ]
     answers = await asyncio.gather(*(debug.probe() for debug in debugs))
     refusals = [each for each in answers if isinstance(each, str)]
     found = [(debug, check) for debug, check in zip(debugs, answers, strict=True) if not isinstance(check, str)]

@@ -42,6 +42,12 @@ def _load_explain() -> Loaded:
     return explain, EXPLAIN_EXAMPLES
 
 
+def _load_gangs() -> Loaded:
+    from serried.cli.gangs import GANGS_EXAMPLES, show_gangs  # noqa: PLC0415 - see Command.load
+
+    return show_gangs, GANGS_EXAMPLES
+
+
 def _load_queue() -> Loaded:
     from serried.cli.lists import QUEUE_EXAMPLES, show_queue  # noqa: PLC0415 - see Command.load
 
@@ -58,6 +64,12 @@ def _load_decisions() -> Loaded:
     from serried.cli.lists import DECISIONS_EXAMPLES, show_decisions  # noqa: PLC0415 - see Command.load
 
     return show_decisions, DECISIONS_EXAMPLES
+
+
+def _load_page() -> Loaded:
+    from serried.cli.page import PAGE_EXAMPLES, show_page  # noqa: PLC0415 - see Command.load
+
+    return show_page, PAGE_EXAMPLES
 
 
 def _load_check() -> Loaded:
@@ -84,6 +96,12 @@ def _load_whatif() -> Loaded:
     return ask_whatif, WHATIF_EXAMPLES
 
 
+def _load_version() -> Loaded:
+    from serried.cli.version import VERSION_EXAMPLES, show_version  # noqa: PLC0415 - see Command.load
+
+    return show_version, VERSION_EXAMPLES
+
+
 def _load_replay() -> Loaded:
     if missing := explain_missing("replay"):
         raise CommandError(ExitCode.USAGE, missing)
@@ -94,14 +112,17 @@ def _load_replay() -> Loaded:
 
 COMMANDS = (
     Command("explain", _load_explain, "Show why a gang waits, and what would make it fit."),
+    Command("gangs", _load_gangs, "Show all gangs, and what each waits for."),
     Command("queue", _load_queue, "Show the gangs that wait for room, in their order."),
     Command("top", _load_top, "Show how full racks, zones or other domains are."),
     Command("decisions", _load_decisions, "Show the last decisions."),
+    Command("page", _load_page, "Open the page with the map of nodes in the browser."),
     Command("install", _load_install, "Install Serried, or upgrade it, and check the cluster."),
     Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
     Command("uninstall", _load_uninstall, "Remove Serried, and what it has set on pods and groups."),
     Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),
     Command("replay", _load_replay, "Make the decisions of snapshots again, without a cluster."),
+    Command("version", _load_version, "Show the versions of the command and of what runs."),
 )
 """In the order of ``serried --help``."""
 
@@ -119,6 +140,12 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The command line is wrong: typer has no public name for it."""
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
+
+_TEMPLATES = ("jsonpath", "custom-columns", "go-template")
+"""Formats of kubectl that these commands do not have."""
+
+_READER_GONE = 141
+"""The exit code of a program that SIGPIPE has ended, as kubectl's is when ``head`` has read enough."""
 
 
 def make_app(name: str, word: str) -> typer.Typer:
@@ -153,6 +180,17 @@ def _find_command(argv: Sequence[str]) -> str:
 def run(argv: Sequence[str], name: str) -> int:
     """Run one command; returns the exit code."""
     try:
+        code = _run(argv, name)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would be written when the interpreter ends, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_GONE
+    return code
+
+
+def _run(argv: Sequence[str], name: str) -> int:
+    try:
         app = make_app(name, _find_command(argv))
         ended = app(args=list(argv), prog_name=name, standalone_mode=False)
     except CommandError as error:
@@ -162,6 +200,8 @@ def run(argv: Sequence[str], name: str) -> int:
         sys.stderr.write(_explain(error, name))
         return ExitCode.USAGE.number
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer ends with 1 then, which would be a no
+            raise end.__context__ from end
         return end.code if isinstance(end.code, int) else 1
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer that a script may take for a no
         traceback.print_exc()
@@ -177,7 +217,10 @@ def _explain(error: Any, name: str) -> str:
         return f"{said}\n"
     if found := _CHOICE.search(said):
         near = find_near(found[1], re.findall(r"'([^']*)'", found[2]))
-        said += f" Did you mean {near}?" if near else ""
+        if found[1].startswith(_TEMPLATES):
+            said += " For single fields use -o json and jq."
+        else:
+            said += f" Did you mean {near}?" if near else ""
     said = re.sub(r" \(Possible options: (.*)\)", r". Did you mean \1?", said)
     path = error.ctx.command_path if error.ctx is not None else name
     return f"{path}: {said}\nRun '{path} --help' for its options.\n"

@@ -1,15 +1,17 @@
 """``serried explain``: why a gang waits, what would make it fit, and the state of its members."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import compress, repeat, takewhile
 from typing import Annotated, Any
 
 import typer
 
+from serried.api.names import count_up
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
-from serried.cli.lists import Document, Listing, identify, watch_rows
+from serried.cli.gangs import find_state
+from serried.cli.lists import Document, Listing, find_home, identify, watch_rows
 from serried.cli.names import Name, call, find_groups, name_groups, read_names
 from serried.cli.output import (
     Namespace,
@@ -59,12 +61,15 @@ ADVICE = {
 """What helps, for each reason: the table of `docs/troubleshooting.md` in short. "" where nobody waits."""
 
 
-def advise(reason: str, said: str = "") -> str:
-    """What helps, also by what its sentence has ``said``; "" for a reason that this version does not know."""
+def advise(reason: str, said: str = "", key: str = "") -> str:
+    """What helps a gang with this topology key, also by what its sentence has ``said``.
+
+    Return "" for a reason that this version does not know.
+    """
     if NO_LABEL in said:
         return "label the nodes: those with one value of the label are one domain"
     if NO_USE_TO_WAIT in said:
-        return "ask for less, or for one domain of a wider level, or add nodes"
+        return "ask for less, " + ("or for one domain of a wider level, " if key else "") + "or add nodes"
     return ADVICE[Reason(reason)] if reason in set(Reason) else ""
 
 
@@ -87,6 +92,9 @@ _MOST_MEMBERS = 40
 _MOST_DOMAINS = 10
 _MOST_BEFORE = 3
 _DECISIONS = 5
+
+_WORDS_BEFORE, _WORDS_BEHIND = 4, 3
+"""How many words around a change are kept: a number alone says nothing."""
 
 What = Annotated[
     list[str],
@@ -143,6 +151,10 @@ async def _find_all(debug: DebugApi, wanted: Sequence[Name]) -> list[tuple[str, 
 
 async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: str) -> Document:
     group: Document = await debug.get(f"groups/{namespace}/{name}", {"diagnosis": diagnosis})
+    if turn := group.get("queue"):
+        hidden = await debug.list_hidden(set(map(find_home, turn["before"])))
+        kept = [find_home(each) not in hidden for each in turn["before"]]
+        turn |= {name: list(compress(turn[name], kept)) for name in ("before", "owners") if name in turn}
     group["decisions"] = await debug.get("decisions", {"group": f"{namespace}/{name}", "limit": str(_DECISIONS)})
     return group
 
@@ -156,13 +168,14 @@ async def _collect_lines(debug: DebugApi, wanted: Sequence[Name]) -> list[Docume
     return [{name: group.get(name, "") for name in _LINE} for group in groups]
 
 
-_LINE = ("namespace", "name", "owner", "state", "members", "placed", "message")
+_LINE = ("namespace", "name", "owner", "state", "reason", "members", "placed", "message")
 
 
 def _tabulate_lines(groups: Sequence[Document]) -> Table:
+    named = list(zip(groups, name_groups(groups), [find_state(each).capitalize() for each in groups], strict=True))
     rows = [
-        (each["namespace"], name, each["state"], f"{each['placed']}/{each['members']}", tell(each["message"]))
-        for each, name in zip(groups, name_groups(groups), strict=True)
+        (each["namespace"], name, state, f"{each['placed']}/{each['members']}", tell(each["message"]))
+        for each, name, state in named
     ]
     return make_table(("NAMESPACE", "GANG", "STATE", "#PLACED", "REASON"), rows)
 
@@ -180,8 +193,7 @@ def draw_group(group: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]
         rows = [(tell_time(each["at"]), each["milestone"]) for each in group["timeline"]]
         yield make_table(("AT", "EVENT"), rows)
     if group["decisions"]:
-        rows = [(tell_time(each["at"]), tell(each["text"])) for each in group["decisions"]]
-        yield make_table(("AT", "DECISION"), rows)
+        yield make_table(("AT", "DECISION"), list(_list_decisions(group)))
 
 
 def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -189,11 +201,11 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     kind = f"{there['kind']} {there['name']}" if there else f"no {group['kind']} exists"
     size = f"gang of {group['minCount']}" if group["policy"] == "Gang" else "no gang" if group["policy"] else ""
     yield "kind", ", ".join(filter(None, (kind, size)))
-    yield "state", group["state"]
+    yield "state", find_state(group).capitalize()
     _, colon, sentence = group["message"].partition(": ")
     yield "reason", group["reason"] or "none yet: it has not been looked at"
     yield "why", tell(sentence if colon else group["message"])
-    if advice := advise(group["reason"], group["message"]):
+    if advice := advise(group["reason"], group["message"], group["topologyKey"]):
         yield "what helps", advice
     yield "members", f"{group['members']}: {group['placed']} placed, {group['waiting']} wait for a node"
     yield "priority", f"{group['priority']}{'' if group['preempts'] else ', evicts nobody'}"
@@ -204,6 +216,30 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "forecast", f"{tell_time(at) if at else 'not known'}, by {group['forecast']['basis']}"
     if group["topologyKey"]:
         yield "where", f"one domain of {group['topologyKey']}{': ' + group['domain'] if group['domain'] else ''}"
+
+
+def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield time and sentence of each decision, newest first; of a sentence that stands above what is other in it."""
+    above = group["message"]
+    for each in group["decisions"]:
+        yield tell_time(each["at"]), tell(_shorten(each["text"], above))
+        above = each["text"]
+
+
+def _shorten(text: str, above: str) -> str:
+    """Return a decision without the words that it shares with the one above, if these are many."""
+    if text == above:
+        return f"{text.partition(': ')[0]}: as above"
+    words, others = text.split(), above.split()
+    begin = _count_same(words, others) - _WORDS_BEFORE
+    end = _count_same(words[:begin:-1], others[:begin:-1]) - _WORDS_BEHIND
+    if begin < 1 or end < 1:
+        return text
+    return " ".join([words[0], "...", *words[begin : len(words) - end], "..."])
+
+
+def _count_same(words: Sequence[str], others: Sequence[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
 
 
 def _describe_turn(turn: Mapping[str, Any]) -> str:
@@ -247,7 +283,7 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
 def _draw_members(members: list[Document], output: OutputFormat) -> Iterator[Part]:
     wide = output is OutputFormat.WIDE
     # Those that wait are what a person looks for.
-    ordered = sorted(members, key=lambda member: (member["state"] == "Bound", member["name"]))
+    ordered = sorted(members, key=lambda member: (member["state"] == "Bound", count_up(member["name"])))
     shown = ordered if wide else ordered[:_MOST_MEMBERS]
     if wide:
         rows = [(each["name"], each["state"], each["nominated"], each["node"] or each["planned"]) for each in shown]

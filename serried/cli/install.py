@@ -45,6 +45,9 @@ Take the image from a registry of your own:
 
 Show what would be applied:
   serried install --dry-run > serried.yaml
+
+The same for a cluster of another version, without a cluster:
+  serried install --dry-run --scheduler-version 1.37.1
 """
 
 HOME = "serried-system"
@@ -152,6 +155,9 @@ def install(
 
 
 async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: bool) -> None:
+    if dry_run and asked.scheduler_version:  # nothing has to be asked
+        sys.stdout.write(_write_yaml(render(complete(asked, {"gitVersion": f"v{asked.scheduler_version}"}))))
+        return
     credentials = find_credentials(replace(target, server=""))
     server = name_api_server(target, credentials)
     async with open_client(credentials) as client:

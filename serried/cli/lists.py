@@ -5,7 +5,7 @@ With ``--watch`` the page is asked for again and again, and the rows that differ
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NoReturn
@@ -42,8 +42,13 @@ Document = dict[str, Any]
 _WATCH_SECONDS = 2.0
 """How long a watch waits before it asks again."""
 
-_EVERYTHING = 10**6
+EVERYTHING = 10**6
 """More rows than any page has."""
+
+_ALL = {"limit": str(EVERYTHING)}
+
+OF_OTHERS = "in namespaces whose pods you may not list"
+"""Where gangs are that are not named to the reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +157,9 @@ def show_decisions(
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
     """The decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
     if wanted is None:
-        decisions = await debug.get("decisions", {"limit": str(_EVERYTHING)})
-        return [each for each in decisions if each["group"].partition("/")[0] == namespace or not namespace]
+        decisions = [(find_home(each["group"]), each) for each in await debug.get("decisions", _ALL)]
+        hidden = await debug.list_hidden({home for home, _ in decisions if namespace in ("", home)})
+        return [each for home, each in decisions if namespace in ("", home) and home not in hidden]
     refusal = None
     names = {f"{wanted.namespace}/{wanted.encoded}": None}
     try:
@@ -163,7 +169,7 @@ async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) 
         if error.code is not ExitCode.NOT_FOUND:
             raise
         refusal = error
-    asked = [debug.get("decisions", {"group": name, "limit": str(_EVERYTHING)}) for name in names]
+    asked = [debug.get("decisions", {"group": name, **_ALL}) for name in names]
     found = [each for decisions in await asyncio.gather(*asked) for each in decisions]
     if refusal is not None and not found:
         raise refusal  # of one that is gone the decisions may still be remembered
@@ -231,21 +237,55 @@ def show_queue(
 
     async def fetch(debug: DebugApi) -> Document:
         # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
-        return _choose(await debug.get("queue", {"limit": str(_EVERYTHING if where else limit)}), where, limit)
+        queue = await debug.get("queue", {"limit": str(EVERYTHING if where else limit)})
+        return _choose(await _hide(debug, queue), where, limit)
 
     if watch:
         tabulate = partial(_tabulate_queue, output=output)
         listing = Listing(fetch, "waiting", identify, tabulate, "waits for room no longer")
         watch_rows(target, listing, output)
     queue = ask(target, fetch)
-    others = queue.pop("elsewhere", 0)
-    write(queue, output, lambda: draw_queue(queue, output, where, others), lambda: _list_names(queue, where))
+    others, hidden = queue.pop("elsewhere", 0), queue.pop("hidden")
+
+    def draw() -> Iterator[Part]:
+        yield from draw_queue(queue, output, where, others)
+        if hidden:
+            yield f"{hidden} {'wait' if hidden > 1 else 'waits'} {OF_OTHERS}."
+
+    write(queue, output, draw, lambda: list_names(queue["waiting"], where))
+
+
+async def _hide(debug: DebugApi, queue: Document) -> Document:
+    """The queue without names that the reader may not see; how many gangs it lacks is ``hidden``.
+
+    The turns of the others stay as they are.
+    """
+    for position, each in enumerate(queue["waiting"], 1):
+        each.setdefault("position", position)  # an older extender does not say it
+    head, waiting = queue["head"], queue["waiting"]
+    homes = {each["namespace"] for each in waiting}
+    if head:
+        homes |= {head["namespace"], *map(find_home, head["passed"])}
+    hidden = await debug.list_hidden(homes)
+    shown = [each for each in waiting if each["namespace"] not in hidden]
+    seen = head and _hide_head(head, hidden)
+    return queue | {"head": seen, "waiting": shown, "hidden": len(waiting) - len(shown)}
+
+
+def _hide_head(head: Document, hidden: Collection[str]) -> Document:
+    passed = {gang: end for gang, end in head["passed"].items() if find_home(gang) not in hidden}
+    owners = {gang: owner for gang, owner in head.get("owners", {}).items() if gang in passed}
+    nameless = {"namespace": "", "name": "", "owner": ""} if head["namespace"] in hidden else {}
+    return head | {"passed": passed, "owners": owners, **nameless}
+
+
+def find_home(group: str) -> str:
+    """The namespace of a group that is written with it."""
+    return group.partition("/")[0]
 
 
 def _choose(queue: Document, namespace: str, limit: int) -> Document:
     """The queue of one namespace; how many gangs of others wait is ``elsewhere``."""
-    for position, each in enumerate(queue["waiting"], 1):
-        each.setdefault("position", position)  # an older extender does not say it
     if not namespace:
         return queue
     mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
@@ -258,10 +298,10 @@ def identify(group: Document) -> str:
     return f"{group['namespace']}/{group['name']}"
 
 
-def _list_names(queue: Document, namespace: str) -> list[str]:
+def list_names(groups: Sequence[Document], namespace: str) -> list[str]:
     """Names that ``serried explain`` takes, with their namespace where all are shown."""
-    names = [each.get("owner") or each["name"] for each in queue["waiting"]]
-    homes = [f"{each['namespace']}/" if not namespace else "" for each in queue["waiting"]]
+    names = [each.get("owner") or each["name"] for each in groups]
+    homes = [f"{each['namespace']}/" if not namespace else "" for each in groups]
     return list(dict.fromkeys(home + name for home, name in zip(homes, names, strict=True)))
 
 
@@ -302,9 +342,10 @@ def _begin_row(each: Document, name: str) -> tuple[object, ...]:
 def _draw_head(head: Document) -> Iterator[Part]:
     where = head["domain"] or "the cluster"
     (name,) = name_groups([head])
+    whose = f"{head['namespace']}/{name}" if name else "a gang of another namespace"
     start = f"It should start {tell_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
     yield (
-        f"Room is kept for {head['namespace']}/{name} in {where}, on {len(head['nodes'])} nodes. That ends "
+        f"Room is kept for {whose} in {where}, on {len(head['nodes'])} nodes. That ends "
         f"{tell_time(head['until'])}. {start}."
     )
     owners = head.get("owners", {})
@@ -342,6 +383,9 @@ def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch
 
     async def fetch(debug: DebugApi) -> Document:
         found: Document = await debug.get("domains", {"key": key} if key else None)
+        hidden = await debug.list_hidden({gang["namespace"] for each in found["domains"] for gang in each["groups"]})
+        for each in found["domains"]:
+            each["groups"] = [gang for gang in each["groups"] if gang["namespace"] not in hidden]
         return found
 
     if watch:

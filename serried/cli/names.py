@@ -45,6 +45,9 @@ _OTHER_KINDS = frozenset(
 )
 """Kinds that people may try, and that are no namespace."""
 
+_UNKNOWN = "no "
+"""With what the extender begins to say of an object that it does not know."""
+
 _PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 """A name of Kubernetes; with colons one that the extender has made (`GroupKey.encoded`)."""
 
@@ -125,7 +128,7 @@ async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
     Raises CommandError if there is none, and if the name alone may mean several.
     """
     if wanted.kind:
-        return await _look_up(debug, wanted, wanted.kind)
+        return await _look_for_kind(debug, wanted)
     if ":" in wanted.name or "/" in wanted.name:
         return await _find_encoded(debug, wanted)
     refusals: list[str] = []
@@ -138,6 +141,21 @@ async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
         if found:
             return next(iter(found.values()))
     raise CommandError(ExitCode.NOT_FOUND, _explain_none(wanted, refusals))
+
+
+async def _look_for_kind(debug: "DebugApi", wanted: Name) -> list[Document]:
+    """The groups of an object of this kind; raises CommandError, which names the kinds that the name has instead."""
+    try:
+        return await _look_up(debug, wanted, wanted.kind)
+    except CommandError as error:
+        if error.code is not ExitCode.NOT_FOUND or not str(error).startswith(_UNKNOWN):
+            raise
+        others = [kind for kind in (*_TRIED, *_TRIED_LAST) if kind != wanted.kind]
+        found = await _look_for_all(debug, wanted, others, [])
+        if not found:
+            raise
+        choices = " or ".join(f"{kind}/{wanted.name}" for kind in found)
+        raise CommandError(error.code, f"{error}; did you mean {choices}?") from error
 
 
 def _keys(groups: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -185,7 +203,7 @@ def _quote(part: str) -> str:
 
 def _explain_none(wanted: Name, refusals: Iterable[str]) -> str:
     # Of one that exists and is no gang the extender says why.
-    if telling := [said for said in refusals if not said.startswith("no ")]:
+    if telling := [said for said in refusals if not said.startswith(_UNKNOWN)]:
         return telling[0]
     said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
     near = find_near(wanted.namespace, [*_KINDS, *_ALIASES])

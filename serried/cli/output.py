@@ -187,6 +187,7 @@ def find_near(word: str, words: Iterable[str]) -> str:
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_SAID_TIME = re.compile(rf"(?:\bat )?({_TIME.pattern})")
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
@@ -204,7 +205,7 @@ def tell_time(text: str) -> str:
     seconds = round(then.timestamp() - now())
     today = datetime.fromtimestamp(now()).astimezone().date() == then.date()
     clock = f"{then:%H:%M:%S}" if today else f"{then:%b} {then.day} {then:%H:%M}"
-    return f"in {tell_seconds(seconds)} ({clock})" if seconds >= 0 else f"{tell_seconds(-seconds)} ago ({clock})"
+    return f"in {tell_seconds(seconds)} ({clock})" if seconds > 0 else f"{tell_seconds(-seconds)} ago ({clock})"
 
 
 def tell_seconds(seconds: int) -> str:
@@ -228,7 +229,7 @@ def tell_age(text: str) -> str:
 
 def tell(sentence: str) -> str:
     """A sentence of the extender, with its times as people say them."""
-    return _TIME.sub(lambda found: tell_time(found.group()), sentence)
+    return _SAID_TIME.sub(lambda found: tell_time(found[1]), sentence)
 
 
 def tell_amount(name: str, amount: int) -> str:

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from serried.kube.client import ApiClient
-from serried.kube.wire import Resource, write_json
+from serried.kube.errors import ApiError
+from serried.kube.wire import PODS, Resource, write_json
+
+if TYPE_CHECKING:
+    from serried.kube.client import ApiClient
 
 _REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
@@ -22,7 +25,7 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{self.subresource and f'/{self.subresource}'}"
 
 
-async def may(client: ApiClient, right: Right) -> bool:
+async def may(client: "ApiClient", right: Right) -> bool:
     """Return whether the user has the right; raises ApiError if the API server does not say."""
     attributes = {"verb": right.verb, "group": right.resource.group, "resource": right.resource.plural}
     optional = {"subresource": right.subresource, "namespace": right.namespace}
@@ -35,7 +38,18 @@ async def may(client: ApiClient, right: Right) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def list_missing(client: ApiClient, rights: Collection[Right]) -> list[Right]:
+async def list_missing(client: "ApiClient", rights: Collection[Right]) -> list[Right]:
     """Return the rights that the user does not have, in their order."""
     granted = await asyncio.gather(*(may(client, each) for each in rights))
     return [right for right, has in zip(rights, granted, strict=True) if not has]
+
+
+async def list_unreadable(client: "ApiClient", namespaces: Collection[str]) -> set[str]:
+    """Return those of these namespaces whose pods the user may not list; all if the API server does not say."""
+    try:
+        if not namespaces or await may(client, Right("list", PODS)):
+            return set()
+        missing = await list_missing(client, [Right("list", PODS, namespace=each) for each in sorted(namespaces)])
+    except ApiError:
+        return set(namespaces)
+    return {right.namespace for right in missing}

@@ -2,9 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlencode
 
 import httpx
@@ -42,6 +42,18 @@ class _Uncounted:
         """As `Metrics.failed`."""
 
 
+class Answer(NamedTuple):
+    """An answer that is being read."""
+
+    status: int
+
+    headers: Mapping[str, str]
+    """By names of any case."""
+
+    chunks: AsyncIterator[bytes]
+    """The body, uncompressed."""
+
+
 class HttpxTransport(Transport):
     """A few connections, which end with the command."""
 
@@ -64,12 +76,24 @@ class HttpxTransport(Transport):
         except (httpx.HTTPError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
         if answer.status_code >= 300:
-            raise api_error(str(call), _failure(answer, answer.content))
+            raise api_error(str(call), _failure(answer.status_code, answer.headers, answer.content))
         return Response(answer.status_code, answer.content, answer.headers.get("Date", ""))
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
         """A call whose answer arrives in chunks for as long as the server sends; one attempt."""
+        async with self.relay(call) as answer:
+            if answer.status >= 300:
+                body = b"".join([chunk async for chunk in answer.chunks])
+                raise api_error(str(call), _failure(answer.status, answer.headers, body))
+            yield answer.chunks
+
+    @asynccontextmanager
+    async def relay(self, call: Call) -> AsyncIterator[Answer]:
+        """An answer of any status, whose body arrives in chunks; one attempt.
+
+        Raises ApiError on entry if there is none within the timeout, and while reading for a connection that breaks.
+        """
         request = await self._make(call)
         try:
             async with asyncio.timeout(call.timeout_seconds):
@@ -77,10 +101,8 @@ class HttpxTransport(Transport):
         except (httpx.HTTPError, TimeoutError, OSError) as err:
             raise _lost(call, err) from err
         try:
-            if answer.status_code >= 300:
-                raise api_error(str(call), _failure(answer, await answer.aread()))
             async with aclosing(_chunks(call, answer)) as chunks:
-                yield chunks
+                yield Answer(answer.status_code, answer.headers, chunks)
         finally:
             await answer.aclose()
 
@@ -145,5 +167,5 @@ def _list_causes(err: BaseException) -> Iterator[BaseException]:
         yield from _list_causes(cause)
 
 
-def _failure(answer: httpx.Response, body: bytes) -> Failure:
-    return read_failure(answer.status_code, body, answer.headers.get("Retry-After", ""))
+def _failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    return read_failure(status, body, headers.get("Retry-After", ""))

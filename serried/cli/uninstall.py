@@ -25,7 +25,7 @@ from serried.cli.access import tell_failure
 from serried.cli.inventory import Found, Inventory, find_foreign, lack_rights, take_stock
 from serried.cli.output import CommandError, ExitCode, option
 from serried.cli.rights import Right, list_missing
-from serried.cli.target import Target, find_credentials, reaching
+from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
@@ -76,6 +76,16 @@ _NAMED = 5
 """How many objects a message names."""
 
 _RELEASE = "meta.helm.sh/release-name"
+
+_DONE = {
+    "create": "created",
+    "delete": "deleted",
+    "free": "freed",
+    "leave": "left",
+    "resume": "resumed",
+    "suspend": "suspended",
+}
+"""What a step does, and how it is told of one that was done; a dry run says ``would``."""
 
 HandTo = Annotated[
     str,
@@ -143,11 +153,13 @@ def _agrees(home: str) -> bool:
 
 
 async def _run(removal: Removal, target: Target) -> None:
-    async with open_client(find_credentials(replace(target, server=""))) as client:
+    credentials = find_credentials(replace(target, server=""))
+    server = name_api_server(target, credentials)
+    async with open_client(credentials) as client:
         try:
-            await Uninstall(client, removal).run()
+            await Uninstall(client, removal, server).run()
         except ApiError as error:
-            said = f"{tell_failure(error)}; what is done is done: run the command again when this is mended"
+            said = f"{server}: {tell_failure(error)}; run the command again when this is mended: it goes on from there"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
 
@@ -184,9 +196,13 @@ class _Patience:
 class Uninstall:
     """The steps, each of which prints what it does."""
 
-    def __init__(self, client: ApiClient, removal: Removal, say: Callable[[str], Any] = sys.stdout.write) -> None:
+    def __init__(
+        self, client: ApiClient, removal: Removal, server: str, say: Callable[[str], Any] = sys.stdout.write
+    ) -> None:
         self._client = client
         self._removal = removal
+        self._server = server
+        """What the API server is called in messages."""
         self._say = say
 
     async def run(self) -> None:
@@ -202,7 +218,7 @@ class Uninstall:
         await self._settle()
         await self._stop(stock)
         if stock.others:
-            self._say(f"left pods and groups: the installation in {', '.join(sorted(stock.others))} serves them\n")
+            self._tell("leave", f"pods and groups: the installation in {', '.join(sorted(stock.others))} serves them")
         else:
             await self._free_pods()
             await self._free_groups(native)
@@ -213,6 +229,9 @@ class Uninstall:
         rest = [each for each in stock.own if each[0] not in {DEPLOYMENTS, NAMESPACES} and each[0].group != _ADMISSION]
         await self._delete_all(rest)
         await self._delete_home(stock)
+
+    def _tell(self, step: str, what: str) -> None:
+        self._say(f"{f'would {step}' if self._removal.dry_run else _DONE[step]} {what}\n")
 
     # ------------------------------------------------------------ before the first step
 
@@ -254,7 +273,7 @@ class Uninstall:
             said = f"nothing of Serried is in namespace {home}; it is installed in {', '.join(sorted(elsewhere))}"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said} (--serried-namespace)")
         if not suspended and not await self._is_anything_left(native):
-            said = f"nothing of Serried is in namespace {home}, nor is anything left of it elsewhere"
+            said = f"nothing of Serried was found in namespace {home} of {self._server}, nor elsewhere in the cluster"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
     async def _is_anything_left(self, native: Iterable[Resource]) -> bool:
@@ -287,12 +306,12 @@ class Uninstall:
             return
         foreign, unlisted = await find_foreign(self._client, stock, home)
         if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
-            self._say(f"left namespace {home}: Serried's installation has not made it\n")
+            self._tell("leave", f"namespace {home}: Serried's installation has not made it")
         elif foreign:
             more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
-            self._say(f"left namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}\n")
+            self._tell("leave", f"namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}")
         elif unlisted:
-            self._say(f"left namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}\n")
+            self._tell("leave", f"namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}")
         else:
             await self._delete(NAMESPACES, namespace)
 
@@ -302,15 +321,16 @@ class Uninstall:
             await self._wait(f"the namespace {home}", count)
         releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in stock.own} - {""}
         for release in sorted(releases):
-            self._say(f"left the record of Helm's release {release}: helm uninstall {release} --namespace {home}\n")
+            remove = f"helm uninstall {release} --namespace {home}"
+            self._tell("leave", f"the record of Helm's release {release}: {remove}")
 
     async def _free_pods(self) -> None:
         for pod in await self._client.list_all(PODS):
             patch, status = self._free(pod)
             if patch:
-                await self._patch(PODS, pod, patch, "freed")
+                await self._patch(PODS, pod, patch, "free")
             if status:
-                await self._patch(PODS, pod, status, "freed of its nomination", "status")
+                await self._patch(PODS, pod, status, "free", "status")
 
     def _free(self, pod: JSON) -> tuple[JSON, JSON]:
         """Return the merge patches of a pod and of its status that take away what Serried has set; {} for nothing."""
@@ -334,7 +354,7 @@ class Uninstall:
         for resource in native:
             for group in filter(_is_protected, await self._client.list_all(resource)):
                 left = [name for name in group["metadata"]["finalizers"] if name != PROTECTION]
-                await self._patch(resource, group, {"metadata": {"finalizers": left or None}}, "freed")
+                await self._patch(resource, group, {"metadata": {"finalizers": left or None}}, "free")
 
     async def _purge(self, native: Iterable[Resource]) -> None:
         for resource in native:
@@ -360,19 +380,19 @@ class Uninstall:
             if owners and not pod["metadata"].get("deletionTimestamp"):
                 by_owner.setdefault(owners[0]["uid"], []).append(pod)
             elif not owners and self._waits(pod):
-                self._say(f"left pod {_name(pod)}: nothing would make it anew\n")
+                self._tell("leave", f"pod {_name(pod)}: nothing would make it anew")
         for pod in (each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._waits(each)):
             await self._delete_waiting(pod)
         suspended = [job for uid, job in jobs.items() if self._could_restart(job, by_owner.get(uid, ()))]
         for job in suspended:  # otherwise pods that are deleted would count as failures
             mark = {"metadata": {"labels": {SUSPENDED: "true"}}, "spec": {"suspend": True}}
-            await self._patch(JOBS, job, mark, "suspended")
+            await self._patch(JOBS, job, mark, "suspend")
         await self._resume(suspended)
 
     def _could_restart(self, job: JSON, pods: Sequence[JSON]) -> bool:
         waiting = sum(map(self._waits, pods))
         if 0 < waiting < len(pods):
-            self._say(f"left {waiting} waiting pods of job {_name(job)}: others of it run\n")
+            self._tell("leave", f"{waiting} waiting pods of job {_name(job)}: others of it run")
         return 0 < waiting == len(pods) and not job["spec"].get("suspend")
 
     async def _delete_waiting(self, pod: JSON) -> None:
@@ -383,7 +403,7 @@ class Uninstall:
             try:
                 await self._delete(PODS, found, found["metadata"]["resourceVersion"])
             except Conflict:
-                self._say(f"left pod {_name(pod)}: it has changed meanwhile; run the command again\n")
+                self._tell("leave", f"pod {_name(pod)}: it has changed meanwhile; run the command again")
 
     async def _redirect(self) -> None:
         """Give new pods the other scheduler, because neither a pod's scheduler nor that of a Job can be changed."""
@@ -404,7 +424,8 @@ class Uninstall:
             (MUTATING_BINDINGS, "MutatingAdmissionPolicyBinding", {"policyName": _HANDOVER}),
         ):
             made = {"apiVersion": f"{_ADMISSION}/v1", "kind": kind, "metadata": {"name": _HANDOVER}, "spec": content}
-            self._say(f"created {resource} {_HANDOVER}: delete it when no Job or Deployment names {names} any more\n")
+            until = f"delete it when no Job or Deployment names {names} any more"
+            self._tell("create", f"{resource} {_HANDOVER}: {until}")
             if not self._removal.dry_run:
                 await self._client.apply(resource, "", _HANDOVER, made)
         await self._settle()
@@ -418,10 +439,10 @@ class Uninstall:
             ends = patience.ends(sum(active))
             for job, count in zip(tuple(waiting), active, strict=True):
                 if count and ends:
-                    self._say(f"left {count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s\n")
+                    self._tell("leave", f"{count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s")
                 if ends or not count:
                     change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": False}}
-                    await self._patch(JOBS, job, change, "resumed")
+                    await self._patch(JOBS, job, change, "resume")
                     waiting.remove(job)
             await asyncio.sleep(_PAUSE if waiting else 0)
 
@@ -453,14 +474,14 @@ class Uninstall:
 
     async def _delete(self, resource: Resource, obj: JSON, version: str = "") -> None:
         metadata = obj["metadata"]
-        self._say(f"deleted {resource} {_name(obj)}\n")
+        self._tell("delete", f"{resource} {_name(obj)}")
         if not self._removal.dry_run:
             with suppress(NotFound):  # it has gone meanwhile
                 namespace = metadata.get("namespace", "")
                 await self._client.delete(resource, namespace, metadata["name"], metadata["uid"], version)
 
-    async def _patch(self, resource: Resource, obj: JSON, patch: JSON, done: str, subresource: str = "") -> None:
-        self._say(f"{done} {resource} {_name(obj)}\n")
+    async def _patch(self, resource: Resource, obj: JSON, patch: JSON, step: str, subresource: str = "") -> None:
+        self._tell(step, f"{resource}{subresource and f'/{subresource}'} {_name(obj)}")
         if self._removal.dry_run:
             return
         metadata = obj["metadata"]

@@ -229,7 +229,7 @@ async def test_up_and_down_go_from_gang_to_gang(page: Page) -> None:
         ),
         pytest.param("Broken", ["language/ranker"], id="who is broken"),
         pytest.param(
-            "Starting", ["bio/align-genome", "language/distil", "language/urgent-eval"], id="who starts, by name"
+            "Planned", ["bio/align-genome", "language/distil", "language/urgent-eval"], id="who is planned, by name"
         ),
     ],
 )
@@ -237,6 +237,7 @@ async def test_gangs_are_chosen_by_how_they_stand(page: Page, chip: str, names: 
     await page.get_by_role("button", name=re.compile(chip)).click()
     await expect(page.locator(".gangs > li .gang-head a")).to_have_text(names)
     await expect(page.get_by_role("button", name=re.compile(chip))).to_have_attribute("aria-pressed", "true")
+    await expect(page.locator(".gangs > li .badge")).to_have_text([chip] * len(names))
 
 
 async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None:
@@ -301,6 +302,29 @@ async def test_a_question_that_cannot_be_understood_is_answered_with_what_to_do(
         assert [text for text in errors if "status of 400" not in text] == []
 
 
+async def test_from_the_filter_down_goes_to_the_first_hit_and_enter_opens_it(page: Page) -> None:
+    for key, heading in (("ArrowDown", False), ("Enter", True)):
+        await page.keyboard.press("/")
+        await page.keyboard.type("distil")
+        await expect(page.locator(".gangs > li")).to_have_count(1)
+        await page.keyboard.press(key)
+        if heading:
+            await expect(page.get_by_role("heading", name="language/distil")).to_be_focused()
+        else:
+            await expect(page.get_by_role("link", name="language/distil")).to_be_focused()
+            await page.get_by_role("searchbox").fill("")
+
+
+async def test_members_stand_in_the_order_of_their_ranks(page: Page, url: str, world: Harness) -> None:
+    late = pod("ranker-3").namespace("language").cpu(8).scheduler(SCHEDULER).in_group("ranker")
+    world.add(late)
+    world.look()
+    await world.settle()
+    await page.goto(f"{url}#/gangs/language/ranker")
+    names = page.get_by_role("region", name="Members").get_by_role("rowheader")
+    await expect(names).to_have_text([f"ranker-{rank}" for rank in (0, 1, 2, 3, 4, 5, 6, 7, 9, 10)])
+
+
 async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness) -> None:
     await page.evaluate("globalThis.marked = true")
     row = page.locator(".gangs > li").filter(has_text="dock-ligands")
@@ -309,7 +333,8 @@ async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness
         world.add(pod(f"dock-ligands-{index}").namespace("bio").cpu(4).scheduler(SCHEDULER).in_group("dock-ligands"))
     world.look()
     await world.settle()
-    await expect(row).to_contain_text("Gathering")
+    await expect(row.locator(".badge")).to_have_text("Planned")
+    await expect(row).to_contain_text("Planned placed, waiting for 8 members")
     await page.get_by_role("link", name="Decisions").click()
     await expect(page.locator(".decisions > li").first).to_contain_text("bio/dock-ligands Planned")
     assert await reload_marker(page)

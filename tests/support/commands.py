@@ -15,5 +15,21 @@ class Ended:
     err: str
 
 
+_DONE = {
+    "create": "created",
+    "delete": "deleted",
+    "free": "freed",
+    "leave": "left",
+    "suspend": "suspended",
+    "resume": "resumed",
+}
+
 Run = Callable[..., Ended]
 """Runs one command with these arguments."""
+
+
+def tell_done(would: str) -> str:
+    """What ``uninstall`` says when it has done what this line of a dry run has announced."""
+    begin, step, what = would.split(maxsplit=2)
+    assert begin == "would", would
+    return f"{_DONE[step]} {what}"

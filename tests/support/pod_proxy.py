@@ -22,6 +22,8 @@ contexts:
 - {{name: away, context: {{cluster: away, user: me}}}}
 """
 
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 Answer = tuple[int, Any]
 """A status, and a document or bytes."""
 
@@ -56,6 +58,8 @@ class PodProxy(ThreadedServer):
             200,
             {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
         )
+        self.listable: frozenset[str] | None = None
+        """The namespaces whose pods the user may list; None for all, and for all other rights."""
         self._forwards = dict(forwards or {})
         super().__init__(_Server(("127.0.0.1", 0), self._make_handler()))
 
@@ -74,6 +78,8 @@ class PodProxy(ThreadedServer):
         path = unquote(target)
         if path not in self.answers:
             path, _, _ = path.partition("?")
+        if path == _REVIEWS and path not in self.answers:
+            return 200, json.dumps({"status": {"allowed": self._allows(body)}}).encode()
         if path in self.answers:
             status, document = self.answers[path]
             return status, document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -82,6 +88,10 @@ class PodProxy(ThreadedServer):
                 answer = httpx.request(method, url + target.removeprefix(prefix), content=body, timeout=30)
                 return answer.status_code, answer.content
         return 404, json.dumps({"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {path}"}).encode()
+
+    def _allows(self, review: bytes) -> bool:
+        asked = json.loads(review)["spec"]["resourceAttributes"]
+        return self.listable is None or asked.get("namespace") in self.listable
 
     def _make_handler(self) -> type[BaseHTTPRequestHandler]:
         proxy = self

@@ -2,9 +2,7 @@
 
 import { h } from "./dom.js";
 import { CORDONED, KEPT_FOR_HEAD } from "./map.js";
-import { count, shortKey } from "./words.js";
-
-const natural = new Intl.Collator("en", { numeric: true });
+import { count, natural, shortKey } from "./words.js";
 
 export function domainTable(state) {
   const sums = new Map();

@@ -4,7 +4,7 @@ import { listCommands } from "./commands.js";
 import { h } from "./dom.js";
 import { linkOf, nameOf, objectOf, quorumOf } from "./gangs.js";
 import { whatIfLink } from "./whatif.js";
-import { callName, callOf, clock, count, expectRoom, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
+import { callName, callOf, capital, clock, count, expectRoom, natural, phaseOf, plural, sentence, shortKey, tell, tellPast } from "./words.js";
 
 const SECONDS_BETWEEN_READS = 5;
 const MEMBERS = 200;
@@ -84,7 +84,7 @@ export class GangPanel {
     const turn = this.state.turnOf(gang);
     const before = turn ? this.state.order.slice(0, turn - 1).slice(-3).map((number) => this.state.gangs.get(number)).filter(Boolean) : [];
     const parts = [
-      h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state), whatIfLink(gang), quorumOf(gang)),
+      h("p", { class: "gang-head" }, h("span", { class: `badge ${phase}` }, capital(phase)), whatIfLink(gang), quorumOf(gang)),
       h("div", { class: `reason ${phase}` },
         h("h3", {}, phase === "waiting" ? "Why it waits" : phase === "broken" ? "What is wrong" : "State"),
         h("p", {}, gang.reason ? h("b", {}, gang.reason) : "Nothing was decided yet.", " ", tell(sentence(gang.reason, this.detail?.message ?? gang.message), this.state.now()))),
@@ -190,7 +190,7 @@ export class GangPanel {
   }
 
   membersOf(detail) {
-    const all = detail.detail;
+    const all = [...detail.detail].sort((a, b) => natural.compare(a.name, b.name));
     if (!all.length) return section("Members", h("p", { class: "empty" }, "No pod names this gang yet."));
     const shown = all.slice(0, this.members);
     const more = all.length > shown.length && h("button", { type: "button", class: "more", onclick: () => { this.members += MEMBERS; this.renderBody(); } }, `Show more (${count(all.length - shown.length)} left)`);
@@ -219,8 +219,6 @@ function timelineOf(detail, now) {
   return section("Timeline", h("ol", { class: "timeline" }, steps.map((step) => h("li", {},
     h("time", { datetime: step.at, title: step.at }, clock(step.at, now)), h("span", {}, MILESTONES[step.milestone] ?? step.milestone)))));
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // The text of a domain names it and its room first, which have columns of their own.
 function hurdlesOf(row) {

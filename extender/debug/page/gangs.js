@@ -1,12 +1,12 @@
 // The list of gangs: who waits and why, in the order of the queue.
 
 import { arrange, h } from "./dom.js";
-import { callName, callOf, count, expectRoom, phaseOf, plural, podGroupOf, secondsSince, sentence, shortKey, span, tell } from "./words.js";
+import { callName, callOf, capital, count, expectRoom, phaseOf, plural, podGroupOf, secondsSince, sentence, shortKey, span, tell } from "./words.js";
 
 const PAGE = 60;
-const PHASES = ["waiting", "broken", "starting", "running"];
+const PHASES = ["waiting", "broken", "planned", "running"];
 
-const SINCE = { waiting: (time) => `waits ${time}`, broken: (time) => `broken for ${time}`, starting: (time) => `waits ${time}`, running: (time) => `seen running ${time} ago` };
+const SINCE = { waiting: (time) => `waits ${time}`, broken: (time) => `broken for ${time}`, planned: (time) => `waits ${time}`, running: (time) => `seen running ${time} ago` };
 
 export const linkOf = (gang) => `#/gangs/${encodeURIComponent(gang.namespace)}/${encodeURIComponent(gang.name)}`;
 
@@ -25,6 +25,7 @@ export class GangList {
     this.search = h("input", {
       type: "search", id: "gang-search", placeholder: "Name, namespace or reason", "aria-label": "Filter gangs", autocomplete: "off",
       oninput: () => this.choose({ text: this.search.value.trim().toLowerCase() }),
+      onkeydown: (event) => this.goToFirst(event),
     });
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Show" });
     this.queueHead = h("p", { class: "queue-head", hidden: true });
@@ -41,7 +42,7 @@ export class GangList {
 
   render() {
     const all = this.state.listGangs();
-    const words = (gang) => `${gang.namespace}/${gang.name} ${gang.namespace}/${gang.owner} ${gang.reason}`.toLowerCase();
+    const words = (gang) => `${gang.namespace}/${gang.name} ${gang.namespace}/${gang.owner} ${gang.reason} ${phaseOf(gang)}`.toLowerCase();
     const found = this.text ? all.filter((gang) => words(gang).includes(this.text)) : all;
     this.renderChips(found);
     this.renderHead();
@@ -61,7 +62,7 @@ export class GangList {
   renderChips(found) {
     const sums = Object.fromEntries(PHASES.map((phase) => [phase, 0]));
     for (const gang of found) sums[phaseOf(gang)] += 1;
-    const chips = [["", "All", found.length], ...PHASES.map((phase) => [phase, phase[0].toUpperCase() + phase.slice(1), sums[phase]])];
+    const chips = [["", "All", found.length], ...PHASES.map((phase) => [phase, capital(phase), sums[phase]])];
     const wanted = chips.filter(([phase, , sum]) => sum || phase === this.phase || phase !== "broken");
     const made = wanted.map(([phase, label, sum]) => {
       const known = [...this.chips.children].find((chip) => chip.dataset.phase === phase);
@@ -112,7 +113,7 @@ export class GangList {
       h("div", { class: "gang-head" },
         h("span", { class: "turn", title: turn ? `number ${turn} in the queue` : "" }, turn ? [h("span", { class: "hidden" }, "In the queue number "), `#${turn}`] : ""),
         h("a", { href: linkOf(gang) }, nameOf(gang)),
-        h("span", { class: `badge ${phase}` }, phase === "broken" ? "Broken" : gang.state),
+        h("span", { class: `badge ${phase}` }, capital(phase)),
         quorumOf(gang)),
       phase === "running" ? null : h("p", { class: "why" }, gang.reason ? h("b", {}, gang.reason) : null, gang.reason ? " " : "", said),
       h("p", { class: "facts" }, ...facts, objectOf(gang) ? [" · ", objectOf(gang)] : ""),
@@ -128,6 +129,15 @@ export class GangList {
     return tell(sentence(gang.reason, gang.message), this.state.now());
   }
 
+  // From the filter Down goes to the first gang, and Enter opens it.
+  goToFirst(event) {
+    const first = this.list.querySelector("li .gang-head a");
+    if (!first || event.isComposing || !["ArrowDown", "Enter"].includes(event.key)) return;
+    event.preventDefault();
+    if (event.key === "Enter") first.click();
+    else first.focus();
+  }
+
   // Up and down go from gang to gang.
   walk(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -141,7 +151,7 @@ export class GangList {
 }
 
 function sortByPhase(gangs) {
-  const rank = { broken: 0, waiting: 0, starting: 1, running: 2 };
+  const rank = { broken: 0, waiting: 0, planned: 1, running: 2 };
   return gangs.map((gang, place) => [rank[phaseOf(gang)], place, gang]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((each) => each[2]);
 }
 

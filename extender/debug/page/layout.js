@@ -1,10 +1,10 @@
 // Where each node is drawn: domains as boxes in boxes, the narrowest with their nodes as cells. Pure.
 
+import { natural } from "./words.js";
+
 const CELLS = [72, 64, 56, 50, 44, 39, 34, 30, 28, 26, 24, 22, 20, 18, 15, 12, 10, 8, 6, 5, 4];
 const SLIMNESS = [0.35, 0.6, 1, 1.6, 2.5, 4]; // how much wider than high a domain of nodes may be; the best is taken
 const AS_WIDE_AS_MAP = [0]; // of the only domain
-
-const natural = new Intl.Collator("en", { numeric: true });
 
 // nodes: [{number, name, values}], values by level. Answers {cell, height, boxes, cells, leaves}.
 export function layOut(nodes, levels, width, maxHeight) {

@@ -53,12 +53,12 @@ function route() {
 // --- what changes ------------------------------------------------------------------------------------------------
 
 function renderSums() {
-  const phases = { waiting: 0, broken: 0, starting: 0, running: 0 };
+  const phases = { waiting: 0, broken: 0, planned: 0, running: 0 };
   for (const gang of state.gangs.values()) phases[phaseOf(gang)] += 1;
   let used = 0;
   for (const node of state.nodes.values()) used += node.used + node.planned;
   const full = state.nodes.size ? Math.round(used / state.nodes.size) : 0;
-  const sums = [["nodes", count(state.nodes.size)], ["full", `${full} %`], ["waiting", count(phases.waiting)], ["starting", count(phases.starting)], ["running", count(phases.running)]];
+  const sums = [["nodes", count(state.nodes.size)], ["full", `${full} %`], ["waiting", count(phases.waiting)], ["planned", count(phases.planned)], ["running", count(phases.running)]];
   if (phases.broken) sums.splice(2, 0, ["broken", count(phases.broken)]);
   const text = sums.map((pair) => pair.join()).join();
   if (find("sums").dataset.text === text) return;

@@ -1,10 +1,8 @@
 // The state as the stream tells it: first the whole, then what changes.
 
-import { callOf } from "./words.js";
+import { callOf, natural } from "./words.js";
 
 const KEPT_DECISIONS = 1000;
-
-const natural = new Intl.Collator("en", { numeric: true });
 
 export class State extends EventTarget {
   constructor() {

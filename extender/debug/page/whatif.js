@@ -8,7 +8,7 @@ const MOST_NAMES = 200;
 
 const OUTCOMES = {
   Fits: ["running", "Fits"],
-  FitsAfterEvictions: ["starting", "Fits after evictions"],
+  FitsAfterEvictions: ["planned", "Fits after evictions"],
   DoesNotFit: ["waiting", "Does not fit"],
 };
 

@@ -2,6 +2,9 @@
 
 const numbers = new Intl.NumberFormat("en");
 
+// The order in which people count: rack-2 before rack-10.
+export const natural = new Intl.Collator("en", { numeric: true });
+
 export const count = (value) => numbers.format(value);
 
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
@@ -50,11 +53,13 @@ export const secondsSince = (at, now) => now - Date.parse(at) / 1000;
 export const sentence = (reason, message) =>
   message.startsWith(`${reason}: `) ? message.slice(reason.length + 2) : message;
 
-// What people call a stage: waiting, starting, running; and how it is coloured.
-const STARTING = new Set(["Recording", "Preempting", "Gathering", "Committing", "Binding"]);
+// What people call a state, on badges and filters: waiting, broken, planned, running; and how it is coloured.
+const PLANNED = new Set(["Recording", "Preempting", "Gathering", "Committing", "Binding"]);
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export function phaseOf(gang) {
-  if (STARTING.has(gang.state)) return "starting";
+  if (PLANNED.has(gang.state)) return "planned";
   if (gang.state === "Scheduled") return "running";
   return gang.reason === "Broken" ? "broken" : "waiting";
 }

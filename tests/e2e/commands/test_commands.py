@@ -42,13 +42,16 @@ def test_kubectl_says_why_a_gang_waits_and_what_each_rack_lacks(stage: ClusterSt
     assert group["diagnosis"]["advice"] is not None
 
 
-def test_queue_and_decisions_name_it(stage: ClusterStage, serried: Run) -> None:
+def test_gangs_queue_and_decisions_name_it(stage: ClusterStage, serried: Run) -> None:
     wait_in_vain(stage)
     server = {"SERRIED_SERVER": stage.cluster.ops_url}
     assert re.search(rf"{stage.namespace} +ring .*NoDomainFits", serried("queue", "-A", **server).out)
     assert re.search(
         r"^ *1 .* ring .*NoDomainFits", serried("queue", "-n", stage.namespace, **server).out, re.MULTILINE
     )
+    waiting = serried("gangs", "-n", stage.namespace, "--state", "waiting", **server).out
+    assert re.search(rf"^{stage.namespace} +ring +Waiting +0/5 .*NoDomainFits", waiting, re.MULTILINE)
+    assert serried("gangs", "-n", stage.namespace, "--state", "running", "-o", "name", **server).out == ""
     for name in ("ring", "podgroup/ring", f"{stage.namespace}/ring"):
         said = serried("decisions", "--group", name, "-n", stage.namespace, **server)
         assert (said.code, "no domain of" in said.out) == (0, True), said.err

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from bench.cluster import Cluster, ClusterError
 from bench.cluster.installation import MANIFESTS, kubeconfig
 from tests.e2e.roles.rights import leave_out, list_grants
 from tests.support.addresses import find_address
-from tests.support.cluster_stage import SCHEDULER, eventually, indexed_spec
+from tests.support.cluster_stage import RACK, SCHEDULER, ClusterStage, eventually, indexed_spec, names
 from tests.support.commands import Run
 from tests.unit.manifests.shipped import read_all
 
@@ -250,6 +251,40 @@ def test_who_is_no_administrator_needs_the_role_of_the_commands(
     eventually("the commands", lambda: serried("queue", "--kubeconfig", mine).code == 0)
     with pytest.raises(ClusterError, match="Forbidden"):
         remote.cluster.kubectl("get", "secrets", "-n", HOME, "--kubeconfig", mine)
+
+
+def test_a_tenant_is_told_the_gangs_of_namespaces_whose_pods_it_may_list(
+    remote: Remote, pod: None, stage: ClusterStage, serried: Run, tmp_path: Path
+) -> None:
+    stage.create_group("ring", 5, RACK)
+    stage.create_pods(names("ring", 5), "ring", cpu="30")
+    stage.await_reason("ring", "NoDomainFits")
+    mine = ("--kubeconfig", remote.write_kubeconfig(remote.create_account("tenant"), tmp_path))
+    account = f"--serviceaccount={HOME}:tenant"
+    remote.cluster.kubectl("create", "rolebinding", "tenant", "--role=serried-commands", account, "-n", HOME)
+    eventually("the commands", lambda: serried("gangs", "-A", *mine).code == 0)
+    for command in ("gangs", "queue"):
+        out = serried(command, "-A", *mine).out
+        assert ("in namespaces whose pods you may not list" in out, "ring" in out) == (True, False), out
+
+    remote.cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=view", account, "-n", stage.namespace)
+    asked = ("-A", "-o", "name", *mine)
+    eventually("its name", lambda: serried("gangs", *asked).out == f"{stage.namespace}/ring\n")
+    assert serried("queue", *asked).out == f"{stage.namespace}/ring\n"
+
+
+def test_the_page_comes_through_the_api_server(pod: None, environment: dict[str, str]) -> None:
+    command = ["serried", "page", "--no-browser"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as page:
+        assert page.stdout is not None
+        url = page.stdout.readline().strip()
+        assert "<title>Serried</title>" in httpx.get(url).text
+        with httpx.stream("GET", f"{url}stream") as answer:
+            assert next(answer.iter_lines()).startswith('data: {"reset":true')
+            page.send_signal(signal.SIGINT)
+            _, said = page.communicate(timeout=30)
+    assert (page.returncode, said) == (0, "serried: press Ctrl-C to end it\n")
 
 
 @pytest.mark.full

@@ -1,5 +1,5 @@
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +8,8 @@ import pytest
 from serried.cli import main
 from tests.support.commands import Ended, Run
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
+
+Step = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +47,19 @@ def run(proxy: PodProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         return Ended(code, said.out, said.err)
 
     return run
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """What happens between two looks; after the last one somebody presses Ctrl-C."""
+    steps: list[Step] = []
+    left: Iterator[Step] = iter(steps)
+
+    async def sleep(_: float) -> None:
+        step = next(left, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr("serried.cli.lists.asyncio.sleep", sleep)
+    return steps

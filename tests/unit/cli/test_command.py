@@ -75,6 +75,8 @@ def test_the_list_of_commands_is_not_cut(
         pytest.param(["quue"], "No such command 'quue'. Did you mean 'queue'?", id="a command"),
         pytest.param(["queue", "--limt", "3"], "No such option: --limt. Did you mean --limit?", id="an option"),
         pytest.param(["queue", "-o", "wiede"], "'yaml'. Did you mean wide?", id="a format"),
+        pytest.param(["queue", "-o", "jsonpath={.x}"], "For single fields use -o json and jq.", id="of kubectl"),
+        pytest.param(["gangs", "-o", "custom-columns=A:.x"], "For single fields use -o json and jq.", id="another"),
         pytest.param(["check", "--only", "righs"], "Did you mean rights?", id="an area"),
         pytest.param(["queue", "-o", "qqq"], "'qqq' is not one of 'table', 'wide'", id="no format at all"),
         pytest.param(["explain"], "Missing argument 'NAME'", id="no name"),
@@ -108,17 +110,30 @@ def test_a_wrong_flag_of_a_process_is_said_in_short(
     assert len(shown.splitlines()) == 2
 
 
-def test_who_reads_no_further_ends_it_in_silence(proxy: PodProxy) -> None:
-    """As ``head -1`` does."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["queue", "-A"], id="a table"),
+        pytest.param(["queue", "-A", "-o", "json"], id="a document"),
+        pytest.param(["queue", "-A", "--watch"], id="a watch"),
+        pytest.param(["--help"], id="the help"),
+        pytest.param(["--version"], id="the version"),
+        pytest.param(["install", "--dry-run", "--scheduler-version", "1.37.1"], id="manifests"),
+    ],
+)
+def test_who_reads_no_further_ends_it_as_other_programs_end(proxy: PodProxy, words: list[str]) -> None:
+    """As ``head -1`` does: no traceback, and no exit code that means a no."""
     rows = [waiting(place, f"gang-{place}") for place in range(1, 2_000)]
     proxy.answer("/debug/queue", {"head": None, "waiting": rows, "leftOff": 0})
-    code = f"import sys; from serried.cli import main; sys.exit(main(['queue', '-A', '--server', '{proxy.url}']))"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
-        assert asked.stdout is not None
-        assert asked.stderr is not None
-        assert asked.stdout.readline().startswith(b"TURN")
-        asked.stdout.close()
-        assert asked.stderr.read() == b""
+    code = f"import sys; from serried.cli import main; sys.exit(main({words}))"
+    environment = os.environ | {"SERRIED_SERVER": proxy.url}
+    out, end = os.pipe()
+    os.close(out)
+    asked = subprocess.run(
+        [sys.executable, "-c", code], check=False, stdout=end, stderr=subprocess.PIPE, env=environment, text=True
+    )
+    os.close(end)
+    assert (asked.returncode, "Traceback" in asked.stderr, "Exception" in asked.stderr) == (141, False, False)
 
 
 def test_no_command_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:

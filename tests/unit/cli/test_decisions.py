@@ -35,6 +35,12 @@ def test_they_are_told_as_they_were_said_with_the_job_and_their_age(run: Run) ->
 
 
 @pytest.mark.usefixtures("decisions")
+def test_decisions_of_namespaces_that_the_reader_may_not_list_are_not_shown(proxy: PodProxy, run: Run) -> None:
+    proxy.listable = frozenset({"team"})
+    assert json.loads(run("decisions", "-A", "-o", "json").out) == [SAID]
+
+
+@pytest.mark.usefixtures("decisions")
 def test_wide_has_the_time_by_the_own_clock_and_the_name_on_debug(run: Run) -> None:
     out = run("decisions", "-A", "-o", "wide").out
     assert "30 min ago (10:00:00)" in out

@@ -126,10 +126,50 @@ def test_turn_forecast_and_what_has_happened(proxy: PodProxy, run: Run) -> None:
     assert ["90", "min", "ago", "(09:00:00)", "quorum"] in [line.split() for line in out.splitlines()]
 
 
+def test_who_is_before_it_is_told_as_far_as_the_reader_may_list_their_pods(proxy: PodProxy, run: Run) -> None:
+    turn = {"position": 3, "length": 9, "before": ["theirs/1", "team/2"], "owners": ["job/secret", "job/x"]}
+    lead(proxy, "team/podgroup/train", TRAIN | {"queue": turn})
+    proxy.listable = frozenset({"team"})
+    assert "3 of 9 that wait for room, after team/job/x\n" in run("explain", "podgroup/train").out
+    (found,) = json.loads(run("explain", "podgroup/train", "-o", "json").out)
+    assert (found["queue"]["before"], found["queue"]["owners"]) == (["team/2"], ["job/x"])
+
+
 def test_of_several_groups_none_is_looked_for_what_would_make_it_fit(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/leaderworkerset/serve", TRAIN | {"name": "serve-0"}, TRAIN | {"name": "serve-1"})
     run("explain", "leaderworkerset/serve")
     assert not any("diagnosis=advice" in each for each in proxy.asked)
+
+
+def test_members_stand_in_the_order_of_their_ranks(proxy: PodProxy, run: Run) -> None:
+    members = [{**TRAIN["detail"][0], "name": f"train-{rank}"} for rank in (0, 1, 10, 11, 2)]
+    lead(proxy, "team/podgroup/train", TRAIN | {"detail": members})
+    out = run("explain", "podgroup/train").out
+    assert re.findall(r"^(train-\d+)", out, re.MULTILINE) == [f"train-{rank}" for rank in (0, 1, 2, 10, 11)]
+
+
+LONG = "X: no domain of rack has room for 16 members (r1: 9, r2: 7); the whole cluster has room for 48"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "shown"),
+    [
+        pytest.param(LONG, "X: as above", id="the same"),
+        pytest.param(
+            LONG.replace("9, r2: 7", "8, r3: 7"),
+            "X: ... for 16 members (r1: 8, r3: 7); the whole ...",
+            id="other numbers in the midst of it",
+        ),
+        pytest.param("X: 5 of 8 members exist", "X: 5 of 8 members exist", id="another sentence"),
+        pytest.param("Y: waits", "Y: waits", id="another reason"),
+    ],
+)
+def test_a_sentence_that_was_said_is_not_said_again(proxy: PodProxy, run: Run, earlier: str, shown: str) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"message": LONG})
+    said = [DECISION | {"text": LONG, "at": "2026-01-01T09:00:00Z"}, DECISION | {"text": earlier}]
+    proxy.answer_debug("serried-0:8912", "decisions", said)
+    decisions = run("explain", "podgroup/train").out.partition("DECISION\n")[2].splitlines()
+    assert [re.split(r" {3,}", line)[1] for line in decisions] == ["X: as above", shown]
 
 
 def test_members_that_wait_stand_before_those_that_run(proxy: PodProxy, run: Run) -> None:
@@ -226,6 +266,22 @@ def test_a_name_that_leads_nowhere_is_not_found(run: Run, what: str, said: str) 
     assert said in ended.err
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        pytest.param("job/train", "; did you mean podgroup/train?", id="a PodGroup has the name"),
+        pytest.param("job/other", "", id="nothing has it"),
+    ],
+)
+def test_a_kind_that_the_name_does_not_have_is_told_with_the_one_that_has_it(
+    proxy: PodProxy, run: Run, said: str, hint: str
+) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN)
+    refused = {"detail": f"no job team/{said.partition('/')[2]} is known"}
+    proxy.answer_debug("serried-0:8912", f"lookup/team/{said}", refused, status=404)
+    assert (run("explain", said).code, run("explain", said).err) == (4, f"serried: {refused['detail']}{hint}\n")
+
+
 def test_a_job_that_is_no_gang_is_told_of_by_its_name_alone(proxy: PodProxy, run: Run) -> None:
     refused = {"detail": "job team/web is no gang: Serried lets the scheduler place its pods one by one"}
     proxy.answer_debug("serried-0:8912", "lookup/team/job/web", refused, status=404)
@@ -242,15 +298,33 @@ def test_several_are_shown_one_after_the_other(proxy: PodProxy, run: Run) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "helps"),
+    ("said", "key", "helps"),
     [
-        (Verdict(Reason.NO_DOMAIN_FITS, need=2, key="rack", detail=NO_LABEL), "label the nodes"),
-        (Verdict(Reason.NO_CAPACITY, have=4, need=5, detail=NO_USE_TO_WAIT), "ask for less"),
+        pytest.param(
+            Verdict(Reason.NO_DOMAIN_FITS, need=2, key="rack", detail=NO_LABEL),
+            "rack",
+            "label the nodes",
+            id="no node has the label",
+        ),
+        pytest.param(
+            Verdict(Reason.NO_DOMAIN_FITS, need=5, key="rack", detail=NO_USE_TO_WAIT),
+            "rack",
+            "ask for less, or for one domain of a wider level, or add nodes",
+            id="no domain would be enough",
+        ),
+        pytest.param(
+            Verdict(Reason.NO_CAPACITY, have=4, need=5, detail=NO_USE_TO_WAIT),
+            "",
+            "ask for less, or add nodes",
+            id="the whole cluster would not be enough",
+        ),
     ],
-    ids=["no node has the label", "no room would be enough"],
 )
-def test_free_room_is_no_advice_where_it_would_not_help(proxy: PodProxy, run: Run, said: Verdict, helps: str) -> None:
-    lead(proxy, "team/podgroup/train", TRAIN | {"reason": said.reason.value, "message": render(said)})
+def test_free_room_is_no_advice_where_it_would_not_help(
+    proxy: PodProxy, run: Run, said: Verdict, key: str, helps: str
+) -> None:
+    told = {"reason": said.reason.value, "message": render(said), "topologyKey": key}
+    lead(proxy, "team/podgroup/train", TRAIN | told)
     out = run("explain", "podgroup/train").out
     assert helps in out
     assert "free room" not in out

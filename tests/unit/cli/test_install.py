@@ -100,13 +100,19 @@ def allow(proxy: PodProxy, *, allowed: bool = True) -> None:
     proxy.answer("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
 
 
+def test_a_dry_run_for_a_version_asks_no_cluster(proxy: PodProxy, run: Run) -> None:
+    ended = run("install", "--dry-run", "--scheduler-version", "v1.36.4")
+    assert (ended.code, proxy.asked) == (0, [])
+    assert "registry.k8s.io/kube-scheduler:v1.36.4" in ended.out
+
+
 def test_a_dry_run_prints_what_would_be_applied(cluster: PodProxy, run: Run) -> None:
-    ended = run("install", "--dry-run", "--image", "mine:1", "--scheduler-version", "v1.36.4")
+    ended = run("install", "--dry-run", "--image", "mine:1")
     assert ended.code == 0
     objects = list(yaml.safe_load_all(ended.out))
     assert {each["kind"] for each in objects} >= {"CustomResourceDefinition", "Namespace", "Deployment"}
     assert "image: mine:1\n" in ended.out
-    assert "image: registry.k8s.io/kube-scheduler:v1.36.4\n" in ended.out
+    assert "image: registry.k8s.io/kube-scheduler:v1.37.1\n" in ended.out
     assert cluster.asked == ["/version"]
 
 

@@ -83,6 +83,7 @@ def test_amounts_are_in_units_that_people_write(name: str, amount: int, said: st
     [
         ("2026-01-01T09:45:10Z", "in 15 min (10:45:10)"),
         ("2026-01-01T09:30:40Z", "in 40 s (10:30:40)"),
+        ("2026-01-01T09:30:00Z", "0 s ago (10:30:00)"),
         ("2026-01-01T12:42:00.5Z", "in 3 h 12 min (13:42:00)"),
         ("2026-01-01T09:00:00Z", "30 min ago (10:00:00)"),
         ("2026-01-03T13:30:00Z", "in 2 d 4 h (Jan 3 14:30)"),
@@ -92,3 +93,7 @@ def test_amounts_are_in_units_that_people_write(name: str, amount: int, said: st
 def test_times_are_told_from_now_and_by_the_own_clock(time: str, said: str) -> None:
     assert tell_time(time) == said
     assert tell(f"BehindHead: it begins {time}, later") == f"BehindHead: it begins {said}, later"
+
+
+def test_a_time_in_a_sentence_loses_its_at() -> None:
+    assert tell("room at 2026-01-01T09:45:10Z, that 09:00") == "room in 15 min (10:45:10), that 09:00"

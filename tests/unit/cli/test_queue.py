@@ -101,7 +101,7 @@ def test_one_namespace_is_chosen_from_all_that_wait(queue: dict[str, object], pr
     found = json.loads(run("queue", "-n", "other", "-o", "json").out)
     assert [each["name"] for each in found["waiting"]] == ["x"]
     assert found["leftOff"] == 0
-    assert "limit=1000000" in proxy.asked[-1]
+    assert any(each.endswith("/debug/queue?limit=1000000") for each in proxy.asked)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,42 @@ def test_a_turn_is_that_among_all_namespaces(
 
 def test_who_waits_elsewhere_is_counted(queue: dict[str, object], run: Run) -> None:
     assert "4 wait in other namespaces: -A shows them." in run("queue").out
+
+
+class TestOfOtherNamespaces:
+    """What a reader sees who may not list the pods there."""
+
+    @pytest.fixture(autouse=True)
+    def tenant(self, queue: dict[str, object], proxy: PodProxy) -> None:
+        proxy.listable = frozenset({"other"})
+
+    def test_whose_room_is_kept_is_not_said(self, run: Run) -> None:
+        out = run("queue", "-n", "other").out
+        assert "Room is kept for a gang of another namespace in rack-3, on 2 nodes." in out
+        assert "team" not in out
+        assert "job/small" not in out
+
+    def test_gangs_are_counted_and_turns_stay(self, run: Run) -> None:
+        out = run("queue", "-A").out
+        assert [line.split()[:3] for line in out.splitlines() if "NoCapacity" in line] == [["2", "other", "x"]]
+        assert out.endswith("1 waits in namespaces whose pods you may not list.\n")
+
+    def test_programs_learn_no_more(self, run: Run) -> None:
+        found = json.loads(run("queue", "-A", "-o", "json").out)
+        assert "team" not in json.dumps(found)
+        assert [each["position"] for each in found["waiting"]] == [2]
+
+    def test_what_the_api_server_does_not_say_is_no_right(self, proxy: PodProxy, run: Run) -> None:
+        refused = {"kind": "Status", "code": 403, "message": "no"}
+        proxy.answer("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", refused, status=403)
+        out = run("queue", "-A").out
+        assert "2 wait in namespaces whose pods you may not list." in out
+
+    def test_who_names_the_extender_is_asked_for_no_rights(
+        self, queue: dict[str, object], proxy: PodProxy, run: Run
+    ) -> None:
+        proxy.answer("/debug/queue", queue)
+        assert "team/job/big" in run("queue", "-A", "--server", proxy.url).out
 
 
 def test_no_rows_are_no_empty_queue(queue: dict[str, object], run: Run) -> None:

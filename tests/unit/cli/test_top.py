@@ -43,6 +43,12 @@ def test_the_gangs_of_a_domain_are_named_and_the_rest_counted(proxy: PodProxy, r
     assert "a/g0 (1), a/g1 (2), a/g2 (3), a/g3 (4), a/g4 (5) and 2 more" in run("top").out
 
 
+def test_gangs_of_namespaces_that_the_reader_may_not_list_are_not_named(proxy: PodProxy, run: Run) -> None:
+    answer(proxy, domain("r1", groups=2))
+    proxy.listable = frozenset({"team"})
+    assert "a/g" not in run("top").out
+
+
 def test_nodes_without_the_label_are_told_of(proxy: PodProxy, run: Run) -> None:
     answer(proxy, domain("r1"), unlabelled=3)
     assert "3 nodes have no such label" in run("top").out

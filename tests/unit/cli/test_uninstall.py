@@ -34,7 +34,7 @@ from serried.kube.wire import (
     workloads,
 )
 from tests.support.apiserver import FakeApiServer
-from tests.support.commands import Run
+from tests.support.commands import Run, tell_done
 from tests.support.faults import calls
 from tests.unit.manifests.shipped import read_all
 
@@ -123,7 +123,7 @@ def pod(name: str, *, node: str = "", gates: Sequence[str] = (), nominated: str 
 async def uninstall(server: FakeApiServer, removal: Removal = REMOVAL) -> list[str]:
     said: list[str] = []
     async with server.client() as client:
-        await Uninstall(client, removal, said.append).run()
+        await Uninstall(client, removal, "the API server", said.append).run()
     return said
 
 
@@ -221,7 +221,8 @@ async def test_a_dry_run_says_the_same_and_writes_nothing(server: FakeApiServer)
     would = await uninstall(server, asked(dry_run=True, purge=True))
     asked_rights = {request.path.rpartition("/")[2] for request in server.requests if request.method != "GET"}
     assert asked_rights == {"selfsubjectaccessreviews"}
-    assert await uninstall(server, asked(purge=True)) == would
+    assert await uninstall(server, asked(purge=True)) == [tell_done(line) for line in would]
+    assert f"would delete namespaces {HOME}\n" in would
 
 
 # ---------------------------------------------------------------- the namespace
@@ -242,7 +243,8 @@ async def test_a_namespace_stays_with_what_others_have_in_it(
 ) -> None:
     server.add(resource, pod("theirs", namespace=HOME))
     said = await uninstall(server, asked(dry_run=dry_run))
-    assert said[-1] == f"left namespace {HOME}: in it there are {resource} theirs\n"
+    begin = "would leave" if dry_run else "left"
+    assert said[-1] == f"{begin} namespace {HOME}: in it there are {resource} theirs\n"
     assert server.look(NAMESPACES, "", HOME) is not None
     assert server.look(resource, HOME, "theirs") is not None
 
@@ -257,8 +259,8 @@ async def test_what_the_installation_owns_and_what_its_processes_write_keep_no_n
     server.add(LEASES, named("serried", HOME))
     server.add(WORKLOADS, named("train", HOME, labels=OURS))
     said = await uninstall(server, asked(dry_run=True))
-    assert said[-1] == f"deleted namespaces {HOME}\n"
-    assert f"deleted leases.coordination.k8s.io {HOME}/serried\n" in said
+    assert said[-1] == f"would delete namespaces {HOME}\n"
+    assert f"would delete leases.coordination.k8s.io {HOME}/serried\n" in said
 
 
 async def test_a_namespace_that_the_installation_has_not_made_stays_without_it(server: FakeApiServer) -> None:
@@ -290,7 +292,11 @@ async def test_a_namespace_without_a_trace_of_serried_is_an_error(*, removed_bef
             await uninstall(server)
         server.add(NAMESPACES, named("training-data", ""))
         server.add(VOLUME_CLAIMS, named("dataset", "training-data"))
-        await refuse(server, "nothing of Serried is in namespace training-data", asked(home="training-data"))
+        await refuse(
+            server,
+            "nothing of Serried was found in namespace training-data of the API server",
+            asked(home="training-data"),
+        )
 
 
 async def refuse(server: FakeApiServer, said: str, removal: Removal, code: ExitCode = ExitCode.USAGE) -> None:
@@ -397,7 +403,7 @@ async def test_pods_that_are_handed_over_are_made_anew_and_those_of_a_job_are_no
     server.add(PODS, pod("half-1", ownerReferences=owned_by("Job", "half")))
     server.add(PODS, pod("web-0", ownerReferences=owned_by("ReplicaSet", "web")))
     server.add(PODS, pod("alone"))
-    said = "".join(await uninstall(server, asked(hand_to="default-scheduler", dry_run=True)))
+    said = "".join(map(tell_done, await uninstall(server, asked(hand_to="default-scheduler", dry_run=True))))
     assert "suspended jobs.batch default/train\nresumed jobs.batch default/train\n" in said
     assert "left 1 waiting pods of job default/half: others of it run\n" in said
     assert "deleted pods default/web-0\n" in said
@@ -486,7 +492,7 @@ async def test_a_job_of_5000_waiting_pods_is_waited_for_as_long_as_some_of_them_
             controller.step()
 
     async with server.client() as client:
-        await Uninstall(client, asked(**HANDED), say).run()
+        await Uninstall(client, asked(**HANDED), "the API server", say).run()
     assert len(said) == 10
     assert said[-1].endswith(": 500 left\n")
     assert count(server, PODS) == 0
@@ -573,3 +579,10 @@ def test_without_a_yes_nothing_is_done(run: Run, monkeypatch: pytest.MonkeyPatch
     assert ended.code == 1
     assert "Remove Serried from namespace serried-system and the cluster?" in ended.out
     assert ended.err.endswith("serried: nothing was done; with --yes nobody is asked\n")
+
+
+def test_a_server_that_does_not_answer_is_named_with_its_context(run: Run) -> None:
+    ended = run("uninstall", "--yes", "--context", "away")
+    assert ended.code == 3
+    assert "the API server http://127.0.0.1:1 (context away of " in ended.err
+    assert "nothing listens there (connection refused); run the command again when this is mended" in ended.err

@@ -1,31 +1,13 @@
 """``--watch``: the rows at first, and then each one that changes, until somebody ends it."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
+from tests.unit.cli.conftest import Step
 from tests.unit.cli.test_queue import waiting
-
-Step = Callable[[], None]
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
-    """What happens between two looks; after the last one somebody presses Ctrl-C."""
-    steps: list[Step] = []
-    left: Iterator[Step] = iter(steps)
-
-    async def sleep(_: float) -> None:
-        step = next(left, None)
-        if step is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr("serried.cli.lists.asyncio.sleep", sleep)
-    return steps
 
 
 def answer(proxy: PodProxy, *rows: dict[str, Any]) -> Step:
@@ -78,7 +60,14 @@ def test_new_decisions_come_last(proxy: PodProxy, run: Run, steps: list[Step]) -
 
 def test_a_gang_is_watched_by_its_job(proxy: PodProxy, run: Run, steps: list[Step]) -> None:
     name = {"namespace": "team", "name": "train-5d9c7", "owner": "job/train"}
-    state = {**name, "state": "Waiting", "members": 4, "placed": 0, "message": "NoCapacity: no room"}
+    state = {
+        **name,
+        "state": "Waiting",
+        "reason": "NoCapacity",
+        "members": 4,
+        "placed": 0,
+        "message": "NoCapacity: no room",
+    }
     proxy.answer_debug("serried-0:8912", "lookup/team/job/train", [name])
     path = "groups/team/train-5d9c7"
     proxy.answer_debug("serried-0:8912", path, state)
@@ -87,7 +76,7 @@ def test_a_gang_is_watched_by_its_job(proxy: PodProxy, run: Run, steps: list[Ste
     lines = run("explain", "job/train", "-w").out.splitlines()
     assert [line.split()[1:4] for line in lines[1:]] == [
         ["job/train", "Waiting", "0/4"],
-        ["job/train", "Scheduled", "4/4"],
+        ["job/train", "Running", "4/4"],
     ]
 
 

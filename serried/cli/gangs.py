@@ -1,0 +1,127 @@
+"""``serried gangs``: all gangs, those that need somebody first; `serried.cli.lists` has the queue."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from serried.api.names import count_up
+from serried.api.verdict import Reason
+from serried.cli.access import DebugApi, ask
+from serried.cli.lists import EVERYTHING, OF_OTHERS, Document, Listing, identify, list_names, watch_rows
+from serried.cli.names import name_groups
+from serried.cli.output import (
+    AllNamespaces,
+    Limit,
+    Namespace,
+    Output,
+    OutputFormat,
+    Part,
+    Table,
+    Watch,
+    make_table,
+    tell,
+    tell_age,
+    write,
+)
+from serried.cli.target import Target, find_namespace, reaching
+
+GANGS_EXAMPLES = """
+Show all gangs of your namespace, then what waits in all namespaces:
+  serried gangs
+  serried gangs -A --state waiting
+
+Count the gangs of each namespace that do not run:
+  serried gangs -A --limit 100000 -o json | jq -r '.[] | select(.state != "Scheduled").namespace' | sort | uniq -c
+"""
+
+
+class GangState(StrEnum):
+    """How a gang stands, in the words of the page; in the order in which gangs are listed."""
+
+    BROKEN = "broken"
+    WAITING = "waiting"
+
+    PLANNED = "planned"
+    """It has its nodes: it is on its way to them, or pods that must go for it end."""
+
+    RUNNING = "running"
+
+
+def find_state(group: Mapping[str, Any]) -> GangState:
+    """How a group of ``/debug`` stands: all stages between its plan and its last Binding are one state."""
+    if group["state"] == Reason.SCHEDULED:
+        return GangState.RUNNING
+    if group["state"] not in {"Waiting", "Unknown"}:
+        return GangState.PLANNED
+    return GangState.BROKEN if group["reason"] == Reason.BROKEN else GangState.WAITING
+
+
+State = Annotated[GangState | None, typer.Option("--state", show_default=False, help="Show gangs in this state only.")]
+
+
+@reaching
+def show_gangs(
+    namespace: Namespace = "",
+    state: State = None,
+    limit: Limit = 50,
+    output: Output = OutputFormat.TABLE,
+    *,
+    every: AllNamespaces = False,
+    watch: Watch = False,
+    target: Target,
+) -> None:
+    """Show all gangs: broken ones first, then those that wait, are planned, and run.
+
+    READY counts the members that are placed, of those that must be. AGE is for how long the gang has been in its state.
+    """
+    where = "" if every else find_namespace(target, namespace)
+
+    async def fetch(debug: DebugApi) -> Document:
+        groups = await debug.get("groups", {"limit": str(EVERYTHING), "namespace": where})
+        hidden = await debug.list_hidden({each["namespace"] for each in groups})
+        gangs = [each for each in groups if each["policy"] != "Basic" and state in {None, find_state(each)}]
+        shown = sorted((each for each in gangs if each["namespace"] not in hidden), key=_rank)
+        sums = Counter(map(find_state, shown))
+        left_off, lacking = len(shown[limit:]), len(gangs) - len(shown)
+        return {"gangs": shown[:limit], "sums": sums, "leftOff": left_off, "hidden": lacking}
+
+    if watch:
+        watch_rows(target, Listing(fetch, "gangs", identify, partial(_tabulate, output=output), "is gone"), output)
+    found = ask(target, fetch)
+    write(found["gangs"], output, lambda: _draw(found, output, where), lambda: list_names(found["gangs"], where))
+
+
+def _rank(group: Document) -> tuple[Any, ...]:
+    (name,) = name_groups([group])
+    return list(GangState).index(find_state(group)), count_up(group["namespace"]), count_up(name), group["name"]
+
+
+def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Iterator[Part]:
+    """The gangs for people."""
+    sums = [f"{count} {state}" for state in GangState if (count := found["sums"][state])]
+    where = f" in namespace {namespace}" if namespace else ""
+    total = found["sums"].total()
+    yield f"{total or 'No'} gang{'' if total == 1 else 's'}{where}{': ' if sums else ''}{', '.join(sums)}."
+    yield _tabulate(found["gangs"], output)
+    if found["leftOff"]:
+        yield f"{found['leftOff']} more are not shown: see --limit."
+    if found["hidden"]:
+        yield f"{found['hidden']} more {'are' if found['hidden'] > 1 else 'is'} {OF_OTHERS}."
+
+
+def _tabulate(gangs: Sequence[Document], output: OutputFormat) -> Table:
+    wide = output is OutputFormat.WIDE
+    more = ("#PRIORITY", "DOMAIN", "GROUP") if wide else ()
+    rows = [_make_row(each, name, wide=wide) for each, name in zip(gangs, name_groups(gangs), strict=True)]
+    return make_table(("NAMESPACE", "GANG", "STATE", "#READY", "#MEMBERS", *more, "AGE", "REASON"), rows)
+
+
+def _make_row(group: Document, name: str, *, wide: bool) -> tuple[object, ...]:
+    state, ready = find_state(group).capitalize(), f"{group['placed']}/{group['minCount'] or group['members']}"
+    more = (group["priority"], group["domain"], group["name"]) if wide else ()
+    age = tell_age(group.get("since", ""))  # an older extender does not say it
+    return group["namespace"], name, state, ready, group["members"], *more, age, tell(group["message"])
