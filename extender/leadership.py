@@ -15,7 +15,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from extender.binding.committed import UnjudgedError
@@ -259,6 +259,9 @@ _BACKOFF = Backoff(first=1.0, cap=10.0)
 _CONTEST_SECONDS = 5.0
 """How long another that is active may go on with what it has committed: what it has bound by then is seen."""
 
+_READ_SECONDS = 3.0
+"""How often it is looked whether Reservations can be read: they are not watched."""
+
 _MAX_FAILURES = 3
 """How many failures in a row are passed over; after them it is no matter of moments."""
 
@@ -300,6 +303,19 @@ class Takeover:
             await asyncio.sleep(_CONTEST_SECONDS)
             contested.clear()
             if self._term.plans:
+                begin_anew()
+
+    async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_anew: Callable[[], None]) -> None:
+        """Have a new term begun when the Reservations cannot be read any more: it tells every gang that waits.
+
+        One refusal may be that of one API server of several, so two in a row count. Runs until cancelled.
+        """
+        refused = 0
+        while True:
+            await asyncio.sleep(_READ_SECONDS)
+            refused = refused + 1 if self._term.plans and not await may_read() else 0
+            if refused > 1:
+                log.error("the Reservations cannot be read any more, so nothing is planned")
                 begin_anew()
 
     async def run(self) -> None:

@@ -103,7 +103,7 @@ class Extender:
         self.reports = make_reports(leading, self.store, self.events, level, self._clock, self._binds)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
-        self._contested = records.contested
+        self._records = records
         context = Context(self.store, Term(leads), self.reports, metrics, _read_options(settings), self._clock)
         self.core = Core(leading, context, records)
         reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
@@ -193,6 +193,11 @@ class Extender:
             leading, settings.endpoint_slice, settings.endpoint_address, ports, leads=self.leadership.leads
         )
 
+    def _begin_anew(self) -> None:
+        """Begin the next term, but not amid the Bindings of a gang: without its record it would stay in part."""
+        if not self._binds():
+            self._on_turn(self.leadership.active)
+
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
         self.core.end_term()
@@ -246,7 +251,8 @@ class Extender:
             yield "endpoint slice", self.endpoint_slice.run()
         yield "hold switch", self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
         turned = lambda: self._on_turn(self.leadership.active)  # noqa: E731
-        yield "contested records", self.takeover.renew(self._contested, turned)
+        yield "contested records", self.takeover.renew(self._records.contested, turned)
+        yield "readable records", self.takeover.watch_records(self._records.may_read, self._begin_anew)
         yield "selfcheck", self.selfcheck.check_group_field(self._client, self._home)
 
     def _inherit(self) -> None:

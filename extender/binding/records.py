@@ -22,7 +22,7 @@ from serried.api.reservation import (
     name_record,
 )
 from serried.kube.client import ApiClient
-from serried.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, TooMany, Unavailable
+from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.ops.log import name_group
@@ -124,6 +124,16 @@ class Records:
             written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
             self._note(key, written)
             _check_kept(key, body, written)
+
+    async def may_read(self) -> bool:
+        """Whether the API server serves Reservations and lets this process read them; yes if it does not say."""
+        try:
+            await self._client.page(RESERVATIONS.path(), {"limit": "1"})
+        except (NotFound, Forbidden):
+            return False
+        except ApiError:
+            return True
+        return True
 
     def check_size(self, group: PodGroup, reservation: Reservation) -> None:
         """Raises Invalid if its record would be too large for the API server."""

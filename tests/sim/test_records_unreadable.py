@@ -127,6 +127,35 @@ async def test_gangs_are_planned_once_the_records_can_be_read(status: int) -> No
         assert scene.extender.selfcheck.describe()["obstacle"] == ""
 
 
+@pytest.mark.parametrize("status", WHY)
+async def test_what_is_lost_within_a_term_is_told_and_its_return_is_seen(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "_READ_SECONDS", 0.02)
+    async with FakeApiServer() as server, running(server) as scene:
+        await until(lambda: scene.reason() == "Planned")
+        if status == 404:
+            server.served.discard(RESERVATIONS)
+        else:
+            server.refuse(READS, 10**6, status=403)
+        await until(lambda: scene.reason() == "RecordsUnreadable")
+        assert scene.extender.selfcheck.describe()["obstacle"] == WHY[status]
+        mend(server)
+        await until(lambda: scene.reason() == "Planned")
+
+
+async def test_one_refusal_alone_is_believed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "_READ_SECONDS", 0.02)
+    async with FakeApiServer() as server, running(server) as scene:
+        await until(lambda: scene.reason() == "Planned")
+        terms = scene.extender.core.term
+        server.refuse(READS, 1, status=403)
+        seen = len(server.requests)
+        await until(lambda: len(server.requests) > seen + 3)
+        assert terms.plans
+        assert scene.reason() == "Planned"
+
+
 LATER = {
     "metadata": {"name": "other", "namespace": "default"},
     "spec": {"format": 3, "podGroup": "other", "podGroupUID": "u", "phase": "Committed", "minCount": 1, "slots": []},

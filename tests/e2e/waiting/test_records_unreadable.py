@@ -41,3 +41,16 @@ def test_without_their_crd_the_gangs_and_the_probe_say_so_and_plain_jobs_run(sta
     installation.apply(stage.cluster.kubectl_program, stage.cluster.kubeconfig, ["crds"])
     stage.await_bound("ring", 2)
     eventually("a ready extender", lambda: "[+]records" in probe(stage))
+
+
+def test_their_crd_may_go_while_gangs_wait_and_come_again(stage: ClusterStage) -> None:
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 1), "ring")
+    stage.await_reason("ring", "QuorumMissing")
+    stage.cluster.kubectl("delete", CRD)
+    stage.create_pods(names("ring", 2)[1:], "ring")
+    stage.await_reason("ring", "RecordsUnreadable", "install the CRDs", seconds=30.0)
+    assert not stage.bound("ring")
+
+    installation.apply(stage.cluster.kubectl_program, stage.cluster.kubeconfig, ["crds"])
+    stage.await_bound("ring", 2)

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
 
 from serried import IMAGE, __version__
 from serried.api.names import INSTALLATION
+from serried.api.resources import MARKERS
 from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
 from serried.cli.output import CommandError
 from serried.cli.transport import open_client
 from serried.kube.auth import Credentials
+from tests.support.builders import pod
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 
@@ -91,6 +94,7 @@ def cluster(proxy: PodProxy) -> PodProxy:
         proxy.answer(path, {"resources": list(kinds.values())})
     proxy.answer("/apis/apps/v1/deployments", LIST | {"items": []})
     proxy.answer("/api/v1/namespaces/serried-system/pods", LIST | {"items": []})
+    proxy.answer("/api/v1/pods", LIST | {"items": []})
     allow(proxy)
     return proxy
 
@@ -152,6 +156,29 @@ def test_a_cluster_that_is_newer_than_all_tests_is_told_of(cluster: PodProxy, ru
     cluster.answer("/version", {"gitVersion": "v1.40.2"})
     said = " ".join(run("install").out.split())
     assert f"WARNING Kubernetes what 1.40 is not tested with Serried {__version__}; the newest tested is 1.37" in said
+
+
+@pytest.mark.parametrize(
+    ("shape", "times"),
+    [
+        pytest.param("isolated", 1, id="where the scheduler asks about marked pods only"),
+        pytest.param("base", 0, id="but not where it asks about every pod"),
+    ],
+)
+def test_pods_that_wait_since_before_are_told_of(cluster: PodProxy, run: Run, shape: str, times: int) -> None:
+    job_pods = [pod(f"train-{n}").scheduler("serried").of_job("train", n) for n in range(3)]
+    marked = pod("marked-0").scheduler("serried").of_job("marked", 0)
+    for marker in MARKERS:
+        marked = marked.request(marker, "0")
+    plain = pod("plain").scheduler("serried")
+    cluster.answer("/api/v1/pods", LIST | {"items": [each.raw() for each in (*job_pods, marked, plain)]})
+    allow(cluster, allowed=False)
+    said = " ".join(run("install", "--shape", shape).out.split())
+    assert said.count("WARNING default/job/train what 3 of its pods wait for the scheduler serried since") == times
+    assert "marked" not in said.replace("markers", "")
+    assert "plain" not in said
+    asked = [each for each in cluster.asked if each.startswith("/api/v1/pods?")]
+    assert sum("spec.schedulerName=serried,spec.nodeName=" in each for each in map(unquote, asked)) == times
 
 
 def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -> None:
