@@ -244,7 +244,7 @@ def test_every_flag_and_policy_follows_the_names_of_the_schedulers(helm: Helm, t
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_environment_volumes_and_where_pods_go_are_those_of_the_values(helm: Helm, tmp_path: Path, shape: str) -> None:
-    variable = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    variable = {"name": "SERRIED_LOG_LEVEL", "value": "debug"}
     volume, mount = {"name": "cache", "emptyDir": {}}, {"name": "cache", "mountPath": "/cache"}
     extra = {"extraEnv": [variable], "extraVolumes": [volume], "extraVolumeMounts": [mount]}
     near = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
