@@ -147,6 +147,7 @@ def install_beside_a_gang(server: Server, helm: Callable[..., str]) -> set[str]:
         pytest.skip("there are no gates before Kubernetes 1.36")
     before = set(server.list_objects())
     helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s")
+    server.run("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     server.patch("configmap/serried-hold", {"data": {"hold": "gate"}}, "-n", NAMESPACE)
     eventually(lambda: gates(server))
     container = {"name": "c", "image": "none"}
