@@ -21,7 +21,7 @@ from serried import __version__
 from serried.api.names import Key
 
 Environ = Mapping[str, str]
-S = TypeVar("S", bound="CommonSettings")
+S = TypeVar("S", "ExtenderSettings", "ControllerSettings")
 T = TypeVar("T")
 
 _PREFIX = "SERRIED_"
@@ -290,6 +290,12 @@ _REMOVED = {
 """Flags of earlier releases, and what to do instead."""
 
 
+_MOVED = (
+    "A kustomization with `namespace:` changes neither flags nor the policies that limit what Serried may do: leave it "
+    "out, or install with Helm, which can use any namespace"
+)
+
+
 class Setting(NamedTuple):
     """A setting as it was read. Values are written as on the command line, "" for none."""
 
@@ -314,6 +320,11 @@ def describe_settings(settings: CommonSettings) -> list[Setting]:
         )
         for name, field in type(settings).model_fields.items()
     ]
+
+
+def list_flags(settings: type[CommonSettings]) -> list[str]:
+    """Return the flags of a process, with their dashes, in the order of ``--help``."""
+    return [_name_flag(field.alias or name) for name, field in settings.model_fields.items()]
 
 
 def _write_value(value: object) -> str:
@@ -353,7 +364,7 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
     flags = {name: ",".join(text) if isinstance(text, list) else text for name, text in given.items()}
     values = {name: text.strip() for name, text in {**found, **variables, **flags}.items()}
     try:
-        return settings.model_validate(values)
+        read = settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:
@@ -361,6 +372,10 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
         name = str(first["loc"][0])
         origin = _name_variable(name) if name in variables and name not in flags else _name_flag(name)
         parser.error(f"{origin}: {values[name]!r} {_tell(first, fields[name])}")
+    home = environ.get("POD_NAMESPACE", "")
+    if home and read.lease is not None and read.lease.namespace != home:
+        parser.error(f"--lease: {_write_value(read.lease)!r} is not in the namespace of this pod, {home}. {_MOVED}")
+    return read
 
 
 def _tell(error: ErrorDetails, field: FieldInfo) -> str:

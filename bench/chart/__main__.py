@@ -27,7 +27,9 @@ CHART = ROOT / "manifests" / "helm" / "serried"
 INSTALLED = ROOT / "serried" / "cli" / "manifests.json"
 """What `serried install` applies: an object a line, with the shapes that have it."""
 
-BY_HAND = frozenset({"_helpers.tpl", "NOTES.txt", "dashboard.yaml", "scheduler-config.yaml"})
+BY_HAND = frozenset(
+    {"_helpers.tpl", "NOTES.txt", "certificate.yaml", "dashboard.yaml", "scheduler-config.yaml", "uninstall.yaml"}
+)
 """The templates that are not made from a file of the kustomization."""
 
 _ABOUT = """\
@@ -38,6 +40,10 @@ type: application
 version: {version}
 appVersion: {version}
 kubeVersion: ">=1.{oldest}.0-0"
+home: https://github.com/serried/serried
+sources: [https://github.com/serried/serried]
+maintainers: [{{name: The maintainers of Serried, url: https://github.com/serried}}]
+keywords: [scheduler, gang-scheduling, topology, batch, gpu, kube-scheduler]
 annotations:
   # A newer Kubernetes is not refused. The chart's notes say that nobody has tried it.
   scheduling.serried.dev/newest-tested: "1.{newest}"

@@ -35,18 +35,50 @@ _PORTS_OF_VALUES = """\
         {{- end }}
 """
 
-_REPLACED = "  replaced: default-scheduler\n"
-_REPLACED_OF_VALUES = '  replaced: {{ join "," .Values.labelledNamespaces.replaced | quote }}\n'
-_OF_VALUES = {_PORTS: _PORTS_OF_VALUES, _REPLACED: _REPLACED_OF_VALUES}
+_PROFILE = "  - schedulerName: serried\n"
+_PROFILES_OF_VALUES = """\
+  {{- range .Values.scheduler.names }}
+  - schedulerName: {{ . }}
+  {{- end }}
+"""
+
+_OF_VALUES = {
+    _NAMESPACE: "{{ .Release.Namespace }}",
+    "system-cluster-critical": "{{ .Values.priorityClassName }}",
+    "['serried']": '[{{ include "serried.quotedNames" . }}]',
+    _PROFILE: _PROFILES_OF_VALUES,
+    _PORTS: _PORTS_OF_VALUES,
+    "  replaced: default-scheduler\n": '  replaced: {{ join "," .Values.labelledNamespaces.replaced | quote }}\n',
+    "  scheduler: serried\n": "  scheduler: {{ first .Values.scheduler.names }}\n",
+    "      interval: 15s\n": "      interval: {{ .Values.monitoring.interval }}\n",
+    ": serried-verbs-tls\n": ': {{ include "serried.tlsSecret" . | default "serried-verbs-tls" }}\n',
+}
+"""What values replace in the text of the kustomization."""
 
 _FIRST_CONDITION = """\
     # The first condition: ../namespaces takes it away.
     - name: scheduled-by-serried
-      expression: object.spec.schedulerName == 'serried'
+      expression: object.spec.schedulerName in [{{ include "serried.quotedNames" . }}]
+"""
+
+_METADATA = re.compile(r"^metadata:\n(?:  .*\n)+", re.MULTILINE)
+_LABELS = '{{{{- include "serried.labels" (list . {more}) | nindent 4 }}}}\n'
+
+_ACCOUNTS = frozenset({"serried", "serried-controller"})
+"""The ServiceAccounts of the processes."""
+
+_ACCOUNT_ANNOTATIONS = """\
+  {{- with .Values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 """
 
 _KEPT = frozenset({"compatible/podgroups.yaml"})
 """What Helm leaves when it uninstalls the chart, because people's objects are of it."""
+
+_SELECTED = frozenset({"monitoring/podmonitor.yaml", "monitoring/rules.yaml"})
+"""What Prometheus selects by labels."""
 
 _KEEP = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
 
@@ -81,6 +113,55 @@ _REFUSE_CHANGES = """\
 {{- if eq .Values.elasticJobs "refuse" }}
 - --elastic-jobs=refuse
 {{- end }}"""
+
+_NAMES = """\
+{{- if ne (join "," .Values.scheduler.names) "serried" }}
+- --scheduler-name={{ join "," .Values.scheduler.names }}
+{{- end }}"""
+
+_CERTIFICATE = """\
+{{{{- if include "serried.tlsSecret" . }}}}
+{{{{- $flags := list "--tls-cert-file" "--tls-private-key-file" }}}}
+{{{{- include "serried.refuseFlags" (list "{name}" .Values.{name}.extraArgs $flags) }}}}
+- --tls-cert-file=/var/run/serried/tls/tls.crt
+- --tls-private-key-file=/var/run/serried/tls/tls.key
+{{{{- end }}}}"""
+
+_MOUNT = """\
+{{- if include "serried.tlsSecret" . }}
+- name: tls
+  mountPath: /var/run/serried/tls
+  readOnly: true
+{{- end }}"""
+
+_VOLUME = """\
+{{- with include "serried.tlsSecret" . }}
+- name: tls
+  secret:
+    secretName: {{ . }}
+{{- end }}"""
+
+_MORE = """\
+{{{{- with .Values.{path} }}}}
+{{{{- toYaml . | nindent LEVEL }}}}
+{{{{- end }}}}"""
+
+_POD_LABELS = """\
+{{- with merge (dict) .Values.podLabels .Values.commonLabels }}
+{{- toYaml . | nindent LEVEL }}
+{{- end }}"""
+
+_AFFINITY = """\
+{{- with .Values.affinity }}
+{{- toYaml . | nindent LEVEL }}
+{{- else }}"""
+
+_SPREAD = """\
+{{{{- range .Values.topologySpreadConstraints }}}}
+- {{{{- include "serried.spread" (list . (dict {labels})) | nindent INDENT }}}}
+{{{{- else }}}}"""
+
+_END = "{{- end }}"
 
 
 def list_overlays(kustomize: Path) -> dict[str, Path]:
@@ -122,9 +203,8 @@ def _render_parts(kustomize: Path) -> dict[str, str]:
     }
     files = {"files/dashboard.json": (kustomize / "monitoring" / "dashboard.json").read_text()}
     for name, condition in parts.items():
-        text = _set_values((kustomize / name).read_text())
-        for written, of_values in _OF_VALUES.items():
-            text = text.replace(written, of_values)
+        more = ".Values.monitoring.labels" if name in _SELECTED else "dict"
+        text = _add_labels(_set_values((kustomize / name).read_text()), more)
         if name in _KEPT:
             text = text.replace("\nmetadata:\n", _KEEP, 1)
         files[f"templates/{name}"] = _MADE % name + _wrap(text, condition)
@@ -144,18 +224,31 @@ def _render_file(source: Path, shapes: Mapping[str, Sequence[Item]]) -> str:
         if identity[0] == "Deployment":
             written += _render_deployments(found)
         elif found:
-            written.append((_set_values(next(iter(found.values())).text), _in_shapes(list(found))))
+            made = _add_labels(_set_values(next(iter(found.values())).text))
+            if identity[0] == "ServiceAccount" and identity[1] in _ACCOUNTS:
+                made = _METADATA.sub(lambda metadata: metadata[0] + _ACCOUNT_ANNOTATIONS, made)
+            written.append((made, _in_shapes(list(found))))
     if len({condition for _, condition in written}) == 1:
         return _wrap("---\n".join(text for text, _ in written), written[0][1])
     return "".join(f"---\n{_wrap(text, condition)}" for text, condition in written)
 
 
 def _set_values(text: str) -> str:
-    """A text of the kustomization with the namespace and the PriorityClass of the release."""
+    """A text of the kustomization with values in their places."""
     text = re.sub(r"\{\{.*?\}\}", lambda found: f"{{{{ `{found[0]}` }}}}", text)
-    text = text.replace(_NAMESPACE, "{{ .Release.Namespace }}")
-    text = text.replace(_FIRST_CONDITION, _wrap(_FIRST_CONDITION, "not .Values.labelledNamespaces.enabled"))
-    return text.replace("system-cluster-critical", "{{ .Values.priorityClassName }}")
+    for written, of_values in _OF_VALUES.items():
+        text = text.replace(written, of_values)
+    return text.replace(_FIRST_CONDITION, _wrap(_FIRST_CONDITION, "not .Values.labelledNamespaces.enabled"))
+
+
+def _add_labels(text: str, more: str = "dict") -> str:
+    """Objects with the labels that Helm's charts have, and those of the value ``more``."""
+
+    def put(found: re.Match[str]) -> str:
+        before, header, after = found[0].partition("  labels:\n")
+        return before + (header or "  labels:\n") + f"    {_LABELS.format(more=more)}" + after
+
+    return _METADATA.sub(put, text)
 
 
 def _in_shapes(shapes: Sequence[str]) -> str:
@@ -207,20 +300,36 @@ class _Template:
     def render(self) -> str:
         """The template."""
         deployment = copy.deepcopy(next(iter(self._contents.values())))
-        self._set_pod(deployment["spec"]["template"]["spec"])
         containers = _list_containers(deployment)
-        deployment["spec"]["replicas"] = self._mark(f"{{{{ .Values.{containers[0]['name']}.replicas }}}}")
+        name = containers[0]["name"]
+        deployment["spec"]["replicas"] = self._mark(f"{{{{ .Values.{name}.replicas }}}}")
+        self._set_metadata(deployment["spec"]["template"]["metadata"])
+        self._set_pod(deployment["spec"]["template"]["spec"], name, deployment["spec"]["selector"]["matchLabels"])
         for number, container in enumerate(containers):
             self._set_container(container, number)
         text = yaml.dump(deployment, Dumper=_NoAliases, sort_keys=False, width=1000)
-        return _MARK.sub(self._fill, _set_values(text))
+        return _MARK.sub(self._fill, _add_labels(_set_values(text)))
 
-    def _set_pod(self, pod: Json) -> None:
+    def _set_metadata(self, metadata: Json) -> None:
+        """The labels and annotations of the pods."""
+        metadata["labels"] = {**metadata["labels"], self._mark(_POD_LABELS): None}
+        if "annotations" in metadata:
+            metadata["annotations"][self._mark(_MORE.format(path="podAnnotations"))] = None
+        else:
+            metadata[self._mark(_BLOCK_IF_SET.format(path="podAnnotations", key="annotations"))] = None
+
+    def _set_pod(self, pod: Json, name: str, labels: Mapping[str, str]) -> None:
+        """The pod of a Deployment with these labels, whose first container has this name."""
         for volume in pod.get("volumes", ()):
             if volume.get("configMap", {}).get("name") == _CONFIG:
                 volume["configMap"]["name"] = self._mark('{{ include "serried.schedulerConfigName" . }}')
         (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         term["matchExpressions"][-1]["values"] = self._mark("{{ toJson .Values.architectures }}")
+        pod["affinity"] = {self._mark(_AFFINITY): None, **pod["affinity"], self._mark(_END): None}
+        own = " ".join(f'"{key}" "{value}"' for key, value in labels.items())
+        spread = self._mark(_SPREAD.format(labels=own))
+        pod["topologySpreadConstraints"] = [spread, *pod["topologySpreadConstraints"], self._mark(_END)]
+        self._extend(pod, "volumes", name, _VOLUME)
         pod.pop("tolerations")
         for key in ("imagePullSecrets", "nodeSelector", "tolerations"):
             pod[self._mark(_BLOCK_IF_SET.format(path=key, key=key))] = None
@@ -234,6 +343,21 @@ class _Template:
         container[self._mark(_BLOCK_IF_SET.format(path=f"{name}.resources", key="resources"))] = None
         if "args" in container:
             container["args"] = list(self._list_arguments(name, number))
+            container["env"].append(self._mark(_MORE.format(path=f"{name}.extraEnv")))
+            self._extend(container, "volumeMounts", name, _MOUNT)
+
+    def _extend(self, place: Json, key: str, name: str, certificate: str) -> None:
+        """Add to a list, which may not be there, the certificate and what the values of a process add."""
+        items = place.get(key, [])
+        extra = f"{name}.extra{key[0].upper()}{key[1:]}"
+        own = [] if any(each["name"] == "tls" for each in items) else [certificate]
+        marks = [self._mark(text) for text in (*own, _MORE.format(path=extra))]
+        if items:
+            place[key] = [*items, *marks]
+            return
+        place[self._mark(f'{{{{- if or (include "serried.tlsSecret" .) .Values.{extra} }}}}')] = None
+        place[key] = marks
+        place[self._mark(_END)] = None
 
     def _list_arguments(self, name: str, number: int) -> Iterator[str]:
         """The arguments of all shapes, each for the shapes that have it, and those of the values."""
@@ -243,9 +367,11 @@ class _Template:
             having = [shape for shape, own in by_shape.items() if argument in own]
             everywhere = len(having) == len(by_shape)
             yield argument if everywhere else self._mark(_wrap(f"- {argument}", _in_shapes(having)))
-        conditional = _REFUSE_CHANGES if name == "controller" else _OTHER_NAMESPACE
-        yield self._mark(conditional)
-        flags = " ".join(f'"{flag}"' for flag in _FLAG.findall("\n".join([*every, conditional])))
+        conditional = [_REFUSE_CHANGES if name == "controller" else _OTHER_NAMESPACE, _NAMES]
+        yield from map(self._mark, conditional)
+        flags = " ".join(f'"{flag}"' for flag in _FLAG.findall("\n".join([*every, *conditional])))
+        if "--tls-cert-file" not in flags:
+            yield self._mark(_CERTIFICATE.format(name=name))
         yield self._mark(_MORE_ARGUMENTS.format(name=name, flags=flags))
 
     def _mark(self, text: str) -> str:
@@ -256,7 +382,8 @@ class _Template:
     def _fill(self, found: re.Match[str]) -> str:
         if found["inline"]:
             return self._texts[int(found["inline"])]
-        text = self._texts[int(found["lines"])].replace("INDENT", str(len(found["indent"]) + 2))
+        level = len(found["indent"])
+        text = self._texts[int(found["lines"])].replace("LEVEL", str(level)).replace("INDENT", str(level + 2))
         return textwrap.indent(text, found["indent"])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from bench.chart.kustomization import Item, Json
+from serried.settings import CommonSettings, ControllerSettings, ExtenderSettings, list_flags
 
 _WRITTEN: Json = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 
@@ -39,9 +40,26 @@ def list_values(items: Sequence[Item]) -> list[Value]:
     """All values. Some have the default that a kustomization gives."""
     shipped = _read_defaults(items)
     return [
-        Value(path, shipped[path] if "default" not in each else each["default"], each["schema"], each["about"])
+        Value(
+            path,
+            shipped[path] if "default" not in each else each["default"],
+            _FLAGS.get(path) or each["schema"],
+            each["about"],
+        )
         for path, each in _WRITTEN.items()
     ]
+
+
+def _describe_flags(settings: type[CommonSettings]) -> Json:
+    """The schema of a list of flags of a process."""
+    names = "|".join(flag.removeprefix("--") for flag in list_flags(settings))
+    return {"type": "array", "items": {"type": "string", "pattern": f"^--({names})="}}
+
+
+_FLAGS = {
+    "extender.extraArgs": _describe_flags(ExtenderSettings),
+    "controller.extraArgs": _describe_flags(ControllerSettings),
+}
 
 
 def _read_defaults(items: Sequence[Item]) -> Json:

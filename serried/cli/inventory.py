@@ -46,7 +46,7 @@ class Inventory:
 
 async def take_stock(client: ApiClient, home: str) -> Inventory:
     """Return the inventory of the installation with the namespace ``home``; raises CommandError without the rights."""
-    kinds, unlisted = await _discover(client)
+    kinds, unlisted = await discover(client)
     found, failures = await _list(client, kinds, Selection(labels=INSTALLATION))
     own = [(kind, each) for kind, each in found if _read_home(each) == home and not _list_owners(each)]
     others = {_read_home(each) for _, each in found} - {home, ""}
@@ -93,7 +93,7 @@ def _list_owners(obj: JSON) -> set[str]:
     return {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
 
 
-async def _discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
+async def discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
     """Return all kinds that can be listed and deleted, and the API versions that do not answer, with the reason."""
     groups = (await client.read("/apis"))["groups"]
     versions = [each["groupVersion"] for group in groups for each in (group["preferredVersion"], *group["versions"])]

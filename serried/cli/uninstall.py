@@ -9,7 +9,7 @@ the Jobs that an earlier one has suspended.
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -22,7 +22,7 @@ from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
 from serried.cli.access import tell_failure
-from serried.cli.inventory import Found, Inventory, find_foreign, lack_rights, take_stock
+from serried.cli.inventory import Found, Inventory, discover, find_foreign, lack_rights, take_stock
 from serried.cli.output import CommandError, ExitCode, option
 from serried.cli.rights import Right, list_missing
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
@@ -101,6 +101,14 @@ Schedulers = Annotated[
 Purge = Annotated[
     bool, typer.Option("--purge", help="Delete also the CRDs, and all PodGroups and Workloads of Serried.")
 ]
+FreeOnly = Annotated[
+    bool,
+    typer.Option(
+        "--free-only",
+        help="Delete nothing: only take Serried's gates, nominations, labels and finalizers off pods and groups, when "
+        "the pods of Serried are gone. The chart's hook does that after helm uninstall. Needs rights to these only.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -126,6 +134,7 @@ def uninstall(
     scheduler_name: Schedulers = None,
     *,
     purge: Purge = False,
+    free_only: FreeOnly = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     target: Target,
@@ -139,10 +148,12 @@ def uninstall(
     for name in (hand_to, *(scheduler_name or ())):
         if name and not _SCHEDULER.fullmatch(name):
             raise CommandError(ExitCode.USAGE, f"{name!r} is not the name of a scheduler")
+    if free_only and (hand_to or purge):
+        raise CommandError(ExitCode.USAGE, "--free-only deletes nothing: leave out --hand-to and --purge")
     removal = Removal(target.home, frozenset(scheduler_name or ["serried"]), hand_to, purge, dry_run)
     if not (yes or dry_run or _agrees(removal.home)):
         raise CommandError(ExitCode.NO, "nothing was done; with --yes nobody is asked")
-    asyncio.run(_run(removal, target))
+    asyncio.run(_run(removal, target, free_only=free_only))
 
 
 def _agrees(home: str) -> bool:
@@ -152,12 +163,13 @@ def _agrees(home: str) -> bool:
         return False
 
 
-async def _run(removal: Removal, target: Target) -> None:
+async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
     credentials = find_credentials(replace(target, server=""))
     server = name_api_server(target, credentials)
     async with open_client(credentials) as client:
+        steps = Uninstall(client, removal, server)
         try:
-            await Uninstall(client, removal, server).run()
+            await (steps.free() if free_only else steps.run())
         except ApiError as error:
             said = f"{server}: {tell_failure(error)}; run the command again when this is mended: it goes on from there"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
@@ -208,7 +220,7 @@ class Uninstall:
     async def run(self) -> None:
         """Uninstall; raises ApiError, or CommandError for what cannot be done or does not end."""
         stock = await take_stock(self._client, self._removal.home)
-        native = [each for each in stock.kinds if each.group == _NATIVE and each.plural in {"podgroups", "workloads"}]
+        native = _pick_native(stock.kinds)
         self._check_options(stock)
         await self._check_rights(stock, native)
         suspended = [job async for job in self._client.items(JOBS, Selection(labels=SUSPENDED))]
@@ -218,7 +230,7 @@ class Uninstall:
         await self._settle()
         await self._stop(stock)
         if stock.others:
-            self._tell("leave", f"pods and groups: the installation in {', '.join(sorted(stock.others))} serves them")
+            self._leave_to(stock.others)
         else:
             await self._free_pods()
             await self._free_groups(native)
@@ -232,6 +244,21 @@ class Uninstall:
 
     def _tell(self, step: str, what: str) -> None:
         self._say(f"{f'would {step}' if self._removal.dry_run else _DONE[step]} {what}\n")
+
+    async def free(self) -> None:
+        """Free pods and groups of an installation that is deleted, when its pods are gone; raises as ``run``."""
+        await self._wait("the pods of Serried", self._count_pods)
+        await self._settle()
+        pods = self._client.items(PODS, Selection(labels=OURS))
+        if others := {pod["metadata"]["namespace"] async for pod in pods} - {self._removal.home}:
+            self._leave_to(others)
+            return
+        await self._free_pods()
+        kinds, _ = await discover(self._client)
+        await self._free_groups(_pick_native(kinds))
+
+    def _leave_to(self, others: Collection[str]) -> None:
+        self._tell("leave", f"pods and groups: the installation in {', '.join(sorted(others))} serves them")
 
     # ------------------------------------------------------------ before the first step
 
@@ -291,13 +318,12 @@ class Uninstall:
 
     async def _stop(self, stock: Inventory) -> None:
         await self._delete_all(each for each in stock.own if each[0] == DEPLOYMENTS)
-
-        async def count() -> int:
-            selection = Selection(namespace=self._removal.home, labels=OURS)
-            return len([pod async for pod in self._client.items(PODS, selection)])
-
         if stock.own:
-            await self._wait("the pods of Serried", count)
+            await self._wait("the pods of Serried", self._count_pods)
+
+    async def _count_pods(self) -> int:
+        selection = Selection(namespace=self._removal.home, labels=OURS)
+        return len([pod async for pod in self._client.items(PODS, selection)])
 
     async def _delete_home(self, stock: Inventory) -> None:
         """Delete the namespace if the installation has made it, and nothing but Serried's own objects is in it."""
@@ -321,7 +347,7 @@ class Uninstall:
             await self._wait(f"the namespace {home}", count)
         releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in stock.own} - {""}
         for release in sorted(releases):
-            remove = f"helm uninstall {release} --namespace {home}"
+            remove = f"helm uninstall {release} --namespace {home} --no-hooks"
             self._tell("leave", f"the record of Helm's release {release}: {remove}")
 
     async def _free_pods(self) -> None:
@@ -501,6 +527,11 @@ class Uninstall:
                 said = f"{what}: not gone after {_SECONDS:.0f} s; see what keeps it, and run the command again"
                 raise CommandError(ExitCode.NO, said)
             await asyncio.sleep(_PAUSE)
+
+
+def _pick_native(kinds: Iterable[Resource]) -> list[Resource]:
+    """Return the native kinds of groups among these."""
+    return [each for each in kinds if each.group == _NATIVE and each.plural in {"podgroups", "workloads"}]
 
 
 def _is_ours(obj: JSON) -> bool:

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 
 from serried.api.names import Key
@@ -128,6 +130,32 @@ def test_a_bad_value_ends_the_start_and_names_its_origin(
     with pytest.raises(SystemExit):
         extender_settings([], {variable: value})
     assert f"{variable}: {value!r} must" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ"),
+    [
+        pytest.param([], {"POD_NAMESPACE": "serried-system"}, id="of this namespace"),
+        pytest.param(["--lease=gangs/serried"], {"POD_NAMESPACE": "gangs"}, id="both elsewhere"),
+        pytest.param(["--lease="], {"POD_NAMESPACE": "gangs"}, id="no Lease"),
+        pytest.param(["--lease=gangs/serried"], {}, id="outside of a pod"),
+    ],
+)
+def test_the_lease_is_in_the_namespace_of_the_pod(argv: list[str], environ: dict[str, str]) -> None:
+    assert extender_settings(argv, environ)
+    assert controller_settings(argv, environ)
+
+
+@pytest.mark.parametrize("read", [extender_settings, controller_settings])
+def test_manifests_that_were_moved_to_another_namespace_end_the_start(
+    read: Callable[[list[str], dict[str, str]], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(["--lease=serried-system/one"], {"POD_NAMESPACE": "gangs"})
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert "--lease: 'serried-system/one' is not in the namespace of this pod, gangs." in said
+    assert "leave it out, or install with Helm" in said
 
 
 def test_no_seconds_at_all_keep_no_slot() -> None:

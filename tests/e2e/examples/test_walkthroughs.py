@@ -46,7 +46,7 @@ def shell(bare: Server) -> Iterator[str]:
         f'{name}() {{ "{program}" --kubeconfig "{kubeconfig}" "$@"; }}'
         for name, program in (("kubectl", bare.cluster.kubectl_program), ("helm", helm.program))
     )
-    helm.run("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--kubeconfig", str(kubeconfig))
+    helm.run("uninstall", RELEASE, "--no-hooks", "--namespace", NAMESPACE, "--wait", "--kubeconfig", str(kubeconfig))
     bare.run("delete", "jobs", "--all", "--timeout=60s")
     bare.run("delete", "namespace", NAMESPACE, "--timeout=60s")
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.chart.__main__ import CHART
 from bench.chart.kustomization import build
@@ -11,8 +12,9 @@ from bench.cluster.release import HELM_VERSIONS
 from serried import __version__
 from serried.api.level import NEWEST_MINOR
 from serried.api.names import INSTALLATION
-from tests.e2e.manifests.charts import Helm, combine, find_helm, kustomize, read_objects
-from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE
+from serried.settings import controller_settings, extender_settings
+from tests.e2e.manifests.charts import RELEASE, Helm, Objects, combine, find_helm, kustomize, read_objects
+from tests.e2e.manifests.server import KUSTOMIZE, NAMESPACE, Json
 from tests.support.written import read_block
 
 pytestmark = pytest.mark.e2e
@@ -25,6 +27,16 @@ def helm(request: pytest.FixtureRequest) -> Helm:
 
 KEPT = {("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")}
 """What Helm leaves when it uninstalls the chart."""
+
+DEPLOYMENTS = ("serried", "serried-controller")
+
+OF_CHARTS = {
+    "helm.sh/chart": f"serried-{__version__}",
+    "app.kubernetes.io/instance": RELEASE,
+    "app.kubernetes.io/version": __version__,
+    "app.kubernetes.io/managed-by": "Helm",
+}
+"""The labels that all objects of a chart have."""
 
 OVERLAYS = ("base", "overlays/gate", "overlays/isolated", "overlays/control-plane", "overlays/elastic-refuse")
 
@@ -86,6 +98,10 @@ def test_helm_renders_the_objects_of_the_kustomization(
     for key, each in made.items():
         if key[0] == "CustomResourceDefinition":  # Helm renders no values there
             each["metadata"].get("labels", {}).pop(INSTALLATION, None)
+        if key[0] != "CustomResourceDefinition" or key in KEPT:
+            labels = rendered[key]["metadata"]["labels"]
+            assert {name: labels.pop(name) for name in OF_CHARTS} == OF_CHARTS, key
+            each["metadata"].setdefault("labels", {})
         assert rendered[key] == each, key
 
 
@@ -105,6 +121,23 @@ def test_the_patch_of_the_page_takes_the_rights_for_volumes_and_devices_away(tmp
         own.write(read_block("docs/placement.md", heading, "yaml"))
     left, whole = read_objects(kustomize(patched)), read_objects(kustomize(KUSTOMIZE / "overlays" / "control-plane"))
     assert whole.keys() - left.keys() == {("ClusterRoleBinding", COMPONENT)}
+
+
+def test_a_kustomization_with_another_namespace_makes_processes_that_refuse_to_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = combine(tmp_path, "overlays/isolated", ())
+    with (moved / "kustomization.yaml").open("a") as own:
+        own.write("namespace: gangs\n")
+    found = read_objects(kustomize(moved))
+    for name, read in zip(DEPLOYMENTS, (extender_settings, controller_settings), strict=True):
+        deployment = found["Deployment", name]
+        pod = deployment["spec"]["template"]["spec"]
+        container = (pod.get("initContainers") or pod["containers"])[0]
+        assert {each["name"] for each in container["env"]} == {"POD_NAME", "POD_NAMESPACE"}
+        with pytest.raises(SystemExit):
+            read(container["args"], {"POD_NAMESPACE": deployment["metadata"]["namespace"]})
+        assert "A kustomization with `namespace:`" in capsys.readouterr().err
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
@@ -157,6 +190,112 @@ def test_each_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert found["NetworkPolicy", "serried"]["spec"]["egress"][0]["ports"] == [{"protocol": "TCP", "port": 8443}]
 
 
+def render(helm: Helm, scratch: Path, values: Json, *options: str) -> Objects:
+    """What the chart makes of a file of values."""
+    (scratch / "values.yaml").write_text(yaml.safe_dump(values))
+    return read_objects(helm.template("--values", str(scratch / "values.yaml"), *options))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_labels_and_annotations_arrive_and_selectors_stay(helm: Helm, tmp_path: Path, shape: str) -> None:
+    values = {
+        "commonLabels": {"team": "platform"},
+        "podLabels": {"tier": "control"},
+        "podAnnotations": {"example.com/checked": "yes"},
+        "serviceAccount": {"annotations": {"example.com/role": "gangs"}},
+        **{part: {"enabled": True} for part in PARTS},
+        "monitoring": {"enabled": True, "labels": {"release": "kps"}, "interval": "1m"},
+    }
+    found = render(helm, tmp_path, values, "--set", f"shape={shape}")
+    crds = {key for key in found if key[0] == "CustomResourceDefinition"} - KEPT
+    assert {each["metadata"]["labels"]["team"] for key, each in found.items() if key not in crds} == {"platform"}
+    plain = read_objects(helm.template("--set", f"shape={shape}"))
+    for name in DEPLOYMENTS:
+        pod = found["Deployment", name]["spec"]["template"]["metadata"]
+        assert pod["labels"].items() >= {"team": "platform", "tier": "control"}.items()
+        assert pod["annotations"]["example.com/checked"] == "yes"
+        assert found["ServiceAccount", name]["metadata"]["annotations"] == {"example.com/role": "gangs"}
+        assert found["Deployment", name]["spec"]["selector"] == plain["Deployment", name]["spec"]["selector"]
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert found[kind, "serried"]["metadata"]["labels"]["release"] == "kps"
+    (endpoint,) = found["PodMonitor", "serried"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["interval"] == "1m"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_flag_and_policy_follows_the_names_of_the_schedulers(helm: Helm, tmp_path: Path, shape: str) -> None:
+    parts = {"elasticJobs": "refuse", "labelledNamespaces": {"enabled": shape != "base"}}
+    found = render(helm, tmp_path, {"shape": shape, "scheduler": {"names": ["gangs", "serried"]}, **parts})
+    for name in DEPLOYMENTS:
+        pod = found["Deployment", name]["spec"]["template"]["spec"]
+        assert "--scheduler-name=gangs,serried" in (pod.get("initContainers") or pod["containers"])[0]["args"]
+    (config,) = (
+        each["data"]["scheduler-config.yaml"] for key, each in found.items() if key[1].startswith("serried-scheduler-c")
+    )
+    own = [{"schedulerName": "default-scheduler"}] if shape == "control-plane" else []
+    assert yaml.safe_load(config)["profiles"] == [*own, {"schedulerName": "gangs"}, {"schedulerName": "serried"}]
+    policies = {name: str(each["spec"]) for (kind, name), each in found.items() if kind.endswith("AdmissionPolicy")}
+    following = {name for name, spec in policies.items() if "['gangs', 'serried']" in spec}
+    expected = {"base": set(), "gate": {"serried-gate"}}.get(shape, {"serried-gate", "serried-marker"})
+    assert following == {"serried-elastic-refuse"} | expected
+    assert not [name for name, spec in policies.items() if "['serried']" in spec]
+    if shape != "base":
+        assert found["ConfigMap", "serried-namespaces"]["data"]["scheduler"] == "gangs"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_environment_volumes_and_where_pods_go_are_those_of_the_values(helm: Helm, tmp_path: Path, shape: str) -> None:
+    variable = {"name": "SERRIED_LOG_LEVEL", "value": "debug"}
+    volume, mount = {"name": "cache", "emptyDir": {}}, {"name": "cache", "mountPath": "/cache"}
+    extra = {"extraEnv": [variable], "extraVolumes": [volume], "extraVolumeMounts": [mount]}
+    near = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    values = {"extender": extra, "controller": extra, "affinity": near, "topologySpreadConstraints": [spread]}
+    found = render(helm, tmp_path, values, "--set", f"shape={shape}")
+    for name in DEPLOYMENTS:
+        spec = found["Deployment", name]["spec"]
+        pod = spec["template"]["spec"]
+        container = (pod.get("initContainers") or pod["containers"])[0]
+        assert (container["env"][-1], container["volumeMounts"][-1], pod["volumes"][-1]) == (variable, mount, volume)
+        assert pod["affinity"] == near
+        assert pod["topologySpreadConstraints"] == [spread | {"labelSelector": spec["selector"]}]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("tls", "secret"),
+    [
+        pytest.param({"secretName": "our-tls"}, "our-tls", id="a Secret"),
+        pytest.param({"issuer": {"name": "our-ca"}}, "serried-tls", id="an issuer of cert-manager"),
+    ],
+)
+def test_the_certificate_is_mounted_and_its_flags_name_it(
+    helm: Helm, tmp_path: Path, shape: str, tls: Json, secret: str
+) -> None:
+    found = render(helm, tmp_path, {"shape": shape, "tls": tls})
+    for name in DEPLOYMENTS:
+        pod = found["Deployment", name]["spec"]["template"]["spec"]
+        container = (pod.get("initContainers") or pod["containers"])[0]
+        assert container["args"].count("--tls-cert-file=/var/run/serried/tls/tls.crt") == 1
+        assert container["args"].count("--tls-private-key-file=/var/run/serried/tls/tls.key") == 1
+        assert {"name": "tls", "mountPath": "/var/run/serried/tls", "readOnly": True} in container["volumeMounts"]
+        assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
+    made = found.get(("Certificate", "serried"), {"spec": {"secretName": ""}})["spec"]
+    assert made["secretName"] == (secret if "issuer" in tls else "")
+
+
+def test_the_dashboard_goes_to_its_folder_and_where_a_sidecar_finds_it(helm: Helm, tmp_path: Path) -> None:
+    dashboard = {"labels": {"dashboards": "ours"}, "annotations": {"example.com/by": "us"}, "folder": "Gangs"}
+    found = render(helm, tmp_path, {"monitoring": {"enabled": True, "dashboard": dashboard}})
+    metadata = found["ConfigMap", "serried-dashboard"]["metadata"]
+    assert metadata["labels"]["dashboards"] == "ours"
+    assert metadata["annotations"] == {"example.com/by": "us", "grafana_folder": "Gangs"}
+
+
+def test_what_helm_template_prints_has_no_hook_that_would_run_at_once(helm: Helm) -> None:
+    assert "helm.sh/hook" not in helm.template()
+
+
 PARTS = ("monitoring", "networkPolicy", "labelledNamespaces", "compatible")
 
 
@@ -201,6 +340,13 @@ def test_kube_scheduler_has_the_version_of_the_cluster_without_the_vendor_s_addi
         ("shape=base", "1.37.1", "7even", "The namespace must begin with a letter"),
         ("scheduler.image.tag=v1.37.1", "1.36.4", NAMESPACE, "newer than the API server (v1.36.4)"),
         ("scheduler.image.tag=v1.35.4", "1.37.1", NAMESPACE, "more than one minor version older"),
+        ("extender.extraArgs={--preemtion=advice}", "1.37.1", NAMESPACE, "'--preemtion=advice' does not match pattern"),
+        ("extender.extraArgs={--scheduler-name=a}", "1.37.1", NAMESPACE, "may not contain --scheduler-name"),
+        (
+            "tls.secretName=a,controller.extraArgs={--tls-cert-file=/x}", "1.37.1", NAMESPACE,
+            "controller.extraArgs may not contain --tls-cert-file",
+        ),
+        ("podLabels.app\\.kubernetes\\.io/name=a", "1.37.1", NAMESPACE, "podLabels may not contain app."),
         ("extender.extraArgs={--lease=a/b}", "1.37.1", NAMESPACE, "extender.extraArgs may not contain --lease"),
         ("controller.extraArgs={--lease=a/b}", "1.37.1", NAMESPACE, "the chart sets this flag. Leave it out."),
     ],

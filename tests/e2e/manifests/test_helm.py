@@ -2,19 +2,24 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bench.chart.__main__ import CHART
 from bench.cluster import ClusterError, Spec
+from bench.cluster.installation import REPOSITORY
 from bench.cluster.release import HELM_VERSIONS
 from serried import __version__
 from serried.api.level import NEWEST_MINOR
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
-from tests.e2e.manifests.server import GROUP, NAMESPACE, Server, eventually, pod
-from tests.e2e.manifests.test_uninstall import ask
+from tests.e2e.manifests.server import GROUP, NAMESPACE, Json, Server, eventually, pod
+from tests.e2e.manifests.test_gone import gates
+from tests.e2e.manifests.test_uninstall import ask, write_kubeconfig
 from tests.support.clusters import on_kubernetes, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
@@ -23,6 +28,9 @@ DEFINITIONS = {f"customresourcedefinitions.apiextensions.k8s.io/{name}.{GROUP}" 
     "compositepodgroups", "podgroups", "reservations", "workloads",
 )} | {f"apiservices.apiregistration.k8s.io/v1beta1.{GROUP}"}  # fmt: skip
 """What Helm leaves: it deletes no CRDs."""
+
+OPERATORS = {"monitoring.enabled=true": "the Prometheus operator", "tls.issuer.name=ca": "cert-manager"}
+"""Values, and what of others they need."""
 
 OLD = {"metadata": {"labels": {"app.kubernetes.io/version": "0.1.0"}}}
 
@@ -71,6 +79,9 @@ def replicas(server: Server) -> int:
 
 def test_the_life_of_a_release(server: Server, helm: Callable[..., str]) -> None:
     before = set(server.list_objects())
+    for value, missing in OPERATORS.items():
+        with pytest.raises(ClusterError, match=f"{value.partition('=')[0]} needs {missing}"):
+            helm("install", RELEASE, str(CHART), "--create-namespace", "--set", f"{shape(server)},{value}")
     helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s", "--set", shape(server))
     pods = server.get("pods", "-n", NAMESPACE)["items"]
     assert len(pods) == 4
@@ -89,11 +100,89 @@ def test_the_life_of_a_release(server: Server, helm: Callable[..., str]) -> None
     if server.cluster.spec.has_mutating_policies:
         assert server.get("configmap", "serried-hold", "-n", NAMESPACE)["data"] == {"hold": "gate"}
 
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
     assert set(server.list_objects()) - before == DEFINITIONS
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
     assert set(server.list_objects()) == before
+
+
+def test_uninstall_frees_what_waits_by_a_hook_that_may_nothing_else(server: Server, helm: Callable[..., str]) -> None:
+    before = install_beside_a_gang(server, helm)
+    members = {each["metadata"]["uid"] for each in members_of_the_gang(server)}
+    with ThreadPoolExecutor() as others:
+        removal = others.submit(helm, "uninstall", RELEASE, "--timeout", "120s")
+        name, words = wait_for_hook(server)
+        account = write_kubeconfig(server, "serried-uninstall", NAMESPACE)
+        command = [sys.executable, *words, "--kubeconfig", str(account)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY)
+        assert done.returncode == 0, done.stdout + done.stderr
+        ended = json.dumps({"status": {"phase": "Succeeded"}})
+        server.run("patch", "pod", name, "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", ended)
+        removal.result()
+    assert {each["metadata"]["uid"] for each in members_of_the_gang(server)} == members
+    assert held(server) == 0
+    remove_the_gang(server)
+    assert set(server.list_objects()) - before == DEFINITIONS
+    server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
+
+
+def test_a_hook_that_does_not_end_holds_nothing_up_and_the_command_does_its_work(
+    server: Server, helm: Callable[..., str]
+) -> None:
+    before = install_beside_a_gang(server, helm)
+    with pytest.raises(ClusterError):  # nobody stands in for the hook's pod, as where its image cannot be pulled
+        helm("uninstall", RELEASE, "--timeout", "5s")
+    with pytest.raises(ClusterError, match="not found"):
+        helm("status", RELEASE)
+    assert server.get("deployments", "-n", NAMESPACE)["items"] == []
+    done = ask(server, "--purge")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert held(server) == 0
+    remove_the_gang(server)
+    assert set(server.list_objects()) == before
+
+
+def install_beside_a_gang(server: Server, helm: Callable[..., str]) -> set[str]:
+    """Install the chart, and let a gang wait by gates; the objects that were there before."""
+    if not server.cluster.spec.has_mutating_policies:
+        pytest.skip("there are no gates before Kubernetes 1.36")
+    before = set(server.list_objects())
+    helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s")
+    server.run("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+    server.patch("configmap/serried-hold", {"data": {"hold": "gate"}}, "-n", NAMESPACE)
+    eventually(lambda: gates(server))
+    container = {"name": "c", "image": "none"}
+    template = {"spec": {"schedulerName": "serried", "restartPolicy": "Never", "containers": [container]}}
+    spec = {"parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template}
+    metadata = {"name": "waits", "namespace": "default"}
+    server.write("create", {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    eventually(lambda: held(server) == 3, 30)
+    return before
+
+
+def members_of_the_gang(server: Server) -> list[Json]:
+    return list(server.get("pods", "-n", "default", "-l", "batch.kubernetes.io/job-name=waits")["items"])
+
+
+def held(server: Server) -> int:
+    gate = {"name": f"{GROUP}/held"}
+    return sum(gate in each["spec"].get("schedulingGates", ()) for each in members_of_the_gang(server))
+
+
+def remove_the_gang(server: Server) -> None:
+    server.run("delete", "job", "waits", "-n", "default", "--timeout=60s")
+    eventually(lambda: members_of_the_gang(server) == [], 30)
+    server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
+
+
+def wait_for_hook(server: Server) -> tuple[str, list[str]]:
+    """The name of the hook's pod when it runs, and what stands behind python in its command."""
+    selected = ("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=serried-uninstall")
+    eventually(lambda: [each["status"]["phase"] for each in server.get(*selected)["items"]] == ["Running"], 90)
+    (found,) = server.get(*selected)["items"]
+    (container,) = found["spec"]["containers"]
+    return found["metadata"]["name"], [*container["command"][1:], *container["args"]]
 
 
 def test_the_command_takes_a_release_out_of_a_shared_namespace(server: Server, helm: Callable[..., str]) -> None:
@@ -104,9 +193,9 @@ def test_the_command_takes_a_release_out_of_a_shared_namespace(server: Server, h
     done = ask(server, "--purge", "--serried-namespace", "shared")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "left namespace shared: Serried's installation has not made it\n" in done.stdout
-    record = f"left the record of Helm's release {RELEASE}: helm uninstall {RELEASE} --namespace shared\n"
+    record = f"left the record of Helm's release {RELEASE}: helm uninstall {RELEASE} --namespace shared --no-hooks\n"
     assert done.stdout.endswith(record)
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s", namespace="shared")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s", namespace="shared")
     assert "theirs" in server.run("get", "configmaps", "-n", "shared")
     server.run("delete", "namespace", "shared", "--timeout=60s")
     assert set(server.list_objects()) == before
@@ -144,7 +233,7 @@ def test_with_old_definitions_an_upgrade_is_refused_until_they_are_those_of_the_
     with pytest.raises(ClusterError, match=r"older than .* or missing"):
         helm("upgrade", RELEASE, str(CHART), "--set", shape(server))
 
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
     server.run("delete", "-f", str(CHART / "crds"), "--ignore-not-found", "--timeout=60s")
 
@@ -169,7 +258,7 @@ def test_in_a_namespace_of_another_name_accounts_may_what_they_need_and_policies
     server.run("delete", "pod", "victim", "--force", "--grace-period=0")
 
     assert "kubectl label" not in helm("upgrade", RELEASE, str(CHART), *options, namespace="gangs")
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s", namespace="gangs")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s", namespace="gangs")
     server.run("delete", "namespace", "gangs", "--timeout=60s")
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")
     assert set(server.list_objects()) == before
@@ -209,7 +298,7 @@ def test_the_cluster_s_own_scheduler_finds_its_configuration_and_the_service(
     (extender,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--filter-listen=[::]:8910" in extender["args"]
 
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s")
     kept = "customresourcedefinition/podgroups.scheduling.x-k8s.io"
     with pytest.raises(ClusterError, match="Leave the value out"):
         helm("install", RELEASE, str(CHART), "--set", wanted, namespace="team")
@@ -231,7 +320,7 @@ def test_from_a_registry_the_same_is_installed_as_from_the_folder(
         helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values")
         assert read_objects(helm("get", "manifest", RELEASE)) == read_objects(installed)
         definitions = read_objects(helm("show", "crds", *source))
-    helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+    helm("uninstall", RELEASE, "--no-hooks", "--wait", "--timeout", "60s")
     server.run("delete", "namespace", NAMESPACE, "--timeout=60s")
     assert len(definitions) == len(list((CHART / "crds").iterdir()))
     server.run("delete", "-f", str(CHART / "crds"), "--timeout=60s")

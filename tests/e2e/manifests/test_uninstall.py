@@ -123,18 +123,24 @@ def test_a_viewer_is_told_so_before_the_first_step(server: Server) -> None:
 
 def as_account(server: Server, name: str) -> subprocess.CompletedProcess[str]:
     """Uninstall with the token of a ServiceAccount."""
+    return ask(server, kubeconfig=write_kubeconfig(server, name, "default"))
+
+
+def write_kubeconfig(server: Server, account: str, namespace: str) -> Path:
+    """A kubeconfig with the token of a ServiceAccount, beside that of the cluster."""
     kubeconfig = server.cluster.kubeconfig
-    own = kubeconfig.with_name("viewer.kubeconfig")
+    own = kubeconfig.with_name(f"{account}.kubeconfig")
     config = json.loads(server.run("config", "view", "--raw", "-o", "json"))
-    config["users"] = [{"name": "viewer", "user": {"token": server.run("create", "token", name).strip()}}]
+    token = server.run("create", "token", account, "-n", namespace).strip()
+    config["users"] = [{"name": account, "user": {"token": token}}]
     for each in config["contexts"]:
-        each["context"]["user"] = "viewer"
+        each["context"]["user"] = account
     for each in config["clusters"]:
         if "certificate-authority" in each["cluster"]:
             authority = each["cluster"]["certificate-authority"]
             each["cluster"]["certificate-authority"] = str(kubeconfig.parent / authority)
     own.write_text(json.dumps(config))
-    return ask(server, kubeconfig=own)
+    return own
 
 
 def test_a_job_that_waits_is_suspended_and_resumed_for_another_scheduler(server: Server) -> None:

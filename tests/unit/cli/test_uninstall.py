@@ -272,7 +272,7 @@ async def test_a_namespace_that_the_installation_has_not_made_stays_without_it(s
     said = await uninstall(server)
     assert said[-2:] == [
         f"left namespace {HOME}: Serried's installation has not made it\n",
-        f"left the record of Helm's release gangs: helm uninstall gangs --namespace {HOME}\n",
+        f"left the record of Helm's release gangs: helm uninstall gangs --namespace {HOME} --no-hooks\n",
     ]
     assert [each["metadata"]["name"] for each in server.all(SECRETS)] == ["shared"]
     assert count(server, *CLUSTER_WIDE, DEPLOYMENTS) == 0
@@ -388,6 +388,47 @@ async def test_what_does_not_go_is_named(server: FakeApiServer, monkeypatch: pyt
     with pytest.raises(CommandError, match="the pods of Serried: not gone after 0 s") as late:
         await uninstall(server)
     assert late.value.code is ExitCode.NO
+
+
+# ---------------------------------------------------------------- the hook of the chart
+
+
+async def free(server: FakeApiServer, removal: Removal = REMOVAL) -> list[str]:
+    said: list[str] = []
+    async with server.client() as client:
+        await Uninstall(client, removal, said.append).free()
+    return said
+
+
+async def test_after_the_installation_pods_and_groups_are_freed_and_nothing_is_deleted(server: FakeApiServer) -> None:
+    server.add(PODS, pod("one", gates=[HELD_GATE]))
+    server.add(NATIVE, named("ours", labels=OURS, finalizers=[PROTECTION]))
+    assert await free(server) == ["freed pods default/one\n", f"freed {NATIVE} default/ours\n"]
+    assert server.look(PODS, "default", "one")["spec"]["schedulingGates"] == []
+    assert {request.method for request in server.requests} == {"GET", "PATCH"}
+
+
+async def test_the_hook_frees_nothing_beside_pods_of_serried(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who applies what helm template prints with the hook in it loses nothing."""
+    monkeypatch.setattr("serried.cli.uninstall._SECONDS", 0.0)
+    server.add(PODS, pod("one", gates=[HELD_GATE]))
+    labels = {"app.kubernetes.io/name": "serried"}
+    server.add(PODS, pod("serried-0", node="n1", namespace=HOME, labels=labels))
+    with pytest.raises(CommandError, match="the pods of Serried: not gone after 0 s"):
+        await free(server)
+    assert await free(server, asked(home="gangs")) == [
+        f"left pods and groups: the installation in {HOME} serves them\n"
+    ]
+    assert server.look(PODS, "default", "one")["spec"]["schedulingGates"] == [{"name": HELD_GATE}]
+
+
+@pytest.mark.parametrize("more", [["--purge"], ["--hand-to", "default-scheduler"]], ids=lambda each: each[0])
+def test_what_deletes_does_not_go_with_what_only_frees(run: Run, more: list[str]) -> None:
+    ended = run("uninstall", "--free-only", "--yes", *more)
+    assert ended.code == 2
+    assert "--free-only deletes nothing: leave out --hand-to and --purge" in ended.err
 
 
 # ---------------------------------------------------------------- hand-over

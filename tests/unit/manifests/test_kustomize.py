@@ -86,12 +86,15 @@ COMPONENTS = sorted(path.parent for path in KUSTOMIZATIONS if load(path)["kind"]
 
 
 @pytest.mark.parametrize("overlay", list_overlays(MANIFESTS / "kustomize").values(), ids=lambda path: path.name)
-def test_every_object_has_the_label_of_its_installation_and_no_selector_has_it(overlay: Path) -> None:
+def test_every_object_has_the_labels_of_its_installation_and_no_selector_has_it(overlay: Path) -> None:
     components = [
         each for each in COMPONENTS if each.name not in {"control-plane", "isolated"} and "evict" not in each.name
     ]
     for item in build(overlay, *components):
         metadata = item.content["metadata"]
+        usual = {key.partition("app.kubernetes.io/")[2]: value for key, value in metadata["labels"].items()}
+        assert (usual["name"], usual["part-of"]) == ("serried", "serried"), item.identity
+        assert usual["component"], item.identity
         assert metadata["labels"].pop(INSTALLATION) == "serried-system", item.identity
         assert INSTALLATION not in str({"metadata": metadata} | item.content), item.identity
 
@@ -305,7 +308,9 @@ class TestLabelledNamespaces:
             assert policy["matchConditions"][0]["name"] == "scheduled-by-serried"
             assert policy["reinvocationPolicy"] == "IfNeeded"
             for mutation in policy["mutations"]:
-                assert mutation["jsonPatch"]["expression"].startswith("object.spec.schedulerName != 'serried' ? []")
+                assert mutation["jsonPatch"]["expression"].startswith(
+                    "!(object.spec.schedulerName in ['serried']) ? []"
+                )
 
 
 def test_bursts_of_the_extender_and_of_the_scheduler_wait_in_queues_of_their_own(documents: Sequence[Document]) -> None:

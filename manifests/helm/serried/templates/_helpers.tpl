@@ -32,6 +32,30 @@ Kubernetes {{ $minor }} is not tested with Serried {{ .Chart.AppVersion }}; the 
 serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | trunc 10 }}
 {{- end }}
 
+{{- /* What charts have: the labels of Helm, those of a value, and those of all objects. */ -}}
+{{- define "serried.labels" -}}
+{{- $root := index . 0 -}}
+{{- $chart := printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" -}}
+{{- $own := dict "helm.sh/chart" $chart "app.kubernetes.io/instance" $root.Release.Name "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- toYaml (merge $own (index . 1) $root.Values.commonLabels) -}}
+{{- end }}
+
+{{- /* The names of the schedulers as strings of CEL, with commas between them. */ -}}
+{{- define "serried.quotedNames" -}}
+'{{ join "', '" .Values.scheduler.names }}'
+{{- end }}
+
+{{- /* The Secret with the certificate of the listeners; "" if the processes sign their own. */ -}}
+{{- define "serried.tlsSecret" -}}
+{{- .Values.tls.secretName | default (empty .Values.tls.issuer.name | ternary "" "serried-tls") -}}
+{{- end }}
+
+{{- /* A constraint, for pods with these labels unless it selects others. */ -}}
+{{- define "serried.spread" -}}
+{{- $own := dict "labelSelector" (dict "matchLabels" (index . 1)) -}}
+{{- toYaml (hasKey (index . 0) "labelSelector" | ternary (index . 0) (merge $own (index . 0))) -}}
+{{- end }}
+
 {{- define "serried.refuseFlags" -}}
 {{- $name := index . 0 -}}
 {{- $set := index . 2 -}}
@@ -45,10 +69,27 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 
 {{- /* What no schema can say. */ -}}
 {{- define "serried.refuse" -}}
+{{- include "serried.refuseKeys" . -}}
 {{- include "serried.refuseNamespace" . -}}
 {{- include "serried.refuseVersions" . -}}
 {{- include "serried.refuseOldDefinitions" . -}}
 {{- include "serried.refuseForeignPodGroups" . -}}
+{{- include "serried.refuseWithoutOperators" . -}}
+{{- end }}
+
+{{- /* Selectors, Helm and the commands go by labels and annotations of these names. */ -}}
+{{- define "serried.refuseKeys" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- $values := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "podAnnotations" .Values.podAnnotations -}}
+{{- $values = merge $values (dict "serviceAccount.annotations" .Values.serviceAccount.annotations "monitoring.labels" $monitoring.labels) -}}
+{{- $values = merge $values (dict "monitoring.dashboard.labels" $monitoring.dashboard.labels "monitoring.dashboard.annotations" $monitoring.dashboard.annotations) -}}
+{{- range $value, $map := $values -}}
+{{- range $key, $_ := $map -}}
+{{- if regexMatch "^((app|kubectl)\\.kubernetes\\.io|helm\\.sh|scheduling\\.serried\\.dev)/" $key -}}
+{{- fail (printf "%s may not contain %s: the chart sets names of this prefix. Leave it out." $value $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{- define "serried.refuseNamespace" -}}
@@ -105,6 +146,19 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "podgroups.scheduling.x-k8s.io" -}}
 {{- if and $found (ne (dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found) .Release.Namespace) -}}
 {{- fail "compatible.enabled: the cluster has the CRD podgroups.scheduling.x-k8s.io already. Leave the value out: Serried reads the PodGroups that are there." -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Without a cluster, helm template knows of no CRD but by --api-versions. */ -}}
+{{- define "serried.refuseWithoutOperators" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- $served := .Capabilities.APIVersions -}}
+{{- if and .Values.monitoring.enabled (not (and ($served.Has "monitoring.coreos.com/v1/PodMonitor") ($served.Has "monitoring.coreos.com/v1/PrometheusRule"))) -}}
+{{- fail "monitoring.enabled needs the Prometheus operator, whose CRDs PodMonitor and PrometheusRule (monitoring.coreos.com/v1) are not in the cluster. Install them first, or leave the value out." -}}
+{{- end -}}
+{{- if and .Values.tls.issuer.name (not ($served.Has "cert-manager.io/v1/Certificate")) -}}
+{{- fail "tls.issuer.name needs cert-manager, whose CRD Certificate (cert-manager.io/v1) is not in the cluster. Install it first, or make the Secret yourself and name it in tls.secretName." -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
