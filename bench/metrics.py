@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from bench.generated import ROOT, offer_page
-from serried.ops.metrics import ControllerMetrics, ExtenderMetrics, Metrics
+from serried.ops.metrics import MAX_NAMESPACES, OTHERS, ControllerMetrics, ExtenderMetrics, Metrics
 
 PAGE = ROOT / "docs" / "metrics.md"
+
+RUNBOOK = "https://github.com/serried/serried/blob/main/docs/troubleshooting.md"
+"""Where each alert leads, with the heading that says what to do."""
+
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
 OUR_PREFIX = "serried_"
@@ -48,6 +52,12 @@ class Remark:
     """Sentences after the help text: links, and numbers that change with the code."""
 
 
+_OF_NAMESPACES = (
+    f"At most {MAX_NAMESPACES} namespaces have their own series, the others share `{OTHERS}`."
+    " One that was quiet for a day gives its series away. The Prometheus operator sets a label `namespace` of its own."
+)
+"""Said once, of the first of these metrics."""
+
 REMARKS: Mapping[str, Remark] = {
     "serried_watch_restarts_total": Remark(
         "watches",
@@ -65,6 +75,7 @@ REMARKS: Mapping[str, Remark] = {
     "serried_cache_objects": Remark("objects", "0 for `nodes` in a cluster that has nodes"),
     "serried_watch_silent_seconds": Remark("seconds", "above 180 for `pods` or `nodes` for 2 minutes"),
     "serried_event_drops_total": Remark("events", "any increase in 10 minutes: only `/debug` shows these reasons"),
+    "serried_build_info": Remark("none", "more than one `version` for an hour: an upgrade has stopped half-way"),
     "serried_verb_seconds": Remark("seconds", "p99 of `filter` above 0.05 s for 10 minutes"),
     "serried_plans_total": Remark(
         "plans", "any `DomainConflict`", more="[Reasons](troubleshooting.md#what-does-the-reason-mean) lists them."
@@ -125,6 +136,11 @@ REMARKS: Mapping[str, Remark] = {
     "serried_oldest_reservation_seconds": Remark("seconds", "above 900 for 5 minutes"),
     "serried_free_slots": Remark("members", "0 for a day: the cluster needs more nodes"),
     "serried_largest_gang": Remark("members", "below the size of your usual gangs for an hour"),
+    "serried_namespace_waiting_gangs": Remark("gangs", "above what the team expects for an hour", more=_OF_NAMESPACES),
+    "serried_namespace_longest_wait_seconds": Remark("seconds", "above what the team accepts"),
+    "serried_namespace_start_seconds": Remark("seconds", "a mean above what the team accepts"),
+    "serried_namespace_bound_members_total": Remark("pods", "no increase in an hour while gangs of the team wait"),
+    "serried_namespace_victims_total": Remark("pods", "a rate that the team does not accept"),
     "serried_active": Remark("1 or 0", "0 on all extenders, or none there, for 2 minutes"),
     "serried_certificate_expiry_timestamp_seconds": Remark(
         "seconds since 1970", "less than 7 days ahead for an hour; a time that has passed: calls by TLS fail"
@@ -135,6 +151,9 @@ REMARKS: Mapping[str, Remark] = {
         "creates", "any `error` for 10 minutes: gangs are held because their objects are missing"
     ),
     "serried_workload_creation_duration_seconds": Remark("seconds", "p99 above 1 s for 10 minutes"),
+    "serried_podgroup_creations_total": Remark(
+        "creates", "any `error` for 10 minutes: gangs are held because their objects are missing"
+    ),
     "serried_controller_active": Remark("1 or 0", "0 on all controllers, or none there, for 2 minutes"),
     "serried_controller_queue_length": Remark("tasks", "above 1,000 for 10 minutes"),
     "process_cpu_seconds_total": Remark(

@@ -453,10 +453,7 @@ class Reconciler:
             case CreateWorkload():
                 await self._create_workload(write)
             case CreatePodGroup():
-                level = self.store.level.beside if write.workload.api else None
-                template = resolve_class(write.template, level or self.store.level, self.store.priority_classes)
-                resolved = replace(write, template=template)
-                self.expectations.expect(await self.writes.create_pod_group(resolved))
+                await self._create_pod_group(write)
             case SetMinCount():
                 await self.writes.set_min_count(write)
             case Delete():
@@ -471,6 +468,16 @@ class Reconciler:
         finally:
             if isinstance(create.owner, Job) and create.templates[0].policy.is_gang:
                 self.metrics.created(result, self.clock() - begun)
+
+    async def _create_pod_group(self, create: CreatePodGroup) -> None:
+        level = self.store.level.beside if create.workload.api else None
+        template = resolve_class(create.template, level or self.store.level, self.store.priority_classes)
+        result = "error"
+        try:
+            self.expectations.expect(await self.writes.create_pod_group(replace(create, template=template)))
+            result = "success"
+        finally:
+            self.metrics.created_group(result)
 
 
 def _counts_as_started(pod: Pod) -> bool:

@@ -385,7 +385,7 @@ class Preempting:
         except ApiError as error:
             log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})
         else:
-            self._metrics.evicted(self._classify(victim))
+            self._metrics.evicted(self._classify(victim), pod.namespace)
             return end
         return _End.REFUSED
 

@@ -444,7 +444,7 @@ class CycleRunner:
         told, labels = self._describe(cycle, uid)
         with self.burst:
             sent = await self._binder.bind(pod, uid, node, told, ask, labels)
-        self._context.metrics.bound(sent.outcome.value)
+        self._context.metrics.bound(sent.outcome.value, pod.namespace)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._context.clock())
         elif sent.outcome in (BindOutcome.LOST, BindOutcome.ELSEWHERE):

@@ -8,7 +8,7 @@ plain functions in other threads, and the state belongs to the event loop alone.
 import logging
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -33,11 +33,12 @@ from extender.debug.views import (
 from extender.holding import HoldSwitch, Isolation
 from extender.leadership import Leadership
 from extender.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.scheduling.group import GroupState
 from extender.status.reports import Reports
 from serried import __version__
 from serried.api.group import PodGroup
 from serried.api.level import NATIVE, ApiLevel
-from serried.api.names import JOB, PARENT_APIS, GroupKind, write_time
+from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, write_time
 from serried.api.pod import Pod
 from serried.api.verdict import Reason
 from serried.cluster.cache import Store
@@ -184,6 +185,7 @@ class Gauges:
         """Set every gauge to how things stand now."""
         core = self._core
         self._sample_groups()
+        self._metrics.waiting(measure_waits(core.groups.states, core.store, core.clock()))
         self._metrics.head(core.queue.backfill.seconds_ahead())
         self._metrics.vacancies(len(core.store.vacancies))
         self._metrics.unmarked(len(self._isolation.list_unmarked()))
@@ -229,6 +231,15 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
     if group.key.kind is GroupKind.COMPATIBLE:
         return _COMPATIBLE, known
     return (level.beside or level if group.api else level).name, known
+
+
+def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: float) -> dict[str, list[float]]:
+    """For how many seconds each gang that has pods and does not run has waited, by namespace."""
+    waits: defaultdict[str, list[float]] = defaultdict(list)
+    for key, state in states.items():
+        if state.verdict is not None and state.verdict.reason is not Reason.SCHEDULED and key in store.members:
+            waits[key.namespace].append(now - state.waiting_since)
+    return waits
 
 
 def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> HeldRoom:

@@ -520,13 +520,13 @@ class Groups:
             return
         has_members = key in self._store.members
         if state.verdict != verdict or (has_members and not state.had_members):
-            self._measure(state, verdict.reason)
+            self._measure(state, key.namespace, verdict.reason)
             state.verdict = verdict
             state.had_members = has_members
             self._timelines.take(key, verdict)
             self._status.say(key, verdict)
 
-    def _measure(self, state: GroupState, reason: Reason) -> None:
+    def _measure(self, state: GroupState, namespace: str, reason: Reason) -> None:
         before = state.verdict.reason if state.verdict is not None else None
         if before is reason:
             return
@@ -536,7 +536,7 @@ class Groups:
         else:
             self._metrics.waited(before.value, now - state.reason_since)
             if reason is Reason.SCHEDULED:
-                self._metrics.started(now - state.waiting_since)
+                self._metrics.started(now - state.waiting_since, namespace)
         state.reason_since = now
 
     def drop_ended_cleared(self) -> None:

@@ -237,7 +237,7 @@ class Repairs:
         broken = Verdict(Reason.BROKEN, have=group_members.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
         if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
-            state.verdict = replace(broken, detail="nobody has come in the place of the others")
+            state.verdict = replace(broken, detail="no replacements of the others exist")
             return None
         if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
             return verdict

@@ -47,10 +47,10 @@ ADVICE = {
     Reason.BEHIND_HEAD: "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
     "serried queue -A shows both",
     Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; the gang is tried again when room is freed",
-    Reason.PLAN_OUTDATED: "nothing: it goes again at once",
+    Reason.PLAN_OUTDATED: "nothing: the gang is planned again at once",
     Reason.RECORD_FAILED: "look at what the API server answers",
     Reason.RECORDS_UNREADABLE: "install the CRDs and apply the roles: serried check says which",
-    Reason.BROKEN: "bring the missing members back: the rest of the sentence says what they wait for",
+    Reason.BROKEN: "look at what creates its pods, or at what the message says that they wait for",
     Reason.PREEMPTING: "nothing: what takes long is the victims' terminationGracePeriodSeconds",
     Reason.EVICTION_REFUSED: "look at the pod's PodDisruptionBudget, or at the role if the answer is 403",
     Reason.VICTIMS_REMAIN: "look at the finalizers and nodes of the pods that do not end",

@@ -1,17 +1,32 @@
 """What the processes count, one class a process. No other module counts with prometheus_client.
 
 Each method is called at the moment of what it counts, and must not block or raise. Each object has a registry of its
-own, so that several can live in one process: tests, simulations. Label values are enums and resource names, never names
-of objects. `bench.metrics` makes the tables of docs/metrics.md from the texts here, in their order.
+own, so that several can live in one process: tests, simulations. Label values are enums, resource names and up to
+`MAX_NAMESPACES` namespaces, no other names of objects. `bench.metrics` makes the tables of docs/metrics.md from the
+texts here, in their order.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import platform
+import time
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
+
+from serried import __version__
+
+MAX_NAMESPACES = 50
+"""So many namespaces have series of their own. Their label is no `namespace`: the Prometheus operator sets that one."""
+
+OTHERS = "(other)"
+"""The label of all other namespaces together: no namespace can have this name."""
+
+_QUIET_SECONDS = 86_400.0
+"""After this time without anything to count, a namespace gives its series away to one that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,10 @@ def _gauge(name: str, text: str, *labels: str) -> _Declared[Gauge]:
     return _Declared(lambda registry: Gauge(name, text, labels, registry=registry))
 
 
+def _summary(name: str, text: str, *labels: str) -> _Declared[Summary]:
+    return _Declared(lambda registry: Summary(name, text, labels, registry=registry))
+
+
 def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> _Declared[Histogram]:
     return _Declared(lambda registry: Histogram(name, text, labels, registry=registry, buckets=buckets))
 
@@ -73,6 +92,7 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -
 class Metrics:
     """What both processes count: watches, writes, Events, the process itself."""
 
+    _build = _gauge("serried_build_info", "Always 1. The labels say what runs.", "version", "python")
     _watch_restarts = _counter(
         "serried_watch_restarts",
         "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
@@ -128,6 +148,7 @@ class Metrics:
         GCCollector(registry=self.registry)
         declared = [each for kind in reversed(type(self).__mro__) for each in vars(kind).items()]
         vars(self).update({name: each.make(self.registry) for name, each in declared if isinstance(each, _Declared)})
+        self._build.labels(__version__, platform.python_version()).set(1)
 
     def watch_restarted(self, resource: str, cause: str) -> None:
         """A watch ended, for one of the causes in `kube.reflector.Cause`."""
@@ -317,7 +338,37 @@ class ExtenderMetrics(Metrics):
         " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
         "key",
     )
+    _waiting_gangs = _gauge(
+        "serried_namespace_waiting_gangs",
+        "Gangs that have pods and do not run, by namespace.",
+        "pod_namespace",
+    )
+    _longest_wait = _gauge(
+        "serried_namespace_longest_wait_seconds",
+        "How long the gang of the namespace that has waited longest waits by now.",
+        "pod_namespace",
+    )
+    _namespace_starts = _summary(
+        "serried_namespace_start_seconds",
+        "As `serried_gang_start_seconds`, by namespace. `_sum` divided by `_count` is the mean wait.",
+        "pod_namespace",
+    )
+    _namespace_bound = _counter(
+        "serried_namespace_bound_members", "Members that Serried has bound, by namespace.", "pod_namespace"
+    )
+    _namespace_victims = _counter(
+        "serried_namespace_victims",
+        "Pods that were evicted for gangs, by the namespace of the pod.",
+        "pod_namespace",
+    )
     _active = _gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+
+        self._namespaces: dict[str, float] = {}
+        """When something was last counted of each namespace that has its own series; the longest ago comes first."""
 
     def verb(self, name: str, seconds: float) -> None:
         """One call of kube-scheduler was answered."""
@@ -332,9 +383,11 @@ class ExtenderMetrics(Metrics):
         """The Bindings of one commit have all been answered."""
         self._bursts.observe(seconds)
 
-    def bound(self, outcome: str) -> None:
-        """One Binding has this outcome."""
+    def bound(self, outcome: str, namespace: str) -> None:
+        """One Binding of a pod in this namespace has this outcome."""
         self._bindings.labels(outcome).inc()
+        if outcome == "Bound":
+            self._namespace_bound.labels(self._label(namespace)).inc()
 
     def promised(self, wait: float) -> None:
         """The head of the queue got its first forecast, which is ``wait`` ahead."""
@@ -355,9 +408,10 @@ class ExtenderMetrics(Metrics):
         """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
         self._preemptions.labels(outcome).inc()
 
-    def evicted(self, kind: str) -> None:
-        """A victim was evicted: Group if its whole group is, Member of a group, or Plain."""
+    def evicted(self, kind: str, namespace: str) -> None:
+        """A victim of this namespace was evicted: Group if its whole group is, Member of a group, or Plain."""
         self._victims.labels(kind).inc()
+        self._namespace_victims.labels(self._label(namespace)).inc()
 
     def head(self, seconds: float) -> None:
         """The head's forecast is ``seconds`` ahead now; not a number without one."""
@@ -389,9 +443,35 @@ class ExtenderMetrics(Metrics):
         """A group has another reason now, after it had this one for ``seconds``."""
         self._reason_seconds.labels(reason).observe(seconds)
 
-    def started(self, seconds: float) -> None:
+    def started(self, seconds: float, namespace: str) -> None:
         """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
         self._start_seconds.observe(seconds)
+        self._namespace_starts.labels(self._label(namespace)).observe(seconds)
+
+    def waiting(self, seconds: Mapping[str, Sequence[float]]) -> None:
+        """For how long each gang that waits now has waited, by namespace."""
+        gangs: Count[str] = Count()
+        longest: dict[str, float] = {}
+        for namespace, waits in seconds.items():
+            label = self._label(namespace)
+            gangs[label] += len(waits)
+            longest[label] = max(longest.get(label, 0.0), *waits)
+        _set_all(self._waiting_gangs, (((label,), count) for label, count in gangs.items()))
+        _set_all(self._longest_wait, (((label,), wait) for label, wait in longest.items()))
+
+    def _label(self, namespace: str) -> str:
+        """Under which name this namespace is counted: its own, if it has a place among the few."""
+        now = self._clock()
+        if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:
+            quiet, since = next(iter(self._namespaces.items()))
+            if now - since < _QUIET_SECONDS:
+                return OTHERS
+            del self._namespaces[quiet]
+            for metric in (self._namespace_starts, self._namespace_bound, self._namespace_victims):
+                metric.remove(quiet)
+        self._namespaces.pop(namespace, None)  # the latest comes last
+        self._namespaces[namespace] = now
+        return namespace
 
     def active(self, count: int) -> None:
         """1 while this process may plan and bind, else 0."""
@@ -440,6 +520,11 @@ class ControllerMetrics(Metrics):
         "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
         _SYNC_SECONDS,
     )
+    _groups_made = _counter(
+        "serried_podgroup_creations",
+        "PodGroups that the controller tried to create: `success`, or `error` if the API server refused.",
+        "result",
+    )
     _active = _gauge("serried_controller_active", "1 on the controller that creates objects, 0 on a standby.")
     _queue = _gauge(
         "serried_controller_queue_length",
@@ -455,6 +540,10 @@ class ControllerMetrics(Metrics):
         """The API server has answered the create of a gang Job's Workload."""
         self._creations.labels(result).inc()
         self._creation_seconds.observe(seconds)
+
+    def created_group(self, result: str) -> None:
+        """The API server has answered the create of a PodGroup: success or error."""
+        self._groups_made.labels(result).inc()
 
     def active(self, count: int) -> None:
         """1 for the controller that works, 0 for one that stands by."""

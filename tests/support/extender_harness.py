@@ -85,7 +85,7 @@ class RecordingMetrics(ExtenderMetrics):
     def waited(self, reason: str, seconds: float) -> None:
         self.waits.append((reason, seconds))
 
-    def started(self, seconds: float) -> None:
+    def started(self, seconds: float, namespace: str) -> None:
         self.starts.append(seconds)
 
     def promised(self, wait: float) -> None:
@@ -124,7 +124,7 @@ class RecordingMetrics(ExtenderMetrics):
     def preemption_ended(self, outcome: str) -> None:
         self.ended_preemptions.append(outcome)
 
-    def evicted(self, kind: str) -> None:
+    def evicted(self, kind: str, namespace: str) -> None:
         self.evictions.append(kind)
 
     def repaired(self, outcome: str, seconds: float) -> None:
@@ -136,7 +136,7 @@ class RecordingMetrics(ExtenderMetrics):
     def burst(self, seconds: float, members: int) -> None:
         self.bursts.append(members)
 
-    def bound(self, outcome: str) -> None:
+    def bound(self, outcome: str, namespace: str) -> None:
         self.outcomes.append(outcome)
 
 

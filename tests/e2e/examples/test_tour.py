@@ -1,29 +1,16 @@
-"""The README's tour does what its comments say, on nodes without racks."""
+"""The README's tour does what its comments say, and leaves the labels of users alone."""
 
 import shlex
-from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.examples.stage import EXAMPLES, ExampleStage
-from tests.support.cluster_stage import RACK, eventually
+from tests.support.cluster_stage import eventually
 from tests.support.written import read_block
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture
-def bare_nodes(stage: ExampleStage) -> Iterator[None]:
-    """No node is in a rack, for as long as the story lasts."""
-    nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
-    stage.cluster.kubectl("label", "nodes", "--all", f"{RACK}-")
-    yield
-    for node in nodes:
-        rack = node["metadata"]["labels"][RACK]
-        stage.cluster.kubectl("label", "node", node["metadata"]["name"], f"{RACK}={rack}", "--overwrite")
-
-
-@pytest.mark.usefixtures("bare_nodes")
 def test_five_minutes(stage: ExampleStage) -> None:
     apply_gang, show, create_plain, apply_rack, describe, label, delete, tidy = commands()
 
@@ -31,18 +18,23 @@ def test_five_minutes(stage: ExampleStage) -> None:
     stage.await_bound("training-job", 8)
     assert "training-job" in run(stage, show)
 
+    before = list_labels(stage)
     run(stage, create_plain)
     run(stage, apply_rack)
-    stage.await_reason(stage.group_of_job("one-rack"), "NoDomainFits")
+    stage.await_reason(stage.group_of_job("tour"), "NoDomainFits")
     eventually("the reason where people look", lambda: "NoDomainFits" in run(stage, describe))
 
     run(stage, label)
-    stage.await_bound("one-rack", 6)
+    stage.await_bound("tour", 6)
     run(stage, delete)
-    eventually("no pods", lambda: not stage.pods("one-rack") and not stage.pods("training-job"))
+    eventually("no pods", lambda: not stage.pods("tour") and not stage.pods("training-job"))
     run(stage, tidy)
-    nodes = stage.cluster.api.get("/api/v1/nodes")["items"]
-    assert not any(RACK in node["metadata"]["labels"] for node in nodes)
+    assert list_labels(stage) == before
+
+
+def list_labels(stage: ExampleStage) -> list[dict[str, str]]:
+    """The labels of each node."""
+    return [node["metadata"]["labels"] for node in stage.cluster.api.get("/api/v1/nodes")["items"]]
 
 
 def commands() -> list[list[str]]:

@@ -45,7 +45,7 @@ def test_the_tour_shows_one_object_in_full() -> None:
     """Of a whole kind ``describe`` writes pages, in which nobody finds the reason."""
     block = read_block("README.md", "### What can I try in five minutes?", "sh")
     words = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert [each[2:] for each in words if each[1] == "describe"] == [["job", "one-rack"]]
+    assert [each[2:] for each in words if each[1] == "describe"] == [["job", "tour"]]
     assert not any("podgroup" in word for each in words for word in each), "not every cluster serves the same ones"
 
 

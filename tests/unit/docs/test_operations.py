@@ -1,11 +1,10 @@
-"""The pages for operators have every reason, name flags that exist, and say what to do about each failure."""
+"""The pages for operators name flags that exist, and say what to do about each failure."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from serried.api.verdict import Reason
 from serried.settings import controller_settings, describe_settings, extender_settings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -28,12 +27,6 @@ def read_table(heading: str) -> list[list[str]]:
     table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert table is not None
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.group().splitlines()[2:]]
-
-
-def test_every_reason_has_a_meaning_and_what_to_do() -> None:
-    rows = read_table("## What does the reason mean?")
-    assert sorted(row[0] for row in rows) == sorted(Reason)
-    assert all(len(row) == 3 and row[1] and row[2] for row in rows)
 
 
 def test_a_flag_that_the_page_names_exists() -> None:

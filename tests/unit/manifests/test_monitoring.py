@@ -1,12 +1,16 @@
 """The alerts go off when they should, and alerts and dashboard name metrics that there are."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from bench.links import ROOT, find_anchors
+from bench.metrics import RUNBOOK
 from serried.ops.metrics import ControllerMetrics, ExtenderMetrics
 from tests.support.monitoring import SHIPPED, find_metrics, list_queries, needs_prometheus, read_rule_file, read_rules
 
@@ -97,6 +101,13 @@ def test_each_alert_is_tried() -> None:
     assert list(FIRES) == [rule["alert"] for rule in read_rules()]
 
 
+@pytest.mark.parametrize("rule", read_rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_the_heading_that_says_what_to_do(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert page == RUNBOOK
+    assert anchor in find_anchors(ROOT / "docs" / "troubleshooting.md")
+
+
 @needs_prometheus
 @pytest.mark.parametrize("alert", FIRES)
 def test_an_alert_goes_off(tmp_path: Path, alert: str) -> None:
@@ -129,6 +140,26 @@ def test_each_panel_says_what_it_shows_and_has_a_place_of_its_own() -> None:
     assert all(panel["title"] and panel["targets"] for panel in panels)
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(panels)
+
+
+def test_each_line_of_a_panel_has_its_unit() -> None:
+    for panel in json.loads((SHIPPED / "dashboard.json").read_text())["panels"]:
+        config = panel["fieldConfig"]
+        own = {each["matcher"]["options"]: each["properties"][0]["value"] for each in config["overrides"]}
+        for target in panel["targets"]:
+            unit = own.get(target["refId"], config["defaults"]["unit"])
+            assert unit == find_unit(target["expr"]), (panel["title"], target["refId"])
+
+
+def find_unit(query: str) -> str:
+    """The unit of what a query of the dashboard gives, as Grafana names it."""
+    if "cpu" in query:
+        return "suffix: cores"
+    if "_bytes" in query:
+        return "bytes"
+    if "_seconds" in query:
+        return "s"
+    return "ops" if re.search(r"rate\(serried_(bindings|api)_", query) else "short"
 
 
 def is_silent(directory: Path, alerts: list[str], series: dict[str, str]) -> bool:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from extender.debug.routes import describe_gang, measure_held
+from extender.debug.routes import describe_gang, measure_held, measure_waits
 from serried.api.level import FALLBACK
 from serried.api.verdict import Reason
 from serried.ops.metrics import HeldRoom
-from tests.support.builders import CompatibleGroupBuilder, PodGroupBuilder, compatible_group, pod_group
-from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+from tests.support.builders import CompatibleGroupBuilder, PodGroupBuilder, compatible_group, pod, pod_group
+from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 
 @pytest.fixture
@@ -34,6 +34,16 @@ async def test_a_planned_gang_holds_room_that_nobody_uses(world: Harness) -> Non
 async def test_without_reservations_nothing_is_held(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(2), *members(1)).go()
     assert held(world) == HeldRoom()
+
+
+async def test_a_gang_waits_as_long_as_it_has_pods_and_does_not_run(world: Harness) -> None:
+    await world.add(*small_nodes(2), gang(3), *members(2), pod_group("without-pods").gang(2)).go()
+    await world.add(pod_group("runs").gang(1), pod("r0").cpu(1).scheduler(SCHEDULER).in_group("runs").on("n1")).go()
+    await world.pass_time(40.0)
+    await world.add(gang(3), *members(3)).go()
+    assert world.reasons() == [Reason.QUORUM_MISSING, Reason.PLANNED]
+    assert measure_waits(world.groups.states, world.store, world.clock()) == {"default": [40.0]}
+    await world.close()
 
 
 GROUPS = {

@@ -612,7 +612,7 @@ class TestABrokenGang:
         world.delete("m0")
         await world.go()
         assert message(world) == (
-            "Broken: 1 of 2 members of a gang that ran are left; nobody has come in the place of the others"
+            "Broken: 1 of 2 members of a gang that ran are left; no replacements of the others exist"
         )
         assert world.reasons() == [Reason.SCHEDULED]
 
