@@ -91,6 +91,13 @@ def test_what_has_no_effect_is_told(proxy: PodProxy, run: Run) -> None:
     assert "no effect  annotation x has no effect" in re.sub(" {3,}", "  ", run("explain", "podgroup/train").out)
 
 
+def test_a_label_is_called_by_the_level_that_it_stands_for(proxy: PodProxy, run: Run) -> None:
+    lead(
+        proxy, "team/podgroup/train", TRAIN | {"topologyKey": "example.com/r", "topologyLevel": "rack", "domain": "r1"}
+    )
+    assert "one domain of rack (example.com/r): r1" in run("explain", "podgroup/train").out
+
+
 DIAGNOSIS = {
     "key": "rack",
     "need": 2,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from serried.api.topology import LevelTable, Pool, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
 from tests.support.builders import RACK, Builder, node, pod
@@ -54,6 +55,11 @@ SCENES: dict[str, Sequence[Builder]] = {
 
 SAID: dict[str, Verdict] = {
     "PodGroupMissing": Verdict(Reason.POD_GROUP_MISSING),
+    "LevelUnknown": Verdict(
+        Reason.LEVEL_UNKNOWN,
+        key="spine",
+        detail=explain_missing("spine", (), LevelTable({"spine": ("example.com/spine",)}, (Pool("", 2, {}),))),
+    ),
     "NotItsPodGroup": Verdict(Reason.NOT_ITS_POD_GROUP, key="train"),
     "WorkloadAPIMissing": Verdict(Reason.API_MISSING),
     "RecordsUnreadable: install the CRDs": Verdict(Reason.RECORDS_UNREADABLE, detail="install the CRDs"),
