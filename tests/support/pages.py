@@ -14,6 +14,7 @@ class Pages(DebugApi):
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
+        self.pod = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The document of a page, which has to be there."""
