@@ -42,6 +42,7 @@ from controller.diff.sentences import (
     tell_no_gang,
     tell_problem,
     tell_stages,
+    tell_stray,
     tell_waiting_pods,
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
@@ -157,10 +158,11 @@ def _has_begun(pods: Iterable[Pod]) -> bool:
 def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
     """What is wrong with an owner, or has another effect than its author may expect."""
     if isinstance(owner, Job):
-        return find_warnings_of_job(owner, action, settings)
-    if settings.gang_jobs is GangJobs.NONE or owner.finished or owner.deleting:
-        return []
-    return find_warnings_of_parent(owner, settings.schedulers)
+        concerned, found = action is not DesiredAction.NONE, find_warnings_of_job(owner, action, settings)
+    else:
+        concerned = settings.gang_jobs is not GangJobs.NONE and not owner.finished and not owner.deleting
+        found = find_warnings_of_parent(owner, settings.schedulers) if concerned else []
+    return [tell_stray(owner), *found] if concerned and owner.stray else found
 
 
 def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[Sentence]:

@@ -62,6 +62,11 @@ def tell_problem(owner: Owner) -> Sentence:
     return Sentence("FailedWorkloadCompilation", said)
 
 
+def tell_stray(owner: Owner) -> Sentence:
+    """An annotation or a label of the owner has a name that nothing reads."""
+    return Sentence("UnknownName", f"{_name(owner)}: {owner.stray}")
+
+
 def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str], served: Iterable[str]) -> Sentence:
     """The owner asks to be a gang of a scheduler that Serried does not serve."""
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"

@@ -7,9 +7,8 @@ from controller.diff.sentences import describe_no_gang
 from extender.core import Core
 from extender.debug.document import View
 from serried.api.group import PodGroup
-from serried.api.job import Job, find_no_gang
 from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
-from serried.api.parent import Owner, OwnerKey, find_no_gang_parent, owner_key_of
+from serried.api.parent import Owner, OwnerKey, explain_no_gang, owner_key_of
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.ops.slices import one_by_one
@@ -74,22 +73,28 @@ async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Po
 
 async def explain_none(core: Core, kind: str, object_key: Key) -> str:
     """Why an object leads to no group, a sentence."""
-    if kind == "pod" and [pod async for pod in _find_pods(core, kind, object_key)]:
-        return f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
+    if kind == "pod" and (pods := [pod async for pod in _find_pods(core, kind, object_key)]):
+        said = f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
+        return said + _explain_owner_of(core.store, pods[0])
     owner = core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) if kind in _OWNERS else None
     if owner is None:
         return f"no {kind} {object_key} is known"
     return f"{kind} {object_key} {_explain_owner(core.store, owner)}"
 
 
+def _explain_owner_of(store: Store, pod: Pod) -> str:
+    """Why the Job of a pod that Serried serves is no gang, as the end of a sentence; "" for any other pod."""
+    if pod.owner is None or pod.owner.kind != JOB or pod.scheduler not in store.schedulers:
+        return ""
+    owner = store.owners.find(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
+    return f"; its Job {pod.owner.name} {_explain_owner(store, owner)}" if owner is not None else ""
+
+
 def _explain_owner(store: Store, owner: Owner) -> str:
     """Why an owner has no group, as the controller's event says it."""
-    if isinstance(owner, Job):
-        found = find_no_gang(owner, store.schedulers, store.gang_jobs)
-    else:
-        found = find_no_gang_parent(owner, store.schedulers)
+    found = explain_no_gang(owner, store.schedulers, store.gang_jobs)
     if found is not None:
-        return f"is no gang, so {describe_no_gang(found)}"
+        return f"is no gang, so {describe_no_gang(found)}" + (f"; {owner.stray}" if owner.stray else "")
     if store.owners.has_started(owner_key_of(owner), owner.uid):
         return "is no gang, so its pods are placed one by one: some ran before its PodGroup could be made"
     return "has no PodGroup and no pods yet; see its events"

@@ -182,6 +182,10 @@ class PredictionView(View):
     """The manifest that it comes from."""
 
     outcome: Outcome
+
+    noGang: str
+    """Why its pods are placed one by one, a phrase; "" for a gang. The outcome is that of all its pods then."""
+
     priority: int
 
     members: int
@@ -453,7 +457,7 @@ def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices, 
 
 def _view(found: Prediction, store: Store) -> PredictionView:
     plan = found.preemption.plan if isinstance(found.preemption, Preemption) else found.plan
-    key = found.newcomer.group.key
+    key, no_gang, said = found.newcomer.group.key, found.newcomer.no_gang, _describe(found, store)
     return PredictionView(
         namespace=key.namespace,
         name=key.encoded,
@@ -461,6 +465,7 @@ def _view(found: Prediction, store: Store) -> PredictionView:
         owner=store.membership.name_owner(key),
         source=found.newcomer.source,
         outcome=_find_outcome(found),
+        noGang=no_gang,
         priority=found.priority,
         members=found.members,
         need=found.need,
@@ -468,7 +473,7 @@ def _view(found: Prediction, store: Store) -> PredictionView:
         domain="" if plan is None else plan.domain,
         nodes={} if plan is None else dict(sorted(Counter(plan.nodes.values()).items())),
         reason="" if found.verdict is None else found.verdict.reason.value,
-        message=_describe(found, store),
+        message=f"no gang, so {no_gang}; {said}" if no_gang else said,
         preemption=view_preemption(found.preemption),
     )
 

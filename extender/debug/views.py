@@ -36,6 +36,7 @@ from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, Key, decode_group_key
 from serried.api.pod import Pod
 from serried.api.verdict import render
+from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy
 from serried.ops.slices import one_by_one
 from serried.plan.request import Waiting
@@ -281,7 +282,17 @@ class GroupDetail(GroupView):
     diagnosis: DiagnosisView | None
     """Why it does not fit; None if it does not wait for room, or if many others are asked about right now."""
 
+    unread: list[str]
+    """The annotations and labels of its PodGroup and of its owner that have no effect, and what was probably meant."""
+
     detail: list[MemberView]
+
+
+def list_unread(store: Store, key: GroupKey) -> list[str]:
+    """What a group's object and its owner say that nothing reads, a phrase each."""
+    owner_key, group = store.membership.owner_of(key), store.groups.get(key)
+    owner = store.owners.find(owner_key) if owner_key is not None else None
+    return [each.stray for each in (owner, group) if each is not None and each.stray]
 
 
 async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> DiagnosisView | None:
@@ -502,6 +513,7 @@ class GroupPages:
             queue=turn,
             forecast=forecast,
             diagnosis=found,
+            unread=list_unread(core.store, key),
             detail=[],
         )
         return await write_long(detail, "detail", _view_members(core, key))

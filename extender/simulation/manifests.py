@@ -372,6 +372,7 @@ class Manifests:
             case "PodGroup":
                 compatible = str(obj.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
                 group = usable(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
+                _check_names(place, group.stray)
                 self.groups[group.key] = (source, group)
             case "CompositePodGroup":
                 self.composites.append(usable(place, decode_composite(obj)))
@@ -382,6 +383,7 @@ class Manifests:
         owner = _OWNERS[obj["kind"]](obj)
         if isinstance(owner, Malformed) or owner.problem:
             raise ValueError(f"{place}: {owner.problem}")
+        _check_names(place, owner.stray)
         if isinstance(owner, Parent) and "scheduling" in read_map(obj, "spec"):
             raise ValueError(
                 f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
@@ -396,6 +398,12 @@ class Manifests:
             self.single.append(pod)
         else:
             self.members.setdefault(pod.group, []).append(pod)
+
+
+def _check_names(place: str, stray: str) -> None:
+    """Raise ValueError for an annotation or a label of ours that has no effect: admission refuses it, too."""
+    if stray:
+        raise ValueError(f"{place}: {stray}")
 
 
 def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:

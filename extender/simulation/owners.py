@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.diff.objects import counting_templates, desired_templates
-from controller.diff.sentences import describe_templates
+from controller.diff.sentences import describe_no_gang, describe_templates
 from extender.simulation.manifests import READ, Asked, Manifests, make_pod, usable
 from serried.api.device import NOTHING, Coming
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
-from serried.api.job import Job, decode_job
+from serried.api.job import Job, NoGang, decode_job
 from serried.api.names import (
     BARE_KINDS,
     JOB,
@@ -39,6 +39,7 @@ from serried.api.parent import (
     Owner,
     Parent,
     Stage,
+    explain_no_gang,
     kind_of,
     owner_key_of,
 )
@@ -251,6 +252,9 @@ class Newcomer:
     priority: int | None = None
     """What a PriorityClass gives the group that comes with it; None for all others."""
 
+    no_gang: str = ""
+    """Why its pods are placed one by one, a phrase; "" for a gang."""
+
 
 class Gathered(NamedTuple):
     """What some manifests are."""
@@ -312,7 +316,7 @@ def find_existing(store: Store, key: GroupKey) -> Newcomer:
     group = store.groups.get(key)
     if group is None:
         raise ValueError(f"no group {key} is known; see /debug/groups")
-    return Newcomer(f"{key.kind} {key}", group, ())
+    return Newcomer(f"{key.kind} {key}", group, (), no_gang=_describe_no_gang(group, store))
 
 
 def _add_inline_groups(manifests: Manifests) -> None:
@@ -367,7 +371,17 @@ def _make_newcomer(
     if not members and not store.members.of_group(key):
         raise ValueError(f"{source} has no pods here, and none exist; send its pods, or the Job that makes them")
     _check_leaves(group, members)
-    return Newcomer(source, group, members)
+    return Newcomer(source, group, members, no_gang=_describe_no_gang(group, beside))
+
+
+def _describe_no_gang(group: PodGroup, store: Store) -> str:
+    """Why the pods of a group are placed one by one, "" if it is a gang; ``store`` has its owner."""
+    if group.policy.is_gang:
+        return ""
+    owner_key = owner_of_provisional(group.key)
+    owner = store.owners.find(owner_key) if owner_key is not None else None
+    found = explain_no_gang(owner, store.schedulers, store.gang_jobs) if owner is not None else None
+    return describe_no_gang(found or NoGang("its policy is basic"))
 
 
 def _check_leaves(group: PodGroup, members: Iterable[Pod]) -> None:
@@ -381,4 +395,6 @@ def _check_leaves(group: PodGroup, members: Iterable[Pod]) -> None:
 
 def _make_single(pod: Pod) -> Newcomer:
     key = GroupKey(pod.namespace, f"{_UID}{pod.name}")
-    return Newcomer(f"Pod {pod.namespace}/{pod.name}", PodGroup(key, pod.uid, BASIC), (replace(pod, group=key),))
+    alone = PodGroup(key, pod.uid, BASIC)
+    no_gang = "it is placed by itself: it names no PodGroup"
+    return Newcomer(f"Pod {pod.namespace}/{pod.name}", alone, (replace(pod, group=key),), no_gang=no_gang)

@@ -30,7 +30,9 @@ from serried.api.names import (
     Raw,
     attempt,
     composite_api_version,
+    find_stray,
     is_deleting,
+    list_parts,
     read_device_claims,
     read_int,
     read_key,
@@ -239,6 +241,9 @@ class PodGroup:
     preempted: int | None = None
     """Since when it says that it is preempted as a whole (condition DisruptionTarget), in seconds since 1970."""
 
+    stray: str = ""
+    """Which annotation or label of ours on it has no effect, a phrase (`names.find_stray`)."""
+
     tree: Tree = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -380,6 +385,7 @@ def _decode(obj: Raw) -> PodGroup:
         deleting=is_deleting(obj),
         version=read_version(obj),
         preference=read_preference(obj),
+        stray=find_stray(list_parts("PodGroup", obj)),
         scheduled=read_text(read_map(obj, "status"), "phase") in _RAN,
         timeout=seconds if seconds > 0 else math.inf,
     )
@@ -436,6 +442,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         condition=condition,
         ready=_read_condition(read_map(obj, "status"), READY),
         preference=read_preference(obj),
+        stray=find_stray(list_parts("PodGroup", obj)),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,

@@ -23,9 +23,11 @@ from serried.api.names import (
     OwnerRef,
     Raw,
     attempt,
+    find_stray,
     fingerprint,
     is_deleting,
     is_label_key,
+    list_parts,
     quote,
     read_controller,
     read_flag,
@@ -96,6 +98,9 @@ class Job:
 
     problem: str = ""
     """What is wrong in an annotation, a phrase."""
+
+    stray: str = ""
+    """Which annotation or label of ours has no effect, a phrase (`names.find_stray`)."""
 
     selects_itself: bool = False
     """``manualSelector``: then nothing but owner references says which pods are the Job's."""
@@ -183,6 +188,7 @@ def _decode(obj: Raw) -> Job:
         annotated=is_annotated(annotations),
         contradiction=None not in (asked, annotated) and asked is not annotated,
         problem=find_problem(annotations, _POLICIES),
+        stray=find_stray(list_parts("Job", obj, [template])),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         delegation=_read_delegation(read_map(obj, "metadata"), annotations),

@@ -8,7 +8,7 @@ is taken for absent places pods where they must not run.
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -586,6 +586,106 @@ DISRUPTION_TARGET = "DisruptionTarget"
 
 PREEMPTED = "PreemptionByScheduler"
 """The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
+
+
+# --- which annotations and labels of ours are read -------------------------------------------------------------------
+
+# Any other name below the prefix has no effect: `find_stray` says so of an object, and names the one that was probably
+# meant. The admission policy manifests/kustomize/policies/annotations.yaml refuses the same names by a copy of KNOWN.
+
+POD_TEMPLATE = "PodTemplate"
+"""The kind under which the names in the pod template of an object stand."""
+
+
+class Known(NamedTuple):
+    """The names that are known of one kind, without their prefix."""
+
+    annotations: tuple[str, ...] = ()
+    """Annotations that people set."""
+
+    labels: tuple[str, ...] = ()
+    """Labels that people set."""
+
+    marks: tuple[str, ...] = ()
+    """Annotations and labels that Serried or its command sets."""
+
+
+_POD_GROUP = "pod-group"
+_PLACEMENT = ("required-topology", "preferred-topology", "packing", "exclusive")
+_OWNER = Known(("gang-policy", *_PLACEMENT, "disruption-mode"), marks=("installation", "suspended"))
+_MADE = ("installation", "job-uid", "parent-uid")
+
+KNOWN: Mapping[str, Known] = {
+    "CronJob": Known(marks=("installation",)),
+    "Job": _OWNER,
+    "JobSet": _OWNER,
+    "LeaderWorkerSet": _OWNER,
+    "PodGroup": Known(_PLACEMENT, marks=(*_MADE, "owner", "replica")),
+    "CompositePodGroup": Known(("required-topology",), marks=_MADE),
+    "Workload": Known(_PLACEMENT, marks=(*_MADE, "replaces")),
+    "Pod": Known(labels=(_POD_GROUP,), marks=("installation", "gang", "labelled", "domain", "rank", "kick")),
+    POD_TEMPLATE: Known(labels=(_POD_GROUP,), marks=("installation",)),
+}
+"""The names by kind; the policy has them by resource.
+
+A name stays known for as long as any release that sets it may be upgraded from.
+"""
+
+
+class Part(NamedTuple):
+    """Metadata in an object: its own, or that of a template."""
+
+    kind: str
+    """One of ``KNOWN``."""
+
+    metadata: Raw
+
+    where: str = ""
+    """What follows the name of an annotation in a sentence: ``of the pod template``."""
+
+
+def list_parts(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[Part]:
+    """The metadata of an object and of these pod templates in it."""
+    own = Part(kind, read_map(obj, "metadata"))
+    return [own, *(Part(POD_TEMPLATE, read_map(each, "metadata"), "of the pod template") for each in pod_templates)]
+
+
+def find_stray(parts: Sequence[Part]) -> str:
+    """The first name of ours in an object that nothing reads there, and what to do about it, a phrase; "" for none.
+
+    ``parts`` are those of one object, its own metadata first. A name that is read in one of them may stand in the
+    others, too: tools such as kustomize write common annotations into each.
+    """
+    found = [
+        (part, field, key)
+        for part in parts
+        for field in ("annotations", "labels")
+        for key in read_map(part.metadata, field)
+        if key.startswith(ANNOTATION_PREFIX)
+    ]
+    read = {key for part, field, key in found if _is_read(part.kind, field, key)}
+    stray = next(((part, field, key) for part, field, key in found if key not in read), None)
+    return "" if stray is None else _describe(*stray, parts[0].kind)
+
+
+def _is_read(kind: str, field: str, key: str) -> bool:
+    known, name = KNOWN[kind], key.removeprefix(ANNOTATION_PREFIX)
+    return name in known.marks or name in (known.annotations if field == "annotations" else known.labels)
+
+
+def _describe(part: Part, field: str, key: str, kind: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - few objects need it
+
+    said = " ".join(filter(None, (f"{field.removesuffix('s')} {quote(key)}", part.where)))
+    name = key.removeprefix(ANNOTATION_PREFIX).lower()
+    (near,) = get_close_matches(name, [*KNOWN[kind].annotations, _POD_GROUP], 1, 0.6) or ("",)
+    if near == _POD_GROUP:
+        meant = f"did you mean the label {ANNOTATION_PREFIX}{near} of its pods?"
+    elif near:
+        meant = f"did you mean the annotation {ANNOTATION_PREFIX}{near} of the {kind}?"
+    else:
+        meant = f"known are {', '.join(KNOWN[kind].annotations)}, and of pods the label {_POD_GROUP}"
+    return f"{said} has no effect, because nothing reads it; {meant}"
 
 
 class IllegalTransition(ValueError):

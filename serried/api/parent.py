@@ -10,7 +10,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from serried.api.group import PodGroup, Workload
-from serried.api.job import DISRUPTION_MODES, GangPolicy, Job, NoGang, find_problem, is_annotated, tell_unserved
+from serried.api.job import (
+    DISRUPTION_MODES,
+    GangJobs,
+    GangPolicy,
+    Job,
+    NoGang,
+    find_no_gang,
+    find_problem,
+    is_annotated,
+    tell_unserved,
+)
 from serried.api.names import (
     DISRUPTION_MODE,
     GANG_POLICY,
@@ -22,9 +32,12 @@ from serried.api.names import (
     Key,
     Malformed,
     ParentKind,
+    Part,
     Raw,
     attempt,
+    find_stray,
     is_deleting,
+    list_parts,
     read_group,
     read_index,
     read_int,
@@ -141,6 +154,9 @@ class Parent:
     problem: str = ""
     """What is wrong in an annotation, a phrase."""
 
+    stray: str = ""
+    """As of a Job."""
+
     spans: tuple[Span, ...] = ()
     """The ranks of a JobSet's pods, in the order of its replicated Jobs."""
 
@@ -219,6 +235,13 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
     return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {PARENT_APIS[parent.kind].gang_policy}")
 
 
+def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJobs) -> NoGang | None:
+    """Why an owner is no gang (`find_no_gang`, `find_no_gang_parent`)."""
+    if isinstance(owner, Job):
+        return find_no_gang(owner, schedulers, gang_jobs)
+    return find_no_gang_parent(owner, schedulers)
+
+
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -270,8 +293,10 @@ def _decode_job_set(obj: Raw) -> Parent:
     templates = [read_map(job, "template") for job in jobs]
     annotated = [_annotations(obj), *(_annotations(template) for template in templates)]
     pods = [read_map(read_map(template, "spec"), "template") for template in templates]
+    parts = [Part(JOB, read_map(template, "metadata"), "of a template of Jobs") for template in templates]
     return Parent(
         **_read_common(obj, ParentKind.JOB_SET, pods),
+        stray=find_stray([*list_parts(ParentKind.JOB_SET, obj, pods), *parts]),
         stages=tuple(_read_stage(job) for job in jobs),
         staged=_read_order(spec, jobs),
         obstacle="exclusive-topology" if any(_is_exclusive(annotations) for annotations in annotated) else "",
@@ -327,6 +352,7 @@ def _decode_leader_worker_set(obj: Raw) -> Parent:
         staged = "exclusive-topology"  # the workers are created when the leader is scheduled
     return Parent(
         **_read_common(obj, ParentKind.LEADER_WORKER_SET, pods),
+        stray=find_stray(list_parts(ParentKind.LEADER_WORKER_SET, obj, pods)),
         stages=(Stage(LEADER, 1), Stage(WORKERS, max(0, read_int(template, "size", 1) - 1))),
         staged=staged,
         replicas=_read_replicas(spec),

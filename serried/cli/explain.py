@@ -204,6 +204,8 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "forecast", f"{tell_time(at) if at else 'not known'}, by {group['forecast']['basis']}"
     if group["topologyKey"]:
         yield "where", f"one domain of {group['topologyKey']}{': ' + group['domain'] if group['domain'] else ''}"
+    if unread := group.get("unread"):  # an older extender has none
+        yield "no effect", "; ".join(unread)
 
 
 def _describe_turn(turn: Mapping[str, Any]) -> str:

@@ -238,7 +238,7 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
             *((each["file"],) if named else ()),
             _name_gang(each),
             each["priority"],
-            _SAID[each["outcome"]],
+            _say_outcome(each),
             each["domain"],
             tell(each["message"]),
         )
@@ -260,6 +260,11 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another place. None was looked for."
+
+
+def _say_outcome(group: Mapping[str, Any]) -> str:
+    no_gang = group.get("noGang")  # an older extender does not say
+    return "no gang" if no_gang and group["outcome"] == "Fits" else _SAID[group["outcome"]]
 
 
 def _name_gang(group: Mapping[str, Any]) -> str:

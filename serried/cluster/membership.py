@@ -445,14 +445,19 @@ class Membership:
 
     def name_owner(self, key: GroupKey) -> str:
         """The Job or parent that a group was made for, as kubectl names it (``job/train``); "" without one."""
+        owner_key = self.owner_of(key)
+        return name_object(owner_key.kind, owner_key.key.name) if owner_key is not None else ""
+
+    def owner_of(self, key: GroupKey) -> OwnerKey | None:
+        """The Job or parent that a group was made for, whether it is known or not; None without one."""
         made = owner_of_provisional(key)
         if made is not None:
-            return name_object(made.kind, made.key.name)
+            return made
         composite = key.kind is GroupKind.COMPOSITE
         group = self.forest.composites.get(key.object_key) if composite else self.forest.groups.get(key)
         known = [each for each in group.owners if each.kind in _NAMED] if group is not None else []
         owner = min(known, key=lambda each: not each.controller, default=None)
-        return name_object(owner.kind, owner.name) if owner is not None else ""
+        return OwnerKey(owner.kind, Key(key.namespace, owner.name)) if owner is not None else None
 
     def name_group(self, key: GroupKey) -> str:
         """The object that a group has its name from: ``PodGroup train-x``; "" for a group that has none yet."""

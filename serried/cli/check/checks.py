@@ -25,11 +25,12 @@ from serried.cli.check.observed import (
 )
 
 POLICIES = {
+    "serried-annotations": "annotations and labels may be mistyped, and have no effect then",
     "serried-controller-groups": "the controller's right to change and delete groups of users has no limit",
     "serried-extender-deletions": "the extender's right to delete pods has no limit",
     "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
     "serried-extender-pods": "the extender's right to change pods has no limit",
-    "serried-job-gang-policy": "annotations of Jobs may be wrong, and may change while they run",
+    "serried-job-gang-policy": "annotations of Jobs may change while they run",
     "serried-pod-group-label": "a pod's group may be changed while it waits",
     "serried-reservations": "anybody with all rights in a namespace may stop all plans by a Reservation there",
 }

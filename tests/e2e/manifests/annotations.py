@@ -6,7 +6,7 @@ from tests.e2e.manifests.server import GROUP, KUSTOMIZE, Json
 
 POLICY, TOPOLOGY, DISRUPTION = (f"{GROUP}/{name}" for name in ("gang-policy", "required-topology", "disruption-mode"))
 PREFERRED, PACKING, EXCLUSIVE = (f"{GROUP}/{name}" for name in ("preferred-topology", "packing", "exclusive"))
-POLICIES = str(KUSTOMIZE / "policies" / "job-gang-policy.yaml")
+POLICIES = tuple(f"--filename={KUSTOMIZE / 'policies' / name}.yaml" for name in ("annotations", "job-gang-policy"))
 
 WRONG = [
     pytest.param(TOPOLOGY, "", 'Invalid value: "": must be the key of a node label', id="an empty key"),

@@ -17,6 +17,7 @@ from tests.support.written import read_block
 pytestmark = [pytest.mark.e2e, at_one_level("fallback", fixture="bare")]
 
 POLICIES = {
+    "serried-annotations",
     "serried-controller-groups",
     "serried-extender-deletions",
     "serried-extender-pod-status",

@@ -130,17 +130,17 @@ def test_a_jobs_gang_policy_is_immutable(server: Server, before: str | None, aft
 
 
 def test_a_job_that_said_it_before_the_policy_came_can_still_be_changed(server: Server) -> None:
-    server.run("delete", "-f", POLICIES)
+    server.run("delete", *POLICIES)
     wrong = {POLICY: "Gang", TOPOLOGY: "my rack", DISRUPTION: "All"}
     created = eventually_created(server, suspended("old", wrong))
     try:
-        server.run("apply", "-f", POLICIES)
+        server.run("apply", *POLICIES)
         eventually(lambda: is_refused(server, suspended("new", wrong)))
         server.patch(created, {"metadata": {"labels": {"a": "b"}}})
         with pytest.raises(ClusterError, match="must be the key of a node label"):
             annotate(server, created, TOPOLOGY, "my other rack")
     finally:
-        server.run("apply", "-f", POLICIES)
+        server.run("apply", *POLICIES)
         server.run("delete", created)
 
 

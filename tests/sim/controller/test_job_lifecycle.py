@@ -193,6 +193,17 @@ async def test_an_annotation_that_nobody_can_follow_is_told_once_and_nothing_is_
     assert not server.all(WORKLOADS)
 
 
+async def test_an_annotation_that_nothing_reads_is_told_once_and_the_gang_is_made(server: FakeApiServer) -> None:
+    async with controller_on(server) as controller:
+        server.add(JOBS, gang().annotation("scheduling.serried.dev/required-topolgy", "rack").raw())
+        await until(lambda: events(server, "UnknownName") and server.all(GROUPS))
+        server.change(JOBS, "default", "train", {"status": {"active": 1}})
+        await settle(controller, server)
+        (event,) = events(server, "UnknownName")
+        assert (event["count"], event["type"]) == (1, "Warning")
+        assert "did you mean the annotation scheduling.serried.dev/required-topology of the Job?" in event["message"]
+
+
 async def test_the_field_wins_over_the_annotation_and_that_is_told(server: FakeApiServer) -> None:
     async with controller_on(server):
         said = {"schedulingPolicy": {"gang": {"minCount": 2}}}

@@ -86,6 +86,11 @@ def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run)
     assert facts["30 min ago (10:00:00)"] == "X: said"
 
 
+def test_what_has_no_effect_is_told(proxy: PodProxy, run: Run) -> None:
+    lead(proxy, "team/podgroup/train", TRAIN | {"unread": ["annotation x has no effect, because nothing reads it"]})
+    assert "no effect  annotation x has no effect" in re.sub(" {3,}", "  ", run("explain", "podgroup/train").out)
+
+
 DIAGNOSIS = {
     "key": "rack",
     "need": 2,

@@ -63,6 +63,17 @@ def test_a_job_that_fits(proxy: PodProxy, run: Run, job: str) -> None:
     assert "whatif?namespace=team" in proxy.asked[-1]
 
 
+def test_what_is_no_gang_is_no_yes(proxy: PodProxy, run: Run, job: str) -> None:
+    why = "its pods are placed one by one: it is not Indexed"
+    answer(proxy, "whatif", prediction("Fits", noGang=why, message=f"no gang, so {why}; 4 of 4 members fit"))
+    ended = run("whatif", job)
+    assert ended.code == 0
+    assert "no gang   rack-2" in ended.out
+    assert "yes" not in ended.out
+    answer(proxy, "whatif", prediction("DoesNotFit", noGang=why, nodes={}))
+    assert run("whatif", job).code == 1
+
+
 def test_a_job_that_does_not_fit_is_a_no_for_scripts(proxy: PodProxy, run: Run, job: str) -> None:
     document = answer(proxy, "whatif", prediction("DoesNotFit", nodes={}, message="NoCapacity: too little"))
     ended = run("whatif", job, "-o", "json")

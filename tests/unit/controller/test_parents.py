@@ -17,6 +17,7 @@ from controller.diff.owner import (
     begin_workload,
     diff,
     find_surplus,
+    find_warnings,
     find_warnings_of_parent,
     refuse,
 )
@@ -24,11 +25,12 @@ from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, deco
 from serried.api.level import FALLBACK, NATIVE_LEVELS
 from serried.api.names import REPLICA, ParentKind
 from serried.api.parent import MANAGED_BY, PARENT_UID
-from tests.support.builders import RACK, PodGroupBuilder, WorkloadBuilder, pod_group, workload
+from tests.support.builders import RACK, JobBuilder, PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
 SERVED = ["serried"]
 INLINE = NATIVE_LEVELS[-1]
+TYPO = "scheduling.serried.dev/required-topolgy"
 
 
 def training() -> JobSetBuilder:
@@ -264,6 +266,18 @@ def test_a_parent_is_told_what_it_should_know(
     said = find_warnings_of_parent(builder.value(), SERVED)
     assert [reason for reason, _ in said] == reasons
     assert all(part in message for _, message in said)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [training().annotation(TYPO, "rack"), job("j").size(2).scheduler("serried").annotation(TYPO, "rack")],
+    ids=["a parent", "a Job"],
+)
+def test_an_owner_is_told_what_nothing_reads(owner: JobSetBuilder | JobBuilder) -> None:
+    (reason, said), *rest = find_warnings(owner.value(), DesiredAction.START, GangSettings(SERVED))
+    assert (reason, rest) == ("UnknownName", [])
+    assert "did you mean the annotation scheduling.serried.dev/required-topology" in said
+    assert find_warnings(owner.condition("Completed").value(), DesiredAction.NONE, GangSettings(SERVED)) == []
 
 
 def test_jobs_that_ask_within_a_gang_are_told_of() -> None:

@@ -23,6 +23,8 @@ async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     world.add(job("early").size(2).scheduler(SCHEDULER).uid("u-early"))
     world.add(pod("early-0").scheduler(SCHEDULER).controlled_by("Job", "early", "u-early"))
     world.add(job("plain").not_indexed().scheduler(SCHEDULER))
+    world.add(pod("plain-0").scheduler(SCHEDULER).of_job("plain", 0))
+    world.add(job("typed").scheduler(SCHEDULER).annotation("scheduling.serried.dev/gang-polcy", "JobAsGang"))
     world.add(composite("tree").owned_by("JobSet", "wood"), pod_group("leaf").gang(1).under("tree"))
     world.add(pod_group("made").gang(1))
     await world.go()
@@ -65,10 +67,30 @@ async def test_a_group_is_shown_with_the_name_that_people_gave(http: httpx.Async
     assert [each["owner"] for each in listed if each["name"] == name] == [owner]
 
 
+async def test_what_its_owner_says_in_vain_is_shown(world: Harness, http: httpx.AsyncClient) -> None:
+    assert (await http.get("/debug/groups/default/job:early")).json()["unread"] == []
+    world.add(
+        job("early").size(2).scheduler(SCHEDULER).uid("u-early").annotation("scheduling.serried.dev/pakking", "x")
+    )
+    (said,) = (await http.get("/debug/groups/default/job:early")).json()["unread"]
+    assert "did you mean the annotation scheduling.serried.dev/packing of the Job?" in said
+
+
 @pytest.mark.parametrize(
     ("what", "said"),
     [
         pytest.param("pod/alone", "pod default/alone is in no group", id="a pod of no group"),
+        pytest.param(
+            "pod/plain-0",
+            "any other pod; its Job plain is no gang, so its pods are placed one by one: it runs one pod at a time",
+            id="a pod of a Job that is no gang",
+        ),
+        pytest.param(
+            "job/typed",
+            "it runs one pod at a time; to make it one, create it anew with a larger parallelism, and completions; "
+            "annotation 'scheduling.serried.dev/gang-polcy' has no effect",
+            id="a Job with an annotation that nothing reads",
+        ),
         pytest.param("job/plain", "is no gang, so its pods are placed one by one: it runs", id="a Job that is none"),
         pytest.param("job/gone", "no job default/gone is known", id="a Job that is not there"),
         pytest.param("podgroup/gone", "no podgroup default/gone is known", id="a PodGroup that is not there"),

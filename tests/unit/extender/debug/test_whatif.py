@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from extender.debug.simulations import whatif_routes
 from extender.simulation.manifests import read_documents
 from serried.api.level import FALLBACK, NATIVE, ApiLevel
+from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
 from serried.api.volume import StorageClass, Volume, VolumeClaim
 from serried.ops.slices import Slices
 from tests.support.budgets import budget
@@ -143,6 +144,49 @@ async def test_a_job_that_is_no_gang_fits_if_each_of_its_pods_does(world: Harnes
     wish["metadata"]["annotations"] = {"scheduling.serried.dev/gang-policy": "NoGang"}
     found = await asking.one(wish)
     assert (found["outcome"], found["need"], found["placed"], found["members"]) == ("DoesNotFit", 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        pytest.param(
+            [training(2) | {"spec": {**training(2)["spec"], "completionMode": "NonIndexed"}}],
+            "it is not Indexed; to make it one, create it anew with completionMode: Indexed, or the annotation",
+            id="a Job that is not Indexed",
+        ),
+        pytest.param(
+            [training(2) | {"metadata": {"name": "train", "annotations": {GANG_POLICY: "NoGang"}}}],
+            "its pods are placed one by one: it says so",
+            id="a Job that wants none",
+        ),
+        pytest.param(
+            [raw(job_set("s").replicated("w", pods=2), "JobSet", JOB_SETS)],
+            "JobSet s controls it; to make it one, create it anew with the annotation",
+            id="the Jobs of a JobSet that does not ask",
+        ),
+        pytest.param(
+            [raw(pod_group("g"), "PodGroup"), *(raw(each, "Pod", "v1") for each in members(2))],
+            "its pods are placed one by one: its policy is basic",
+            id="a PodGroup of policy basic",
+        ),
+        pytest.param(
+            [raw(pod("alone").cpu(1).scheduler(SCHEDULER), "Pod", "v1")],
+            "it is placed by itself: it names no PodGroup",
+            id="a pod of no group",
+        ),
+    ],
+)
+async def test_what_is_no_gang_is_told_why(world: Harness, asking: Asking, asked: list[Raw], why: str) -> None:
+    world.add(*small_nodes(2))
+    found = await asking.one(*asked)
+    assert found["outcome"] == "Fits"
+    assert why in found["noGang"]
+    assert found["message"].startswith(f"no gang, so {found['noGang']}; ")
+
+
+async def test_of_a_gang_nothing_is_said(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    assert (await asking.one(training(2)))["noGang"] == ""
 
 
 async def test_its_workload_says_how_many_are_enough(world: Harness, asking: Asking) -> None:
@@ -831,6 +875,13 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
             ),
             "of spec.scheduling its own controller makes a Workload and PodGroups",
             id="a JobSet that says it in its own words",
+        ),
+        pytest.param(
+            yaml.safe_dump(
+                training(2) | {"metadata": {"name": "train", "annotations": {f"{REQUIRED_TOPOLOGY[:-2]}yg": RACK}}}
+            ),
+            f"did you mean the annotation {REQUIRED_TOPOLOGY} of the Job?",
+            id="an annotation that nothing reads",
         ),
         pytest.param(yaml.safe_dump(training(20_000)), "there are more than 10000 pods", id="too many pods"),
     ],
