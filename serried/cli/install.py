@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,10 +22,12 @@ from typing import Annotated, Any
 import typer
 
 from serried import __version__
-from serried.api.names import INSTALLATION
+from serried.api.names import INSTALLATION, name_object
 from serried.api.parent import MANAGED_BY
+from serried.api.pod import Pod, decode_pod
 from serried.cli.access import tell_failure
 from serried.cli.check.command import collect, collect_cluster, draw_findings, examine
+from serried.cli.check.installed import INSTALLER
 from serried.cli.check.observed import Area, Finding, Severity
 from serried.cli.output import CommandError, ExitCode, find_width, lay_out, note, option
 from serried.cli.rights import Right, list_missing
@@ -32,7 +35,7 @@ from serried.cli.target import Target, find_credentials, name_api_server, reachi
 from serried.cli.transport import open_client
 from serried.cli.uninstall import DEFINITIONS, DEPLOYMENTS
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError, NotFound
+from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import JSON, PODS, Resource, Selection, write_json
 
 INSTALL_EXAMPLES = """
@@ -44,13 +47,12 @@ Show what would be applied:
 """
 
 HOME = "serried-system"
-MANAGER = "serried-install"
-"""The field manager."""
 
 _LEAST_MINOR = 35
 _LEAST_MINOR_WITH_MUTATIONS = 36
 _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
+_SCHEDULER = "serried"
 _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+)")
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
@@ -236,6 +238,7 @@ class Install:
             *examine(seen, (Area.CLUSTER,)),
             *await self._check_owners(objects),
             *await self._check_rights(objects),
+            *await self._check_waiting(),
         ]
         _draw(found, "Before the installation:")
         if any(each.severity is Severity.ERROR for each in found):
@@ -272,6 +275,23 @@ class Install:
         what = f"you may not write {names}, which the installation consists of"
         return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
 
+    async def _check_waiting(self) -> list[Finding]:
+        """Return a warning for each owner whose pods wait for the scheduler that comes, and have no markers."""
+        if self._plan.shape is not Layout.ISOLATED:
+            return []  # there the scheduler asks about every pod
+        selection = Selection(fields=f"spec.schedulerName={_SCHEDULER},spec.nodeName=")
+        try:
+            found = [decode_pod(each) async for each in self._client.items(PODS, selection)]
+        except Forbidden:
+            return []  # the review of rights says more
+        waiting = [each for each in found if isinstance(each, Pod) and each.pending and each.linked and not each.marked]
+        counts = Counter(f"{each.namespace}/{_name_owner(each)}" for each in waiting)
+        fix = "create them anew when Serried runs, or install with --shape base, which makes a gang of them"
+        return [
+            Finding(Severity.WARNING, Area.CLUSTER, where, _describe_waiting(count), fix)
+            for where, count in counts.items()
+        ]
+
     async def apply(self, objects: Sequence[JSON]) -> None:
         """Apply all, by a field manager of its own, and delete what only another shape has."""
         for each in objects:
@@ -280,7 +300,7 @@ class Install:
             there = await self._find(resource, namespace, name)
             wanted = _without_label(each) if there is not None and _is_of_others(there) else each
             try:
-                made = await self._client.apply(resource, namespace, name, wanted, manager=MANAGER)
+                made = await self._client.apply(resource, namespace, name, wanted, manager=INSTALLER)
             except ApiError as error:
                 said = f"{resource} {_place(namespace, name)} was refused: {tell_failure(error)}"
                 raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended") from error
@@ -373,6 +393,17 @@ async def check_after(target: Target) -> None:
 def _draw(found: Sequence[Finding], title: str) -> None:
     if found:
         sys.stdout.writelines(f"{line}\n" for line in lay_out([title, *draw_findings(found)], find_width()))
+
+
+def _name_owner(pod: Pod) -> str:
+    return name_object(pod.owner.kind, pod.owner.name) if pod.owner is not None else name_object("pod", pod.name)
+
+
+def _describe_waiting(count: int) -> str:
+    return (
+        f"{count} of its pods wait for the scheduler {_SCHEDULER} since before the installation: they have no markers, "
+        "so they are no gang, and are placed one by one"
+    )
 
 
 def _write_yaml(objects: Iterable[JSON]) -> str:

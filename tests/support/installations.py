@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from serried import __version__
+from serried.cli.check.checks import DEFINITIONS
 from serried.cli.check.observed import Observed, decode_scheduler_config
 from serried.settings import describe_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, read_all
@@ -54,6 +56,7 @@ def install(isolated: str = "off") -> Observed:
             each.content["spec"]["policyName"] for each in documents if each.kind.endswith("AdmissionPolicyBinding")
         ),
         autoscalers=(),
+        definitions=dict.fromkeys(DEFINITIONS, __version__),
         server_version="v1.37.1",
         scheduler_version="v1.37.1",
     )

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, groupby
 from typing import Any
 
+from serried import __version__
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP
-from serried.api.names import read_int, read_map
+from serried.api.names import read_int, read_map, read_text
 from serried.api.resources import MARKERS
 from serried.api.verdict import describe_invalid_tree
+from serried.cli.check.installed import Piece, Way
 from serried.cli.check.observed import (
     ELECTING_NEEDS,
     NEEDS,
@@ -49,20 +51,20 @@ def check_policies(seen: Observed) -> Iterator[Finding]:
     if seen.policies is None:
         return
     for name, without in POLICIES.items():
-        yield from _check_policy(seen, name, without, Severity.WARNING, "policies")
+        yield from _check_policy(seen, name, without, Severity.WARNING, Piece.POLICIES)
     if (seen.selfcheck or {}).get("api", {}).get("level") == FALLBACK.name:
         without = "anybody who makes a PodGroup may give it any priority"
-        yield from _check_policy(seen, _PRIORITY_POLICY, without, Severity.WARNING, "policies")
+        yield from _check_policy(seen, _PRIORITY_POLICY, without, Severity.WARNING, Piece.POLICIES)
     if seen.flags.get("isolated") == "on":
         without = "members get no markers, so the scheduler does not ask about them and starts gangs pod by pod"
-        yield from _check_policy(seen, _MARKER_POLICY, without, Severity.ERROR, "marker")
+        yield from _check_policy(seen, _MARKER_POLICY, without, Severity.ERROR, Piece.MARKER)
     if seen.flags.get("hold") == "gate":
         without = "no pod gets the gate, so none is held by it"
-        yield from _check_policy(seen, _GATE_POLICY, without, Severity.ERROR, "gate")
+        yield from _check_policy(seen, _GATE_POLICY, without, Severity.ERROR, Piece.GATE)
 
 
-def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: str) -> Iterator[Finding]:
-    fix = f"kubectl apply -k manifests/kustomize/{piece}"
+def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: Piece) -> Iterator[Finding]:
+    fix = seen.way.put(piece)
     if name not in (seen.policies or ()):
         yield Finding(severity, Area.POLICIES, name, f"there is no such policy: {without}", fix)
     elif name not in seen.bound_policies:
@@ -71,7 +73,7 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 
 def check_cluster(seen: Observed) -> Iterator[Finding]:
     """Versions that do not go together, autoscalers that do not see every member, and pods that are no victims."""
-    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version))
+    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version), seen.way)
     yield from _check_victims(seen)
     hold, fix = seen.flags.get("hold"), "run the extender with --hold=filter"
     gated = hold == "gate" or (hold == "auto" and _GATE_POLICY in (seen.policies or ()))
@@ -106,13 +108,13 @@ def _check_victims(seen: Observed) -> Iterator[Finding]:
     yield Finding(Severity.WARNING, Area.CLUSTER, "pods of other schedulers", what, fix)
 
 
-def _check_versions(server: int | None, scheduler: int | None) -> Iterator[Finding]:
+def _check_versions(server: int | None, scheduler: int | None, way: Way) -> Iterator[Finding]:
     if server is not None and server < _OLDEST_MINOR:
         what = f"1.{server} has not what Serried needs of the API server"
         yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{_OLDEST_MINOR} or newer")
     if server is None or scheduler is None:
         return
-    fix = f"set newTag: v1.{server}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"
+    fix = way.use_scheduler(server)
     if scheduler > server:
         what = f"1.{scheduler} is newer than the API server (1.{server}): it may ask for what is not served"
         yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
@@ -126,6 +128,10 @@ def _read_minor(version: str) -> int | None:
     return int(found[1]) if found else None
 
 
+DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "workloads")
+"""The CRDs that every installation has, by their plurals."""
+
+_RECORDS = "reservations"
 _SKEW_SECONDS = 2.0
 _LOST_SKEW_SECONDS = 10.0
 """A Lease lasts 15 s: by a clock so far off it is hardly held."""
@@ -142,11 +148,12 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
     if seen.silence:
         fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
         yield _find(Severity.ERROR, SILENT, seen.silence, fix)
+    yield from _check_definitions(seen)
     if seen.selfcheck is not None:
-        yield from _check_leadership(seen.selfcheck)
-        yield from _check_caches(seen.selfcheck)
+        yield from _check_leadership(seen.selfcheck, seen.way)
+        yield from _check_caches(seen.selfcheck, seen.way)
         yield from _check_holding(seen)
-        yield from _check_marked(seen.selfcheck)
+        yield from _check_marked(seen.selfcheck, seen.way)
         yield from _check_certificates(seen.selfcheck)
     if seen.skew_seconds is not None and abs(seen.skew_seconds) > _SKEW_SECONDS:
         severity = Severity.ERROR if abs(seen.skew_seconds) > _LOST_SKEW_SECONDS else Severity.WARNING
@@ -155,18 +162,44 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
         yield _find(severity, "clock", what, "let the node's clock be set by NTP (chrony, systemd-timesyncd)")
 
 
-def _check_leadership(selfcheck: Any) -> Iterator[Finding]:
+def _check_definitions(seen: Observed) -> Iterator[Finding]:
+    """CRDs that are missing, or of another release than the extender; of this command where it does not answer."""
+    if seen.definitions is None:
+        return
+    selfcheck, fix = seen.selfcheck or {}, seen.way.put(Piece.CRDS)
+    release = str(selfcheck.get("version") or __version__)
+    is_native = read_text(read_map(selfcheck, "api"), "level") == NATIVE.name
+    for plural in DEFINITIONS:
+        found, where = seen.definitions.get(plural), f"CRD {plural}.{FALLBACK.group}"
+        if found is None and plural == _RECORDS:
+            yield _find(Severity.ERROR, where, "there is no such CRD: no plan can be recorded, so no gang starts", fix)
+        elif found is None:
+            severity = Severity.WARNING if is_native else Severity.ERROR
+            yield _find(severity, where, "there is no such CRD: the API server does not serve them", fix)
+        elif _read_release(found) > _read_release(release):
+            what = f"it is of release {found}, and the extender of {release}: an upgrade was not finished"
+            yield _find(Severity.WARNING, where, what, f"upgrade Serried to {found}")
+        elif found != release:
+            what = f"it is of release {found or 'unknown'}, not {release}: the API server drops the fields it lacks"
+            yield _find(Severity.ERROR, where, what, fix)
+
+
+def _read_release(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _check_leadership(selfcheck: Any, way: Way) -> Iterator[Finding]:
     if not selfcheck["active"]:
         holder = selfcheck.get("leaseHolder") or "nobody"
         what = f"the extender does not lead (the Lease is held by {holder}), so gangs wait"
         fix = "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log"
         yield _find(Severity.ERROR, "leadership", what, fix)
     elif selfcheck.get("obstacle"):
-        fix = "install the CRDs (manifests/kustomize/crds), apply the roles (manifests/kustomize/rbac)"
+        fix = "; ".join(dict.fromkeys((way.put(Piece.CRDS), way.put(Piece.RBAC))))
         yield _find(Severity.ERROR, "Reservations", f"they cannot be read: {selfcheck['obstacle']}", fix)
 
 
-def _check_caches(selfcheck: Any) -> Iterator[Finding]:
+def _check_caches(selfcheck: Any, way: Way) -> Iterator[Finding]:
     api = selfcheck["api"]
     used = f"{api.get('group')}/{api.get('version')}"
     if api["level"] == NATIVE.name and api.get("podsKeepTheirGroup") is False:
@@ -179,7 +212,7 @@ def _check_caches(selfcheck: Any) -> Iterator[Finding]:
         yield _find(severity, f"API {used}", f"{refused}; {used} is used instead", fix)
     for kind, watch in sorted(selfcheck.get("watches", {}).items()):
         if not watch["served"] and kind in _NEEDED_WATCHES:
-            fix = "kubectl apply -k manifests/kustomize/crds, or turn the feature gate on that serves them"
+            fix = f"{way.put(Piece.CRDS)}, or turn the feature gate on that serves them"
             yield _find(Severity.ERROR, kind, "the API server does not serve them, so gangs wait", fix)
         elif watch["malformed"]:
             what = f"{watch['malformed']} of them cannot be read, and are ignored"
@@ -189,15 +222,15 @@ def _check_caches(selfcheck: Any) -> Iterator[Finding]:
 def _check_holding(seen: Observed) -> Iterator[Finding]:
     hold = (seen.selfcheck or {}).get("hold", {})
     if hold.get("mode") == "gate" and hold.get("obstacle"):
-        fix = "kubectl apply -k manifests/kustomize/gate, or run the extender with --hold=filter"
+        fix = f"{seen.way.put(Piece.GATE)}, or run the extender with --hold=filter"
         yield _find(Severity.ERROR, "--hold=gate", hold["obstacle"], fix)
 
 
-def _check_marked(selfcheck: Any) -> Iterator[Finding]:
+def _check_marked(selfcheck: Any, way: Way) -> Iterator[Finding]:
     unmarked = selfcheck.get("isolation", {}).get("unmarkedMembers", 0)
     if selfcheck.get("isolation", {}).get("isolated") and unmarked:
         what = f"{unmarked} members have no marker: the scheduler does not ask about them, and binds each alone"
-        yield _find(Severity.ERROR, "markers", what, "apply manifests/kustomize/marker, then delete these pods")
+        yield _find(Severity.ERROR, "markers", what, f"{way.put(Piece.MARKER)}, then delete these pods")
 
 
 def _check_certificates(selfcheck: Any) -> Iterator[Finding]:
@@ -279,14 +312,13 @@ def find_rights(seen: Observed) -> dict[Right, Need]:
 
 def check_rights(seen: Observed) -> Iterator[Finding]:
     """One finding for all rights that are missing for the same purpose."""
-    needs, shipped = find_rights(seen), "overlays/control-plane" if seen.extenders_elect else "rbac"
+    needs, shipped = find_rights(seen), Piece.CONTROL_PLANE if seen.extenders_elect else Piece.RBAC
     missing = sorted(_list_concerned(seen, needs), key=lambda right: (right.account, needs[right].without, right))
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
         of_these = list(rights)
         severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
         what = f"it may not {', '.join(map(str, of_these))}: {without}"
-        piece = needs[of_these[0]].component or shipped
-        fix = f"kubectl apply -k manifests/kustomize/{piece}, or grant it in roles of your own"
+        fix = f"{seen.way.put(needs[of_these[0]].component or shipped)}, or grant it in roles of your own"
         yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
 
@@ -406,10 +438,10 @@ def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]
         where = f"{_name(entry)}.managedResources"
         if isolated and not names:
             what = "the installation is isolated, and here the scheduler asks about every pod"
-            yield _error(config, where, what, f"add {wanted} (manifests/kustomize/isolated)")
+            yield _error(config, where, what, f"add {wanted} ({seen.way.put(Piece.ISOLATED)})")
         elif names and wanted not in names:
             what = f"the scheduler asks about pods that name {', '.join(sorted(names))}, which no member does"
-            yield _error(config, where, what, f"name {wanted} (manifests/kustomize/isolated)")
+            yield _error(config, where, what, f"name {wanted} ({seen.way.put(Piece.ISOLATED)})")
         elif names and not isolated:
             what = "the scheduler asks about marked pods only, and the extender is not told: it warns of none without"
             yield _error(config, where, what, "run the extender with --isolated=on, or remove managedResources")

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -14,8 +14,10 @@ from typing import Annotated
 import typer
 import yaml
 
+from serried.api.level import FALLBACK
 from serried.cli.access import LABELS, reach, tell_failure
 from serried.cli.check.checks import (
+    DEFINITIONS,
     SILENT,
     check_cluster,
     check_extender,
@@ -25,6 +27,7 @@ from serried.cli.check.checks import (
     check_scheduler,
     find_rights,
 )
+from serried.cli.check.installed import read_way
 from serried.cli.check.observed import (
     DEFAULT_FLAGS,
     NEIGHBOURS,
@@ -41,7 +44,7 @@ from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Par
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
+from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import JSON, NODES, PODS, Resource, Selection, read_json, write_json
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
@@ -58,6 +61,8 @@ _ORDER = list(Severity)
 
 def examine(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
     """The findings of these areas: errors first, and within a severity by area."""
+    if seen.absence is not None:
+        return [seen.absence]
     found = [finding for area in Area if area in areas for finding in _CHECKS[area](seen)]
     for area, what, why in seen.unread:
         if area in areas:
@@ -159,6 +164,9 @@ _CONFIG_MAPS = Resource("", "v1", "configmaps")
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 
 
+_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+
+
 _REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 
@@ -256,9 +264,16 @@ class _Collector:
 
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Everything that these areas need."""
+        if self._seen.silence:
+            async with self._noting(Area.EXTENDER, "whether it is installed"):
+                self._seen = replace(self._seen, absence=await self._find_absence())
+        if self._seen.absence is not None:
+            return self._seen
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
             # First, see `_ask_extender`.
             ((Area.EXTENDER, Area.CLUSTER), "the API server's version", self._read_version),
+            (tuple(Area), "how it was installed", self._read_way),
+            ((Area.EXTENDER,), "the CRDs", self._read_definitions),
             ((Area.SCHEDULER, Area.CLUSTER), "the scheduler's configuration", self._read_scheduler),
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
             ((Area.RIGHTS,), "rights", self._read_rights),
@@ -281,6 +296,37 @@ class _Collector:
                 said = f"{self._server} does not answer: {tell_failure(error)}"
                 raise CommandError(ExitCode.UNREACHABLE, said) from error
             self._seen = replace(self._seen, unread=(*self._seen.unread, (area, what, str(error))))
+
+    async def _find_absence(self) -> Finding | None:
+        """That nothing of Serried is in its namespace; None if something is, or may be."""
+        home, where = self._home, f"namespace {self._home}"
+        pods = [pod async for pod in self._client.items(PODS, Selection(namespace=home, labels=LABELS))]
+        if pods or await self._find_deployment() is not None:
+            return None
+        others = [each async for each in self._client.items(_DEPLOYMENTS, Selection(labels=LABELS))]
+        what = f"Serried is not installed in {where} of {self._server}"
+        if not others:
+            return Finding(Severity.ERROR, Area.EXTENDER, where, what, "serried install")
+        there = others[0]["metadata"]["namespace"]
+        fix = f"serried check --serried-namespace {there}"
+        return Finding(Severity.ERROR, Area.EXTENDER, where, f"{what}; it is in namespace {there}", fix)
+
+    async def _find_deployment(self) -> JSON | None:
+        with suppress(NotFound):
+            return await self._client.get(_DEPLOYMENTS, self._home, "serried")
+        return None
+
+    async def _read_way(self) -> None:
+        with suppress(Forbidden):
+            self._seen = replace(self._seen, way=read_way(await self._find_deployment() or {}))
+
+    async def _read_definitions(self) -> None:
+        releases: dict[str, str] = {}
+        for plural in DEFINITIONS:
+            with suppress(NotFound):
+                found = await self._client.get(_DEFINITIONS, "", f"{plural}.{FALLBACK.group}")
+                releases[plural] = (found["metadata"].get("labels") or {}).get("app.kubernetes.io/version", "")
+        self._seen = replace(self._seen, definitions=releases)
 
     async def _read_version(self) -> None:
         answer = await self._client.request("GET", "/version")

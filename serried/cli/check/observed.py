@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
+from serried.cli.check.installed import KUBECTL, Piece, Way
 
 
 class Severity(StrEnum):
@@ -94,12 +95,12 @@ class Need(NamedTuple):
     name: str = ""
     home: bool = False
 
-    component: str = ""
-    """The part of the kustomization that grants them; "" for the roles that every installation has."""
+    component: Piece | None = None
+    """The part of an installation that grants them; None for the roles that every installation has."""
 
 
 _extra = partial(Need, vital=False)
-_of_component = partial(_extra, component="volumes-and-devices")
+_of_component = partial(_extra, component=Piece.VOLUMES_AND_DEVICES)
 
 
 def _both(*resources: str) -> str:
@@ -369,6 +370,15 @@ class Observed:
 
     neighbours: tuple[tuple[str, Neighbour], ...] = ()
     """What else decides about pods: the Deployment or the webhook of each."""
+
+    way: Way = KUBECTL
+    """How it was installed."""
+
+    definitions: Mapping[str, str] | None = None
+    """Of which release each CRD of ours is, by its plural; "" for one that does not say."""
+
+    absence: Finding | None = None
+    """That nothing is installed. Then nothing else was looked at."""
 
     server_version: str = ""
     """Of the API server, for example v1.37.1."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from serried import __version__
 from tests.support.cluster_stage import RACK, ClusterStage, eventually, names
 from tests.support.commands import Ended, Run
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
@@ -120,6 +121,19 @@ def test_the_shipped_installation_is_sound_and_a_policy_that_is_gone_is_missed(
     finally:
         stage.cluster.api.post("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", _anew(kept))
     assert [finding["where"] for finding in json.loads(missing.out)] == [POLICY]
+
+
+def test_a_crd_of_an_older_release_is_an_error(stage: ClusterStage, serried: Run) -> None:
+    definition, label = "crd/reservations.scheduling.serried.dev", "app.kubernetes.io/version"
+    arguments = ("check", "--only", "extender", "--server", stage.cluster.ops_url, "-o", "json")
+    stage.cluster.kubectl("label", definition, f"{label}=0.0.1", "--overwrite")
+    try:
+        old = serried(*arguments)
+    finally:
+        stage.cluster.kubectl("label", definition, f"{label}={__version__}", "--overwrite")
+    (finding,) = json.loads(old.out)
+    assert (old.code, finding["where"]) == (1, "CRD reservations.scheduling.serried.dev")
+    assert f"it is of release 0.0.1, not {__version__}" in finding["what"]
 
 
 def test_a_right_that_is_taken_away_is_missed(stage: ClusterStage, serried: Run) -> None:

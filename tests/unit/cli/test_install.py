@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
 
 from serried import __version__
 from serried.api.names import INSTALLATION
+from serried.api.resources import MARKERS
 from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
 from serried.cli.output import CommandError
 from serried.cli.transport import open_client
 from serried.kube.auth import Credentials
+from tests.support.builders import pod
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 
@@ -90,6 +93,7 @@ def cluster(proxy: PodProxy) -> PodProxy:
         path = f"/apis/{version}" if "/" in version else f"/api/{version}"
         proxy.answer(path, {"resources": list(kinds.values())})
     proxy.answer("/apis/apps/v1/deployments", LIST | {"items": []})
+    proxy.answer("/api/v1/pods", LIST | {"items": []})
     allow(proxy)
     return proxy
 
@@ -139,6 +143,29 @@ def test_a_scheduler_that_is_newer_than_the_api_server_is_refused(cluster: PodPr
     ended = run("install", "--scheduler-version", "1.38.0")
     assert ended.code == 1
     assert "1.38 is newer than the API server (1.37)" in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize(
+    ("shape", "times"),
+    [
+        pytest.param("isolated", 1, id="where the scheduler asks about marked pods only"),
+        pytest.param("base", 0, id="but not where it asks about every pod"),
+    ],
+)
+def test_pods_that_wait_since_before_are_told_of(cluster: PodProxy, run: Run, shape: str, times: int) -> None:
+    job_pods = [pod(f"train-{n}").scheduler("serried").of_job("train", n) for n in range(3)]
+    marked = pod("marked-0").scheduler("serried").of_job("marked", 0)
+    for marker in MARKERS:
+        marked = marked.request(marker, "0")
+    plain = pod("plain").scheduler("serried")
+    cluster.answer("/api/v1/pods", LIST | {"items": [each.raw() for each in (*job_pods, marked, plain)]})
+    allow(cluster, allowed=False)
+    said = " ".join(run("install", "--shape", shape).out.split())
+    assert said.count("WARNING default/job/train what 3 of its pods wait for the scheduler serried since") == times
+    assert "marked" not in said.replace("markers", "")
+    assert "plain" not in said
+    asked = [each for each in cluster.asked if each.startswith("/api/v1/pods?")]
+    assert sum("spec.schedulerName=serried,spec.nodeName=" in each for each in map(unquote, asked)) == times
 
 
 def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from serried import __version__
+from serried.cli.check.checks import DEFINITIONS
 from serried.cli.check.observed import DEFAULT_FLAGS, NEEDS, list_rights
 from serried.settings import describe_settings, extender_settings
 from tests.support.commands import Run
@@ -16,6 +18,9 @@ from tests.unit.manifests.shipped import MANIFESTS, read_all
 
 HOME = "/api/v1/namespaces/serried-system"
 ADMISSION = "/apis/admissionregistration.k8s.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEPLOYMENT = "/apis/apps/v1/namespaces/serried-system/deployments/serried"
+NONE = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
 
 
 def items(*objects: Any) -> dict[str, Any]:
@@ -52,6 +57,10 @@ def sound(proxy: PodProxy) -> PodProxy:
     proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicybindings", items(*bindings))
     for kind in ("validating", "mutating"):
         proxy.answer(f"{ADMISSION}/v1/{kind}webhookconfigurations", items())
+    for plural in DEFINITIONS:
+        release = {"metadata": {"labels": {"app.kubernetes.io/version": __version__}}}
+        proxy.answer(f"{CRDS}/{plural}.scheduling.serried.dev", release)
+    proxy.answer(DEPLOYMENT, {"metadata": {"name": "serried", "namespace": "serried-system"}})
     return proxy
 
 
@@ -220,12 +229,70 @@ def test_an_extender_that_does_not_answer_is_an_error_among_others(sound: PodPro
     assert ended.out.count("pod serried-system/serried-0 does not answer: refused") == 1
 
 
-def test_where_nothing_is_installed_it_is_said_once(sound: PodProxy, run: Run) -> None:
+@pytest.fixture
+def empty(sound: PodProxy) -> PodProxy:
+    """A cluster without Serried, in which no ServiceAccount of Serried may do anything."""
     sound.answer(f"{HOME}/pods", items())
-    ended = run("check")
-    assert ended.code == 1
-    assert ended.out.count("Serried is not installed in namespace serried-system") == 1
-    assert len(ended.out.splitlines()) < 25
+    sound.answer(DEPLOYMENT, NONE, status=404)
+    sound.answer("/apis/apps/v1/deployments", items())
+    sound.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": False}})
+    return sound
+
+
+def test_where_nothing_is_installed_there_is_one_finding(empty: PodProxy, run: Run) -> None:
+    ended = run("check", "-o", "json")
+    (finding,) = json.loads(ended.out)
+    assert (ended.code, finding["severity"], finding["fix"]) == (1, "error", "serried install")
+    assert finding["what"].startswith("Serried is not installed in namespace serried-system of the API server http://")
+    assert len(run("check").out.splitlines()) < 8
+
+
+def test_one_in_another_namespace_is_named(empty: PodProxy, run: Run) -> None:
+    other = {"metadata": {"name": "serried", "namespace": "gangs"}}
+    empty.answer("/apis/apps/v1/deployments", items(other))
+    (finding,) = json.loads(run("check", "-o", "json").out)
+    assert finding["what"].endswith("; it is in namespace gangs")
+    assert finding["fix"] == "serried check --serried-namespace gangs"
+
+
+def test_an_installation_without_pods_is_one(empty: PodProxy, run: Run) -> None:
+    empty.answer(DEPLOYMENT, {"metadata": {"name": "serried", "namespace": "serried-system"}})
+    assert len(json.loads(run("check", "-o", "json").out)) > 1
+
+
+def test_a_missing_crd_is_an_error(sound: PodProxy, run: Run) -> None:
+    sound.answer(f"{CRDS}/reservations.scheduling.serried.dev", NONE, status=404)
+    ended = run("check", "-o", "json")
+    (finding,) = json.loads(ended.out)
+    assert (ended.code, finding["severity"]) == (1, "error")
+    assert finding["where"] == "CRD reservations.scheduling.serried.dev"
+    assert "no gang starts" in finding["what"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fix"),
+    [
+        pytest.param({}, "kubectl apply -k manifests/kustomize/rbac", id="kubectl"),
+        pytest.param(
+            {"managedFields": [{"manager": "serried-install"}]}, "serried install --image mine:1", id="our command"
+        ),
+        pytest.param(
+            {
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "gangs"},
+            },
+            "helm upgrade gangs -n serried-system CHART --reuse-values",
+            id="Helm",
+        ),
+    ],
+)
+def test_fixes_go_by_the_tool_that_installed_it(sound: PodProxy, run: Run, metadata: dict[str, Any], fix: str) -> None:
+    pod = {"initContainers": [{"name": "extender", "image": "mine:1"}], "containers": []}
+    about = {"name": "serried", "namespace": "serried-system", **metadata}
+    sound.answer(DEPLOYMENT, {"metadata": about, "spec": {"template": {"spec": pod}}})
+    sound.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": False}})
+    found = json.loads(run("check", "--only", "rights", "-o", "json").out)
+    assert f"{fix}, or grant it in roles of your own" in {each["fix"] for each in found}
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,44 @@ def set_many(*, percentage: int | None, stamp: str) -> Change:
     return make
 
 
+def define(**releases: str | None) -> Change:
+    """CRDs of these releases; None for one that is missing."""
+
+    def make(seen: Observed) -> Observed:
+        found = {**(seen.definitions or {}), **releases}
+        return replace(seen, definitions={plural: each for plural, each in found.items() if each is not None})
+
+    return make
+
+
 MISTAKES = [
+    pytest.param(
+        define(reservations=None),
+        ERROR,
+        "no gang starts",
+        "manifests/kustomize/crds",
+        id="no CRD of Reservations",
+    ),
+    pytest.param(
+        define(workloads=None), WARNING, "there is no such CRD", "crds", id="no CRD of the API level not in use"
+    ),
+    pytest.param(
+        define(reservations="0.1.0"),
+        ERROR,
+        "it is of release 0.1.0, not ",
+        "manifests/kustomize/crds",
+        id="an older CRD",
+    ),
+    pytest.param(
+        define(reservations=""), ERROR, "it is of release unknown, not ", "crds", id="a CRD that names no release"
+    ),
+    pytest.param(
+        define(reservations="9.0.0"),
+        WARNING,
+        "an upgrade was not finished",
+        "upgrade Serried to 9.0.0",
+        id="a newer CRD",
+    ),
     pytest.param(
         change_config(lambda document: document.pop("extenders")),
         ERROR,
