@@ -322,11 +322,6 @@ def describe_settings(settings: CommonSettings) -> list[Setting]:
     ]
 
 
-def list_flags(settings: type[CommonSettings]) -> list[str]:
-    """Return the flags of a process, with their dashes, in the order of ``--help``."""
-    return [_name_flag(field.alias or name) for name, field in settings.model_fields.items()]
-
-
 def _write_value(value: object) -> str:
     match value:
         case None:

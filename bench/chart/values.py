@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from bench.chart.kustomization import Item, Json
-from serried.settings import CommonSettings, ControllerSettings, ExtenderSettings, list_flags
+from serried.settings import CommonSettings, controller_settings, describe_settings, extender_settings
 
 _WRITTEN: Json = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 
@@ -50,15 +50,15 @@ def list_values(items: Sequence[Item]) -> list[Value]:
     ]
 
 
-def _describe_flags(settings: type[CommonSettings]) -> Json:
+def _describe_flags(settings: CommonSettings) -> Json:
     """The schema of a list of flags of a process."""
-    names = "|".join(flag.removeprefix("--") for flag in list_flags(settings))
+    names = "|".join(each.flag.removeprefix("--") for each in describe_settings(settings))
     return {"type": "array", "items": {"type": "string", "pattern": f"^--({names})="}}
 
 
 _FLAGS = {
-    "extender.extraArgs": _describe_flags(ExtenderSettings),
-    "controller.extraArgs": _describe_flags(ControllerSettings),
+    "extender.extraArgs": _describe_flags(extender_settings([], {})),
+    "controller.extraArgs": _describe_flags(controller_settings([], {})),
 }
 
 

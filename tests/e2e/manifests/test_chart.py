@@ -248,7 +248,7 @@ def test_environment_volumes_and_where_pods_go_are_those_of_the_values(helm: Hel
     variable = {"name": "SERRIED_LOG_LEVEL", "value": "debug"}
     volume, mount = {"name": "cache", "emptyDir": {}}, {"name": "cache", "mountPath": "/cache"}
     extra = {"extraEnv": [variable], "extraVolumes": [volume], "extraVolumeMounts": [mount]}
-    near = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    near: Json = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
     spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
     values = {"extender": extra, "controller": extra, "affinity": near, "topologySpreadConstraints": [spread]}
     found = render(helm, tmp_path, values, "--set", f"shape={shape}")

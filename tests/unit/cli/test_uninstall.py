@@ -404,7 +404,8 @@ async def test_after_the_installation_pods_and_groups_are_freed_and_nothing_is_d
     server.add(PODS, pod("one", gates=[HELD_GATE]))
     server.add(NATIVE, named("ours", labels=OURS, finalizers=[PROTECTION]))
     assert await free(server) == ["freed pods default/one\n", f"freed {NATIVE} default/ours\n"]
-    assert server.look(PODS, "default", "one")["spec"]["schedulingGates"] == []
+    (freed,) = server.all(PODS)
+    assert freed["spec"]["schedulingGates"] == []
     assert {request.method for request in server.requests} == {"GET", "PATCH"}
 
 
@@ -421,7 +422,9 @@ async def test_the_hook_frees_nothing_beside_pods_of_serried(
     assert await free(server, asked(home="gangs")) == [
         f"left pods and groups: the installation in {HOME} serves them\n"
     ]
-    assert server.look(PODS, "default", "one")["spec"]["schedulingGates"] == [{"name": HELD_GATE}]
+    waiting = server.look(PODS, "default", "one")
+    assert waiting is not None
+    assert waiting["spec"]["schedulingGates"] == [{"name": HELD_GATE}]
 
 
 @pytest.mark.parametrize("more", [["--purge"], ["--hand-to", "default-scheduler"]], ids=lambda each: each[0])
