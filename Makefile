@@ -17,7 +17,7 @@ SHORT = -m "not full and not tools" $(UNCHANGED)
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry release-files changelog audit clean
+.PHONY: browser cast checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry release-files changelog audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -126,6 +126,8 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	-$(BIN)/python -m bench.failover
 	-$(BIN)/python -m bench.cold_start
 	$(BIN)/python -m bench.http_client
+	$(BIN)/python -m bench.kubeconfig
+	$(BIN)/python -m bench.stored
 	$(BIN)/python -m bench.page
 	$(MAKE) numbers
 
@@ -137,6 +139,9 @@ throughput: control-plane ## the ratios and the plot of README: 40 minutes on a 
 	-$(LATENCY) --nodes 5000 --name throughput-latency-5000 --loads thousand beside
 	-$(LATENCY) --name throughput-latency --loads turns steady thousand beside
 	$(MAKE) numbers
+
+cast: control-plane ## what the demo tells, as docs show it
+	$(BIN)/python -m bench.demo --cast docs/images/demo.cast
 
 numbers: setup ## write the newest results into README and docs, and say what has changed: read those sentences again
 	$(BIN)/python -m bench.quotes --write

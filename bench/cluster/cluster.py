@@ -133,6 +133,11 @@ class Cluster:
         return f"{self.ops_url}/metrics"
 
     @property
+    def etcd_url(self) -> str:
+        """The HTTP interface of etcd."""
+        return self._url("etcd")
+
+    @property
     def controller_url(self) -> str:
         """The controller's probes and metrics."""
         return self._url("controller-ops")

@@ -1,12 +1,19 @@
 """Starts a cluster, tells the story, removes the cluster: always, whatever ends it.
 
+    python -m bench.demo                                  a live table on a terminal, else a line for each change
+    python -m bench.demo --cast docs/images/demo.cast     keeps the lines with their times, and as a picture beside them
+
 On a terminal the cluster stays until Enter or Ctrl-C. The exit code is 1 if a promise was broken.
 """
 
+import argparse
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from types import FrameType
 
 from bench.cluster import Cluster, ClusterError
@@ -14,6 +21,7 @@ from bench.cluster.cluster import down, status
 from bench.cluster.processes import start_time
 from bench.cluster.progress import stderr_report
 from bench.demo.cast import make_spec
+from bench.demo.recording import record
 from bench.demo.stage import open_stage
 from bench.demo.story import BrokenPromiseError, Story
 from serried.kube.errors import ApiError
@@ -22,8 +30,13 @@ _PREFIX = "demo-"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The demo, from nothing to nothing."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cast", type=Path, metavar="FILE", help="write an asciicast, and a picture beside it (.svg)")
+    options = parser.parse_args(arguments)
     # A shell starts background jobs with SIGINT ignored; the other signals end the demo through it all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _SIGNALS[1:]:
@@ -31,7 +44,7 @@ def main() -> int:
     name = f"{_PREFIX}{os.getpid()}"
     try:
         _sweep()
-        return _perform(name)
+        return _perform(name, options.cast)
     except (BrokenPromiseError, ClusterError, ApiError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -59,13 +72,14 @@ def _sweep() -> None:
             down(found["name"])
 
 
-def _perform(name: str) -> int:
+def _perform(name: str, cast: Path | None) -> int:
     cluster = Cluster.up(make_spec(name), stderr_report())
     print(f"The live page: {cluster.debug_url}/", flush=True)
-    with open_stage() as stage:
-        summary = asyncio.run(Story(cluster, stage).tell())
-    for line in summary:
-        print(f"- {line}")
+    with nullcontext() if cast is None else record(cast):
+        with open_stage() as stage:
+            summary = asyncio.run(Story(cluster, stage).tell())
+        for line in summary:
+            print(f"- {line}")
     print(f"Why each gang stands where it does: {cluster.debug_url}/")
     print(f"kubectl --kubeconfig {cluster.kubeconfig} get jobs,pods,podgroups.scheduling.serried.dev", flush=True)
     if sys.stdout.isatty() and sys.stdin.isatty():

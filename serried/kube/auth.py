@@ -122,14 +122,13 @@ def _read(kubeconfig: Kubeconfig, context: str) -> Credentials:
     if entry.user.get("exec") and not _state_token(entry.user):
         plugin = _Plugin(entry, tls, origin)
         return Credentials(host, tls, plugin.read, plugin.run, name, proxy)
-    return Credentials(
-        host,
-        tls,
-        read_token=partial(_state_token, entry.user),
-        renew_token=lambda: _state_token(read_kubeconfig(kubeconfig.place).choose(context).user),
-        server_name=name,
-        proxy=proxy,
-    )
+
+    def renew() -> str:
+        return _state_token(read_kubeconfig(kubeconfig.place).choose(context).user)
+
+    # kubectl stores the token of an auth-provider anew.
+    read = renew if entry.user.get("auth-provider") else partial(_state_token, entry.user)
+    return Credentials(host, tls, read_token=read, renew_token=renew, server_name=name, proxy=proxy)
 
 
 def _refuse_unknown(user: Mapping[str, Any], origin: str) -> None:
@@ -159,9 +158,28 @@ def _find_proxy(entry: Entry, host: str, origin: str) -> str:
 
 
 def _state_token(user: Mapping[str, Any]) -> str:
-    """The token that a user names, "" for none; raises CredentialsError if its file has none."""
-    stated = str(user.get("token") or ((user.get("auth-provider") or {}).get("config") or {}).get("id-token") or "")
-    return _read_token_file(Path(str(user["tokenFile"])), stated) if user.get("tokenFile") else stated
+    """The token that a user names, "" for none; raises CredentialsError if its file has none, or it has expired."""
+    provided = str(((user.get("auth-provider") or {}).get("config") or {}).get("id-token") or "")
+    stated = str(user.get("token") or provided)
+    if user.get("tokenFile"):
+        return _read_token_file(Path(str(user["tokenFile"])), stated)
+    if stated == provided and _read_expiry(provided) <= datetime.now(UTC).timestamp():
+        # A renewed one has to be stored in the kubeconfig, whose comments and order only kubectl's own writer keeps.
+        raise CredentialsError(
+            "the id-token of the auth-provider oidc has expired: run any command of kubectl, which renews it in the "
+            "kubeconfig, or use the exec plugin of kubelogin"
+        )
+    return stated
+
+
+def _read_expiry(token: str) -> float:
+    """When a JSON Web Token expires, in seconds since 1970; infinity where it does not say so."""
+    part = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return float(claims.get("exp", "inf"))
+    except (AttributeError, TypeError, ValueError):
+        return float("inf")
 
 
 def _read_token_file(path: Path, otherwise: str = "") -> str:

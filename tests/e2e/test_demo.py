@@ -21,8 +21,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     return dict(os.environ)
 
 
-def start(environment: dict[str, str], output: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "bench.demo"]
+def start(environment: dict[str, str], output: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bench.demo", *arguments]
     with output.open("wb") as file:
         return subprocess.Popen(
             command, cwd=installation.REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
@@ -45,7 +45,7 @@ def processes_below(directory: Path) -> list[str]:
 def test_the_demo_keeps_its_promises_and_cleans_up(environment: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "output"
 
-    code = start(environment, output).wait(timeout=240)
+    code = start(environment, output, "--cast", str(tmp_path / "demo.cast")).wait(timeout=240)
 
     text = output.read_text()
     assert code == 0, text
@@ -55,6 +55,7 @@ def test_the_demo_keeps_its_promises_and_cleans_up(environment: dict[str, str], 
     assert "no gang was half-started, none ran in two racks" in text
     assert "too-large waited whole: NoDomainFits" in text
     assert "patient ran whole" in text
+    assert "patient ran whole" in (tmp_path / "demo.cast").read_text()
     assert state.places() == []
     assert processes_below(tmp_path / "state") == []
 

@@ -9,7 +9,7 @@ import pytest
 from serried.api.topology import LevelTable, Pool, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
-from tests.support.builders import RACK, Builder, node, pod
+from tests.support.builders import RACK, Builder, NodeBuilder, node, pod
 from tests.support.devices import objection
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
@@ -17,7 +17,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").rea
 TEMPLATES = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 
 
-def racks(*names: str) -> list[Builder]:
+def racks(*names: str) -> list[NodeBuilder]:
     """A node for each, with room for two members."""
     return [node(f"n{number}").cpu(2).rack(name) for number, name in enumerate(names, 1)]
 
@@ -62,7 +62,10 @@ SAID: dict[str, Verdict] = {
     ),
     "NotItsPodGroup": Verdict(Reason.NOT_ITS_POD_GROUP, key="train"),
     "WorkloadAPIMissing": Verdict(Reason.API_MISSING),
-    "RecordsUnreadable: install the CRDs": Verdict(Reason.RECORDS_UNREADABLE, detail="install the CRDs"),
+    "RecordsUnreadable: install the CRDs": Verdict(
+        Reason.RECORDS_UNREADABLE,
+        detail="the API server does not serve reservations.scheduling.serried.dev (v1beta1); install the CRDs",
+    ),
     "RecordsUnreadable: a later release": Verdict(
         Reason.RECORDS_UNREADABLE,
         detail="its format is 3, which only a later release can read; run that one, or delete the Reservation",

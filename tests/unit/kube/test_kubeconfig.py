@@ -112,6 +112,29 @@ def test_a_token_that_somebody_writes_anew_into_the_file_is_found(tmp_path: Path
     assert (credentials.read_token(), credentials.renew_token()) == ("old", "new")
 
 
+def oidc(token: str) -> dict[str, Any]:
+    return {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
+
+
+def make_id_token(**claims: Any) -> str:
+    """A token as an identity provider makes it, but for its signature."""
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
+
+
+def test_an_id_token_that_has_expired_is_said_until_kubectl_has_renewed_it(tmp_path: Path) -> None:
+    credentials = load(tmp_path, {}, oidc(make_id_token(exp=1_500_000_000)))
+    with pytest.raises(CredentialsError, match="oidc has expired: run any command of kubectl, which renews it"):
+        credentials.read_token()
+    renewed = make_id_token(exp=32_503_680_000)
+    load(tmp_path, {}, oidc(renewed))
+    assert credentials.read_token() == renewed
+
+
+@pytest.mark.parametrize("token", ["opaque", make_id_token(), make_id_token(exp="soon"), "e30.?.x", "e30.WzFd.x"])
+def test_an_id_token_that_does_not_say_when_it_expires_is_shown_to_the_server(tmp_path: Path, token: str) -> None:
+    assert load(tmp_path, {}, oidc(token)).read_token() == token
+
+
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
