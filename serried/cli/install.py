@@ -303,7 +303,7 @@ class Install:
         counts = Counter(f"{each.namespace}/{_name_owner(each)}" for each in waiting)
         fix = "create them anew when Serried runs, or install with --shape base, which makes a gang of them"
         return [
-            Finding(Severity.WARNING, Area.CLUSTER, where, _describe_waiting(count), fix)
+            Finding(Severity.WARNING, Area.CLUSTER, where, _describe_early(count), fix)
             for where, count in counts.items()
         ]
 
@@ -438,7 +438,7 @@ def _name_owner(pod: Pod) -> str:
     return name_object(pod.owner.kind, pod.owner.name) if pod.owner is not None else name_object("pod", pod.name)
 
 
-def _describe_waiting(count: int) -> str:
+def _describe_early(count: int) -> str:
     return (
         f"{count} of its pods wait for the scheduler {_SCHEDULER} since before the installation: they have no markers, "
         "so they are no gang, and are placed one by one"
