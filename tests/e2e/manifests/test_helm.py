@@ -18,7 +18,6 @@ from serried import __version__
 from serried.api.level import NEWEST_MINOR
 from tests.e2e.manifests.charts import RELEASE, Helm, find_helm, read_objects, registry
 from tests.e2e.manifests.server import GROUP, NAMESPACE, Json, Server, eventually, pod
-from tests.e2e.manifests.test_gone import gates
 from tests.e2e.manifests.test_uninstall import ask, write_kubeconfig
 from tests.support.clusters import on_kubernetes, running
 
@@ -28,6 +27,9 @@ DEFINITIONS = {f"customresourcedefinitions.apiextensions.k8s.io/{name}.{GROUP}" 
     "compositepodgroups", "podgroups", "reservations", "workloads",
 )} | {f"apiservices.apiregistration.k8s.io/v1beta1.{GROUP}"}  # fmt: skip
 """What Helm leaves: it deletes no CRDs."""
+
+HELD = {"name": f"{GROUP}/held"}
+"""Serried's gate."""
 
 OPERATORS = {"monitoring.enabled=true": "the Prometheus operator", "tls.issuer.name=ca": "cert-manager"}
 """Values, and what of others they need."""
@@ -144,16 +146,14 @@ def test_a_hook_that_does_not_end_holds_nothing_up_and_the_command_does_its_work
 
 
 def install_beside_a_gang(server: Server, helm: Callable[..., str]) -> set[str]:
-    """Install the chart, and let a gang wait by gates; the objects that were there before."""
-    if not server.cluster.spec.has_mutating_policies:
-        pytest.skip("there are no gates before Kubernetes 1.36")
+    """Install the chart, and create a gang that waits by gates; the objects that were there before."""
     before = set(server.list_objects())
-    helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s")
+    helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "120s", "--set", shape(server))
     server.run("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    server.patch("configmap/serried-hold", {"data": {"hold": "gate"}}, "-n", NAMESPACE)
-    eventually(lambda: gates(server))
-    container = {"name": "c", "image": "none"}
-    template = {"spec": {"schedulerName": "serried", "restartPolicy": "Never", "containers": [container]}}
+    # The gates are in the template: after an earlier release no API server follows the ConfigMap of the policy
+    # (kubernetes/kubernetes#130887), which test_gone.py tells.
+    pods = {"schedulerName": "serried", "restartPolicy": "Never", "schedulingGates": [HELD]}
+    template = {"spec": {**pods, "containers": [{"name": "c", "image": "none"}]}}
     spec = {"parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template}
     metadata = {"name": "waits", "namespace": "default"}
     server.write("create", {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
@@ -166,8 +166,7 @@ def members_of_the_gang(server: Server) -> list[Json]:
 
 
 def held(server: Server) -> int:
-    gate = {"name": f"{GROUP}/held"}
-    return sum(gate in each["spec"].get("schedulingGates", ()) for each in members_of_the_gang(server))
+    return sum(HELD in each["spec"].get("schedulingGates", ()) for each in members_of_the_gang(server))
 
 
 def remove_the_gang(server: Server) -> None:
