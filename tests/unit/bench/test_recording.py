@@ -44,3 +44,11 @@ def test_what_is_printed_is_kept_if_it_ends_well(tmp_path: Path, capsys: pytest.
     with pytest.raises(RuntimeError), record(tmp_path / "other.cast"):
         raise RuntimeError
     assert not (tmp_path / "other.cast").exists()
+
+
+def test_the_docs_show_what_was_recorded() -> None:
+    images = Path(__file__).resolve().parents[3] / "docs" / "images"
+    events = [json.loads(line) for line in (images / "demo.cast").read_text().splitlines()[1:]]
+    lines = [Line(at, text.removesuffix("\r\n")) for at, _, text in events]
+    assert (images / "demo.svg").read_text() == draw(lines)
+    assert any("no gang was half-started" in line.text for line in lines)
