@@ -63,7 +63,7 @@ def watched() -> Watched:
 
 
 def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) -> None:
-    shown: list[tuple[Kind, Builder]] = [
+    shown: list[tuple[Kind, Builder | Raw]] = [
         (Kind.NODES, node("n")),
         (Kind.PODS, pod("p")),
         (Kind.JOBS, job("j")),

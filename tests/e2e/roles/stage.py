@@ -248,9 +248,10 @@ class RoleStage(PriorityStage):
         """An administrator deletes the table."""
         self._delete(f"{_LEVELS}/default")
 
-    def name_level_elsewhere(self, path: str, level: Raw) -> None:
+    def name_level_elsewhere(self, path: str, kind: str, level: Raw) -> None:
         """Another project's object says something of a level."""
-        self._post_for_all(path, self.namespace, {"spec": {"levels": [level]}})
+        api = path.removeprefix("/apis/").rpartition("/")[0]
+        self._post_for_all(path, self.namespace, {"apiVersion": api, "kind": kind, "spec": {"levels": [level]}})
 
     def labels_for(self, level: str) -> list[str]:
         """The labels that may stand for a level, as the extender has written them."""

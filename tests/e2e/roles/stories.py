@@ -255,12 +255,12 @@ def table_of_levels_is_made_anew(stage: RoleStage) -> Check:
 
 
 def topology_of_kueue_is_read(stage: RoleStage) -> Check:
-    stage.name_level_elsewhere(TOPOLOGIES, {"nodeLabel": stage.level_label, "alias": "block"})
+    stage.name_level_elsewhere(TOPOLOGIES, "Topology", {"nodeLabel": stage.level_label, "alias": "block"})
     return lambda: stage.level_label in stage.labels_for("block")
 
 
 def binding_of_grove_is_read(stage: RoleStage) -> Check:
-    stage.name_level_elsewhere(BINDINGS, {"domain": "block", "key": stage.level_label})
+    stage.name_level_elsewhere(BINDINGS, "ClusterTopologyBinding", {"domain": "block", "key": stage.level_label})
     return lambda: stage.level_label in stage.labels_for("block")
 
 

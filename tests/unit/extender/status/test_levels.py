@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.status.levels import LevelReport
-from serried.api.topology import DEFAULT, decode_topology_levels
+from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.wire import JSON, TOPOLOGY_LEVELS
@@ -31,7 +31,8 @@ class Scene:
 
     def show(self) -> None:
         decoded = decode_topology_levels(self.written)
-        self.store.put_levels(decoded)  # type: ignore[arg-type]
+        assert isinstance(decoded, TopologyLevels)
+        self.store.put_levels(decoded)
 
     def count_writes(self) -> int:
         return len(self.server.seen(lambda request: request.method in {"POST", "PATCH"}))
