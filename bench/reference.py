@@ -22,14 +22,15 @@ _HEAD = """# API reference
 
 These are the kinds that Serried installs, in the group `scheduling.serried.dev`, as `python -m bench.reference --write`
 finds them in the CRDs. Clusters that serve Workloads and PodGroups themselves use the kinds of `scheduling.k8s.io`
-instead ([API levels](api-levels.md)); there Serried adds only Reservation. `kubectl explain` shows the same.
+instead ([API levels](api-levels.md)); there Serried adds only Reservation and TopologyLevels. `kubectl explain` shows
+the same.
 
 Other projects also have a kind named PodGroup. So give kubectl the full name,
 `kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets. "As above" is said of a field whose name
 and meaning another row above has. The fields below a field are left out if all of them are as above.
 """
 
-_ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation")
+_ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation", "TopologyLevels")
 _NO_FIELDS = {"apiVersion", "kind", "metadata"}
 
 _TEMPLATES = {"podGroupTemplates", "compositePodGroupTemplates"}

@@ -25,6 +25,7 @@ from serried.api.names import JOB, GroupKey, Key, ParentKind
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
+from serried.api.topology import TopologyLevels
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
@@ -325,16 +326,25 @@ class Loop:
             case Pod():
                 self._note_pod(item, old, new)
             case PriorityClass():
-                for group in self.priorities.waiting_for(item):
-                    self._note_priority(group)
+                self._note_class(item)
             case Composite():
                 self._note_priority(item)
+            case TopologyLevels():
+                self._note_levels()
 
     def _note_group(self, group: PodGroup) -> None:
         self.reconciler.expectations.settle(group)
         self._note_priority(group)
         if self.protection.note(group.key):
             self._look_later(group.key.namespace)
+
+    def _note_class(self, priority_class: PriorityClass) -> None:
+        for group in self.priorities.waiting_for(priority_class):
+            self._note_priority(group)
+
+    def _note_levels(self) -> None:
+        for owner_key in self.reconciler.take_unresolved():
+            self._add_owner(owner_key)
 
     def _note_priority(self, group: PodGroup | Composite) -> None:
         if self.priorities.awaiting(group) is None:

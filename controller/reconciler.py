@@ -41,14 +41,24 @@ from controller.diff.owner import (
     refuse,
     release,
 )
-from controller.diff.sentences import Sentence, tell_ambiguity, tell_ignored_changes, tell_obstacle, tell_upstream
+from controller.diff.sentences import (
+    Sentence,
+    tell_ambiguity,
+    tell_ignored_changes,
+    tell_left_out,
+    tell_obstacle,
+    tell_upstream,
+)
 from controller.writes import Expectations, Writes
-from serried.api.group import PodGroup, Workload
+from serried.api.group import PodGroup, Template, Workload
 from serried.api.job import Job
-from serried.api.names import REPLICA, GroupKey, Key
+from serried.api.names import REPLICA, REQUIRED_TOPOLOGY, GroupKey, Key
 from serried.api.parent import Owner, OwnerKey, Parent, is_ours, owner_key_of
 from serried.api.pod import Pod
+from serried.api.preference import LEVELS, PREFERRED_TOPOLOGY, names_levels
+from serried.api.topology import LevelTable
 from serried.cluster.cache import Store
+from serried.cluster.levels import Resolved, resolve_owner
 from serried.cluster.membership import counts_as_started, is_controlled_by, is_made_for, split_replaced
 from serried.kube.errors import AlreadyExists, ApiError
 from serried.ops.metrics import ControllerMetrics
@@ -71,6 +81,26 @@ def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
 def _known_groups_of(store: Store, workload: Workload, owner: Owner) -> list[PodGroup]:
     """The Workload's PodGroups that are objects of their own; inline ones are a part of the Workload."""
     return [] if workload.inline else store.membership.groups_of(workload, owner)
+
+
+def list_made(observed: Observed) -> list[PodGroup | Template]:
+    """The PodGroups of an owner, and the templates of its Workloads."""
+    return [*observed.groups, *(template for workload in observed.workloads for template in workload.templates)]
+
+
+def list_labels(observed: Observed) -> frozenset[str]:
+    """The labels of the topology that the objects of an owner name."""
+    made = list_made(observed)
+    preferred = (level.key for each in made for level in each.preference.levels)
+    required = (each.topology_key for each in made if each.topology_key is not None)
+    return frozenset((*required, *preferred))
+
+
+def means_another(level: str, table: LevelTable, observed: Observed) -> bool:
+    """Whether something was made for an owner without a topology, or by a label of another level."""
+    made = {each.topology_key for each in list_made(observed)}
+    others = (labels for name, labels in table.candidates.items() if name != level)
+    return None in made or any(label in made for labels in others for label in labels)
 
 
 def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
@@ -262,6 +292,13 @@ class Reconciler:
         self._reported = Reported(self.writes)
         self._upstream = Upstream(self.clock)
         self._renewals = Renewals(self.store)
+        self._unresolved: set[OwnerKey] = set()
+        """The owners for which nothing is created because no label stands for the level that they require."""
+
+    def take_unresolved(self) -> set[OwnerKey]:
+        """Return the owners that wait for a label of a level, to be looked at again."""
+        taken, self._unresolved = self._unresolved, set()
+        return taken
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
         """Do what is needed for the owner. Raises the first ApiError of its writes.
@@ -327,17 +364,54 @@ class Reconciler:
         if isinstance(owner, Job) and owner.problem:
             return iter(())
         observed = observe(self.store, self.expectations, owner)
+        resolved, key = self._resolve(owner, observed, action), owner.topology_key
+        owner = resolved.owner
         self._meet_upstream(owner, observed, action)
         if action is DesiredAction.COMPLETE and not observed.workloads:
             self._tell_refusal(owner)
-        if ignored := find_ignored_changes(owner, observed):
+        if ignored := self._find_ignored(key, resolved, observed):
             if self._renewals.begin(owner, observed, action):
                 return iter(release(owner, observed))
             if action is not DesiredAction.NONE:
                 self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
         left = self._upstream.looks_after(owner)
         follow = Follow.NEVER if left else find_follow(self.settings, self.store.level)
-        return (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
+        changes = (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
+        return self._hold_creates(owner, changes) if resolved.missing else changes
+
+    def _resolve(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
+        """The owner with labels in place of levels. What was made for it keeps its labels, unless it is suspended."""
+        if not names_levels(owner.topology_key, owner.preference):
+            return Resolved(owner)
+        if isinstance(owner, Job) and owner.suspended:
+            observed = Observed()
+        has_groups = bool(observed.groups) or any(workload.inline for workload in observed.workloads)
+        published = self.store.levels.published
+        resolved = resolve_owner(owner, published, list_labels(observed), has_groups=has_groups)
+        if resolved.left_out and action is DesiredAction.START:
+            self._reported.report_once(owner, tell_left_out(owner, resolved.left_out), "Normal")
+        return resolved
+
+    def _find_ignored(self, key: str | None, resolved: Resolved[Owner], observed: Observed) -> list[str]:
+        """The annotations that have changed in vain; ``key`` is the required topology as the owner says it.
+
+        What levels mean may change, too: of a running gang that is no change of its owner's.
+        """
+        unsure = {PREFERRED_TOPOLOGY} if resolved.left_out else set()
+        if key in LEVELS:
+            table = self.store.levels.published
+            suspended = isinstance(resolved.owner, Job) and resolved.owner.suspended
+            if table is None or not (suspended or means_another(key, table, observed)):
+                unsure.add(REQUIRED_TOPOLOGY)
+        return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
+
+    def _hold_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
+        """The changes but for creates, for which a label is awaited; the extender says so where pods wait."""
+        for change in changes:
+            if isinstance(change, Create):
+                self._unresolved.add(owner_key_of(owner))
+            else:
+                yield change
 
     def _tell_refusal(self, owner: Owner) -> None:
         """Tell an owner that has no objects why it is no gang, if it asks for Serried.

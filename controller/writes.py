@@ -125,7 +125,7 @@ LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 _KINDS = (
     *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
-    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS, Kind.PRIORITY_CLASSES),
+    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS, Kind.PRIORITY_CLASSES, Kind.TOPOLOGY_LEVELS),
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")

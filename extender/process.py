@@ -40,6 +40,7 @@ from extender.pair import Pair
 from extender.scheduling.effects import Context
 from extender.scheduling.group import Term
 from extender.status.conditions import Conditions
+from extender.status.levels import LevelReport
 from extender.status.reports import Reports
 from extender.status.timeline import Reached
 from serried import __version__
@@ -50,7 +51,7 @@ from serried.api.pod import Pod
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.usage import Vacancy
 from serried.drift import Comparison
-from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item
+from serried.feed import ALL_KINDS, GROUP_KINDS, OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
@@ -127,6 +128,7 @@ class Extender:
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(self._client, self.level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
+        self._level_report = LevelReport(leading, self.store.levels, self._may_report_levels)
         self._idleness = self._make_idleness()
         self.takeover = Takeover(
             self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced
@@ -154,6 +156,10 @@ class Extender:
         self.isolation.note(old, new)
         self.gauges.note(old, new)
         self.core.groups.wake()
+
+    def _may_report_levels(self) -> bool:
+        served = Kind.TOPOLOGY_LEVELS not in self.feed.unserved
+        return served and self.feed.synced.is_set() and self.leadership.leads()
 
     def _gives_way(self) -> bool:
         return self.core.preempting.eviction_writes.is_on()
@@ -238,6 +244,7 @@ class Extender:
         yield "feed", self.feed.run()
         yield "events", self.events.run()
         yield "reports", self.reports.run()
+        yield "levels", self._level_report.run()
         yield "nominations", self.core.nominator.run()
         yield "groups", self.core.loop.run()
         yield "leadership", self._lead()

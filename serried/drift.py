@@ -19,6 +19,7 @@ from serried.api.neighbours import Namespace
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
+from serried.api.topology import ForeignLevels, TopologyLevels
 from serried.api.volume import CSIDriver, CSINode, StorageClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
@@ -202,7 +203,7 @@ def _find_key(item: Item) -> Key:
         return Key(item.namespace, item.name)
     if isinstance(item, Node | Namespace | PriorityClass | Volume | StorageClass | CSIDriver | CSINode):
         return Key("", item.name)
-    if isinstance(item, DeviceClass | DeviceTaintRule | ResourceSlice):
+    if isinstance(item, DeviceClass | DeviceTaintRule | ResourceSlice | TopologyLevels | ForeignLevels):
         return Key("", item.name)
     return Key(item.key.namespace, item.key.name)
 

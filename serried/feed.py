@@ -41,6 +41,13 @@ from serried.api.node import Node, decode_node
 from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.topology import (
+    ForeignLevels,
+    TopologyLevels,
+    decode_grove_binding,
+    decode_kueue_topology,
+    decode_topology_levels,
+)
 from serried.api.volume import (
     CSIDriver,
     CSINode,
@@ -66,8 +73,10 @@ from serried.kube.wire import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     EVERYTHING,
+    GROVE_BINDINGS,
     JOBS,
     JSON,
+    KUEUE_TOPOLOGIES,
     NAMESPACES,
     NODES,
     PODS,
@@ -76,6 +85,7 @@ from serried.kube.wire import (
     RESOURCE_SLICES,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
+    TOPOLOGY_LEVELS,
     VOLUME_CLAIMS,
     VOLUMES,
     Resource,
@@ -105,6 +115,8 @@ Item: TypeAlias = (
     | DeviceTaintRule
     | DisruptionBudget
     | Namespace
+    | TopologyLevels
+    | ForeignLevels
 )
 OnChange = Callable[[Item | None, Item | None], None]
 """Called with the object before and after, None where there was or is none; the Store has the change already."""
@@ -141,6 +153,9 @@ class Kind(StrEnum):
     DEVICE_TAINT_RULES = "devicetaintrules"
     NAMESPACES = "namespaces"
     BUDGETS = "poddisruptionbudgets"
+    TOPOLOGY_LEVELS = "topologylevels"
+    KUEUE_TOPOLOGIES = "topologies.kueue.x-k8s.io"
+    GROVE_BINDINGS = "clustertopologybindings.grove.io"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
     """Those of `ApiLevel.beside`, as the next two."""
     WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
@@ -184,7 +199,7 @@ _DEVICES = _FOR_DEVICES | {Kind.DEVICE_CLASSES}
 OPTIONAL_KINDS = frozenset(
     {
         *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.NAMESPACES),
-        Kind.BUDGETS,
+        *(Kind.BUDGETS, Kind.TOPOLOGY_LEVELS, Kind.KUEUE_TOPOLOGIES, Kind.GROVE_BINDINGS),
         *_DEVICES,
         *_STORAGE,
         *_PARENTS,
@@ -550,6 +565,26 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
             *(store.matching_pods.namespaces, store.put_namespace, store.drop_namespace),
         ),
         Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
+        **_level_channels(store),
+    }
+
+
+def _level_channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
+    """What names labels for levels of the topology."""
+    levels = store.levels
+    return {
+        Kind.TOPOLOGY_LEVELS: Channel(
+            *(TOPOLOGY_LEVELS, decode_topology_levels, _name),
+            *(levels.declared, store.put_levels, store.drop_levels),
+        ),
+        Kind.KUEUE_TOPOLOGIES: Channel(
+            *(KUEUE_TOPOLOGIES, decode_kueue_topology, _name),
+            *(levels.kueue, partial(levels.put, levels.kueue), partial(levels.drop, levels.kueue)),
+        ),
+        Kind.GROVE_BINDINGS: Channel(
+            *(GROVE_BINDINGS, decode_grove_binding, _name),
+            *(levels.grove, partial(levels.put, levels.grove), partial(levels.drop, levels.grove)),
+        ),
     }
 
 

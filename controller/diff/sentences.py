@@ -134,6 +134,12 @@ def tell_ignored_changes(owner: Owner, annotations: Sequence[str]) -> Sentence:
     return Sentence("GangChangeIgnored", said)
 
 
+def tell_left_out(owner: Owner, levels: Sequence[str]) -> Sentence:
+    """Preferred levels that no label stands for are left out."""
+    said = f"No node label stands for level {', '.join(levels)}, which {_name(owner)} prefers: it is placed without"
+    return Sentence("LevelLeftOut", said)
+
+
 # --- which groups an owner's pods form -----------------------------------------------------------------------------
 
 

@@ -251,6 +251,10 @@ class GroupView(GroupName):
     """Whether others may be evicted for the group."""
 
     topologyKey: str
+
+    topologyLevel: str
+    """The level for which this label stands here; "" for none."""
+
     domain: str
     state: str
     reason: str
@@ -320,6 +324,7 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     # Not by classify(), which sorts: a reader holds the loop meanwhile.
     members = core.store.members.of_group(key)
     reason, message = say(state)
+    topology_key = (group.topology_key or "") if group else ""
     return GroupView(
         **name_group(core, key),
         object=_view_object(group, level),
@@ -330,7 +335,8 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
         waiting=sum(pod.pending and pod.scheduler in core.store.schedulers for pod in members),
         priority=core.store.priorities.of_group(key),
         preempts=core.store.priorities.may_preempt(key),
-        topologyKey=(group.topology_key or "") if group else "",
+        topologyKey=topology_key,
+        topologyLevel=core.store.levels.name_label(topology_key),
         domain=find_domain(core, group, state, members),
         state=name_state(state),
         reason=reason,

@@ -21,7 +21,10 @@ from extender.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
+from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict
+from serried.cluster.levels import resolve_owner
+from serried.cluster.membership import owner_of_provisional
 from serried.plan.quorum import GroupMembers, date_quorum, is_whole
 from serried.plan.request import Turn, Waiting
 from serried.plan.steps import Work, sort_in_steps
@@ -335,9 +338,21 @@ class GroupScheduler:
         if not self._store.owners.is_awaited(key):
             state.awaited = None
             obstacle = self._store.obstacles.to(key)
+            if obstacle:
+                return Verdict(Reason.API_MISSING, detail=obstacle)
             gap = self._store.forest.find_gap(key)
-            return Verdict(Reason.API_MISSING if obstacle else Reason.POD_GROUP_MISSING, detail=obstacle or gap)
+            return self._find_unknown_level(key) or Verdict(Reason.POD_GROUP_MISSING, detail=gap)
         return self._await_owner(key, state, members)
+
+    def _find_unknown_level(self, key: GroupKey) -> Verdict | None:
+        """Why the controller makes no PodGroup for an owner that names a level; None for any other owner."""
+        owner_key = owner_of_provisional(key)
+        owner = self._store.owners.find(owner_key) if owner_key is not None else None
+        table = self._store.levels.published
+        missing = resolve_owner(owner, table).missing if owner is not None else ""
+        if owner is None or not missing:
+            return None
+        return Verdict(Reason.LEVEL_UNKNOWN, key=missing, detail=explain_missing(missing, owner.wanted, table))
 
     def _await_owner(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict:
         if state.awaited is None:

@@ -44,6 +44,9 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.topology import explain_missing
+from serried.api.verdict import Reason, Verdict, render
+from serried.cluster.levels import Named, resolve_owner
 from serried.kube.wire import read_json
 
 if TYPE_CHECKING:
@@ -296,6 +299,16 @@ _APIS: Mapping[str, frozenset[str]] = {
 """The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
 
 
+def settle_levels(place: str, owner: Named, store: "Store") -> Named:
+    """Return an owner with the labels of the levels that it names. Raises ValueError where one has no label here."""
+    table = store.levels.table
+    resolved = resolve_owner(owner, table)
+    if missing := resolved.missing:
+        verdict = Verdict(Reason.LEVEL_UNKNOWN, key=missing, detail=explain_missing(missing, owner.wanted, table))
+        raise ValueError(f"{place}: {render(verdict)}")
+    return resolved.owner
+
+
 class Asked(NamedTuple):
     """An owner of which somebody asks."""
 
@@ -366,7 +379,7 @@ class Manifests:
         _check_api(place, obj, store)
         match kind:
             case "Job" | "JobSet" | "LeaderWorkerSet":
-                self._read_owner(place, obj)
+                self._read_owner(place, obj, store)
             case "Pod":
                 self._read_pod(place, obj, store)
             case "PodGroup":
@@ -378,7 +391,7 @@ class Manifests:
             case "Workload":
                 self.workloads.append((place, usable(place, decode_workload(obj))))
 
-    def _read_owner(self, place: str, obj: dict[str, Any]) -> None:
+    def _read_owner(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         owner = _OWNERS[obj["kind"]](obj)
         if isinstance(owner, Malformed) or owner.problem:
             raise ValueError(f"{place}: {owner.problem}")
@@ -387,7 +400,7 @@ class Manifests:
                 f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
                 f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
             )
-        self.owners.append(Asked(place, obj, owner))
+        self.owners.append(Asked(place, obj, settle_levels(place, owner, store)))
 
     def _read_pod(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         self.count(1)

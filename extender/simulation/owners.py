@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.diff.objects import counting_templates, desired_templates
 from controller.diff.sentences import describe_templates
-from extender.simulation.manifests import READ, Asked, Manifests, make_pod, usable
+from extender.simulation.manifests import READ, Asked, Manifests, make_pod, settle_levels, usable
 from serried.api.device import NOTHING, Coming
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, decode_job
@@ -156,7 +156,7 @@ def _add_job_set(origin: _Origin, parent: Parent) -> Work[None]:
     for raw in read_objects(read_map(origin.asked.raw, "spec"), "replicatedJobs"):
         stage = read_required(raw, "name")
         manifest = _make_child(parent, stage, raw)
-        child = usable(origin.asked.place, decode_job(manifest))
+        child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
         replicas = max(0, read_int(raw, "replicas", 1))
         origin.manifests.count(replicas * max(1, child.at_once))
         labels = {JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"}

@@ -95,7 +95,7 @@ _MILESTONES = {
 _BEFORE_QUORUM = frozenset(
     {
         *(Reason.JOB_UNKNOWN, Reason.POD_GROUP_MISSING, Reason.API_MISSING, Reason.PRIORITY_UNKNOWN),
-        Reason.NOT_ITS_POD_GROUP,
+        *(Reason.NOT_ITS_POD_GROUP, Reason.LEVEL_UNKNOWN),
         *(Reason.QUORUM_MISSING, Reason.MEMBER_GATED, Reason.BROKEN, Reason.RECORDS_UNREADABLE),
     }
 )

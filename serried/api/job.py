@@ -40,7 +40,8 @@ from serried.api.names import (
     read_time,
     read_version,
 )
-from serried.api.preference import NO_PREFERENCE, Preference, find_preference_problem, parse_preference
+from serried.api.preference import NO_PREFERENCE, Preference, find_preference_problem, names_levels, parse_preference
+from serried.api.topology import read_wanted
 
 
 class GangPolicy(StrEnum):
@@ -71,7 +72,7 @@ class Job:
     """The group that its pod template names itself (field or label): then the Job is not ours."""
 
     topology_key: str | None = None
-    """The annotation ``scheduling.serried.dev/required-topology``."""
+    """The annotation ``scheduling.serried.dev/required-topology``: a label, or the name of a level."""
 
     gang_policy: GangPolicy | None = None
     """The annotation ``scheduling.serried.dev/gang-policy``."""
@@ -134,6 +135,9 @@ class Job:
     version: str = ""
     preference: Preference = NO_PREFERENCE
 
+    wanted: frozenset[str] = frozenset()
+    """The extended resources of its pods, where an annotation names a level of the topology."""
+
     @property
     def at_once(self) -> int:
         """How many of its pods run at a time, at most."""
@@ -166,6 +170,8 @@ def _decode(obj: Raw) -> Job:
     # With this field a user asks the Job's controller, with the annotation us.
     asked = None if managed_by else said.gang_policy
     indexed = read_text(spec, "completionMode") == "Indexed"
+    topology_key = said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None
+    preference = parse_preference(annotations)
     return Job(
         key=key,
         uid=read_owner_uid(obj),
@@ -174,7 +180,7 @@ def _decode(obj: Raw) -> Job:
         indexed=indexed,
         scheduler=read_name(pod_spec, "schedulerName", "default-scheduler"),
         group=read_group(template, key.namespace),
-        topology_key=said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None,
+        topology_key=topology_key,
         gang_policy=asked or annotated,
         disruption=said.disruption or DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=read_name(pod_spec, "priorityClassName"),
@@ -192,7 +198,8 @@ def _decode(obj: Raw) -> Job:
         lifetime=read_int(spec, "activeDeadlineSeconds") or None,
         work=fingerprint(template),
         version=read_version(obj),
-        preference=parse_preference(annotations),
+        preference=preference,
+        wanted=read_wanted((pod_spec,)) if names_levels(topology_key, preference) else frozenset(),
         **_read_status(status, indexed=indexed),
     )
 

@@ -37,7 +37,8 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.preference import NO_PREFERENCE, Preference, parse_preference
+from serried.api.preference import NO_PREFERENCE, Preference, names_levels, parse_preference
+from serried.api.topology import read_wanted
 
 MOST_TEMPLATES = 8
 """How many PodGroup templates a Workload may have."""
@@ -133,6 +134,10 @@ class Parent:
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
+
+    wanted: frozenset[str] = frozenset()
+    """As of a Job."""
+
     disruption: Disruption | None = None
 
     priority_class: str = ""
@@ -350,6 +355,8 @@ def _read_common(obj: Raw, kind: ParentKind, pods: Sequence[Raw]) -> dict[str, A
     annotations = _annotations(obj)
     key = read_key(obj)
     specs = [read_map(pod, "spec") for pod in pods]
+    topology_key = read_name(annotations, REQUIRED_TOPOLOGY) or None
+    preference = parse_preference(annotations)
     return {
         "kind": kind,
         "key": key,
@@ -358,8 +365,9 @@ def _read_common(obj: Raw, kind: ParentKind, pods: Sequence[Raw]) -> dict[str, A
         "gang_policy": read_text(annotations, GANG_POLICY),
         "annotated": is_annotated(annotations),
         "group": next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
-        "topology_key": read_name(annotations, REQUIRED_TOPOLOGY) or None,
-        "preference": parse_preference(annotations),
+        "topology_key": topology_key,
+        "preference": preference,
+        "wanted": read_wanted(specs) if names_levels(topology_key, preference) else frozenset(),
         "disruption": DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         "priority_class": _find_common(read_name(spec, "priorityClassName") for spec in specs),
         "problem": find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),

@@ -47,6 +47,14 @@ class Preference:
 
 NO_PREFERENCE = Preference()
 
+LEVELS = ("host", "nvlink", "rack", "block", "spine", "zone")
+"""The names that stand for labels of nodes (`serried.api.topology`), the narrowest level first."""
+
+
+def names_levels(topology_key: str | None, preference: Preference) -> bool:
+    """Whether a required or a preferred key is the name of a level."""
+    return topology_key in LEVELS or any(level.key in LEVELS for level in preference.levels)
+
 
 PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
 """Label keys, the narrowest first, separated by commas. With ``key=30s`` wider levels are tried after 30 s."""

@@ -15,6 +15,7 @@ class Reason(StrEnum):
 
     JOB_UNKNOWN = "JobUnknown"
     POD_GROUP_MISSING = "PodGroupMissing"
+    LEVEL_UNKNOWN = "LevelUnknown"
     NOT_ITS_POD_GROUP = "NotItsPodGroup"
     API_MISSING = "WorkloadAPIMissing"
     PRIORITY_UNKNOWN = "PriorityUnknown"
@@ -60,7 +61,7 @@ class Verdict:
     need: int = 0
 
     key: str = ""
-    """The topology key, the PriorityClass, the scheduling gates, or the group ahead in the queue."""
+    """The topology key or level, the PriorityClass, the scheduling gates, or the group ahead in the queue."""
 
     domains: tuple[DomainShortage, ...] = ()
     """The best of the domains that were too small, the best first."""
@@ -75,6 +76,7 @@ class Verdict:
 _SENTENCES: dict[Reason, str] = {
     Reason.JOB_UNKNOWN: "waiting to see the pod's Job",
     Reason.POD_GROUP_MISSING: "waiting for the PodGroup to be created",
+    Reason.LEVEL_UNKNOWN: "no node label stands for level {key}",
     Reason.NOT_ITS_POD_GROUP: "the PodGroup belongs to Job {key}, and this pod does not",
     Reason.API_MISSING: "waiting for the API of Workloads and PodGroups",
     Reason.PRIORITY_UNKNOWN: "waiting for the value of PriorityClass {key}",

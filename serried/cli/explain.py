@@ -30,6 +30,7 @@ _FREE_ROOM = "free room, or add nodes"
 ADVICE = {
     Reason.JOB_UNKNOWN: "wait; if it lasts, look whether the pods' owner exists, and at what the sentence adds",
     Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
+    Reason.LEVEL_UNKNOWN: "name a label in place of the level, or set one for it: serried check shows what each means",
     Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
     Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",
     Reason.PRIORITY_UNKNOWN: "create the PriorityClass, or make the PodGroup anew with another",
@@ -203,7 +204,9 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         at = group["forecast"]["at"]
         yield "forecast", f"{tell_time(at) if at else 'not known'}, by {group['forecast']['basis']}"
     if group["topologyKey"]:
-        yield "where", f"one domain of {group['topologyKey']}{': ' + group['domain'] if group['domain'] else ''}"
+        level = group.get("topologyLevel")  # an extender of an earlier release says none
+        key = f"{level} ({group['topologyKey']})" if level else group["topologyKey"]
+        yield "where", f"one domain of {key}{': ' + group['domain'] if group['domain'] else ''}"
 
 
 def _describe_turn(turn: Mapping[str, Any]) -> str:

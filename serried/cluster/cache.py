@@ -22,11 +22,13 @@ from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.api.topology import TopologyLevels
 from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
 from serried.cluster.index import key_of_group
+from serried.cluster.levels import Levels
 from serried.cluster.members import Dirty, Members
 from serried.cluster.membership import (
     Membership,
@@ -167,6 +169,7 @@ class Store:
     uncounted: Uncounted = field(default_factory=Uncounted, init=False)
 
     device_claims: DeviceClaims = field(init=False)
+    levels: Levels = field(init=False)
 
     schedules_gangs: bool = field(default=False, init=False)
     """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
@@ -177,6 +180,7 @@ class Store:
         self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
         self.device_claims = DeviceClaims(self.nodes, self.uncounted.classes)
+        self.levels = Levels(self.nodes)
         # Room: who uses what, and what plans are given.
         self.matching_pods = MatchingPods(self.pods)
         self.occupancy = Occupancy(self._note_used)
@@ -243,6 +247,7 @@ class Store:
 
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
+        self.levels.note_node(node)
         self._put_node(node)
         self._refit()
 
@@ -268,6 +273,7 @@ class Store:
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
+        self.levels.drop_node(name)
         self.capacity.note_node(old, None)
         self.domain_use.changed.add(name)
         self.device_claims.note_node(name)
@@ -288,6 +294,16 @@ class Store:
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
         self.domain_use.changed.add(name)
+
+    def put_levels(self, levels: TopologyLevels) -> None:
+        """A TopologyLevels object came or changed."""
+        self.levels.put(self.levels.declared, levels)
+        self._touch_missing()
+
+    def drop_levels(self, name: str) -> None:
+        """A TopologyLevels object went."""
+        self.levels.drop(self.levels.declared, name)
+        self._touch_missing()
 
     # --- pods --------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,9 @@ DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", names
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 RESERVATIONS = Resource(FALLBACK_GROUP, "v1beta1", "reservations")
+TOPOLOGY_LEVELS = Resource(FALLBACK_GROUP, "v1beta1", "topologylevels", namespaced=False)
+KUEUE_TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", namespaced=False)
+GROVE_BINDINGS = Resource("grove.io", "v1alpha1", "clustertopologybindings", namespaced=False)
 
 
 def pod_groups(group: str, version: str) -> Resource:

@@ -40,6 +40,7 @@ _LABEL_SELECTOR = {
     "matchLabels": {"a": "b"},
     "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}, {"key": "e", "operator": "Exists"}],
 }
+_NAMED = {"name": "default", "uid": "u", "resourceVersion": "1"}
 _POLICY = {
     "default": "1Gi",
     "validValues": ["1Gi", "2Gi"],
@@ -121,6 +122,20 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
         .raw(),
     ),
     Kind.DEVICE_TAINT_RULES: (taint_rule("t", driver="d", device="gpu-0").raw(),),
+    Kind.TOPOLOGY_LEVELS: (
+        {
+            "metadata": _NAMED,
+            "spec": {"levels": [{"name": "rack", "labels": ["r"]}]},
+            "status": {
+                "levels": [{"name": "rack", "labels": ["r"]}],
+                "pools": [{"resource": "", "nodes": 1, "labels": [{"level": "rack", "label": "r", "nodes": 1}]}],
+            },
+        },
+    ),
+    Kind.KUEUE_TOPOLOGIES: (
+        {"metadata": _NAMED, "spec": {"levels": [{"nodeLabel": "r", "alias": "rack"}]}},
+    ),
+    Kind.GROVE_BINDINGS: ({"metadata": _NAMED, "spec": {"levels": [{"domain": "rack", "key": "r"}]}},),
     Kind.BUDGETS: (
         budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
         .having({"p": "t"}, "status", "disruptedPods").freeing_unready()

@@ -21,6 +21,7 @@ from tests.support.devices import claim, claiming, device_class, devices, taint_
 from tests.support.volumes import csi_driver, csi_node, storage_capacity, storage_class, volume, volume_claim
 
 Raw = dict[str, Any]
+NAMED_LEVELS: Raw = {"metadata": {"name": "default", "uid": "u"}, "spec": {"levels": []}}
 STORAGE: tuple[type[Storage], ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
 
 
@@ -62,7 +63,7 @@ def watched() -> Watched:
 
 
 def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) -> None:
-    shown: list[tuple[Kind, Builder]] = [
+    shown: list[tuple[Kind, Builder | Raw]] = [
         (Kind.NODES, node("n")),
         (Kind.PODS, pod("p")),
         (Kind.JOBS, job("j")),
@@ -80,6 +81,9 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.RESOURCE_CLAIMS, claim("c", 1)),
         (Kind.DEVICE_TAINT_RULES, taint_rule("t")),
         (Kind.BUDGETS, budget("b")),
+        (Kind.TOPOLOGY_LEVELS, NAMED_LEVELS),
+        (Kind.KUEUE_TOPOLOGIES, NAMED_LEVELS),
+        (Kind.GROVE_BINDINGS, NAMED_LEVELS),
     ]
     for kind, item in shown:
         watched.show(kind, item)
@@ -88,12 +92,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
     held += [*map(store.volumes.list_held, STORAGE), store.uncounted.classes, store.budgets]
     held += [store.device_claims.inventory.slices, store.device_claims.claims]
     held += [store.device_claims.inventory.taint_rules]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 12]
+    held += [store.levels.declared, store.levels.kueue, store.levels.grove]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 15]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 16
-    assert [new is None for _, new in watched.changes] == [False] * 17 + [True] * 17
+    assert [len(entries) for entries in held] == [0] * 19
+    assert [new is None for _, new in watched.changes] == [False] * 20 + [True] * 20
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:

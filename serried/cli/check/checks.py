@@ -3,12 +3,14 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import combinations, groupby
+from itertools import combinations, groupby, product
 from typing import Any
 
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP
 from serried.api.names import read_int, read_map
+from serried.api.preference import LEVELS
 from serried.api.resources import MARKERS
+from serried.api.topology import LevelTable, Pool
 from serried.api.verdict import describe_invalid_tree
 from serried.cli.check.observed import (
     ELECTING_NEEDS,
@@ -222,11 +224,55 @@ def check_nodes(seen: Observed) -> Iterator[Finding]:
         return
     for key in seen.keys:
         yield from _check_key(seen.nodes, key)
+    yield from _check_levels(seen.nodes, seen.levels)
     labels = {key for labels in seen.nodes.values() for key in labels}
     keys = [*seen.keys, *(key for key in _WIDER_KEYS if key in labels and key not in seen.keys)]
+    standing = {each.label for pool in (seen.levels.pools if seen.levels else ()) for each in pool.labels.values()}
     for one, other in combinations(keys, 2):
-        if one in seen.keys or other in seen.keys:
+        if not {one, other} <= standing and (one in seen.keys or other in seen.keys):
             yield from _check_nesting(seen.nodes, one, other)
+
+
+def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
+    """Which label each level means here, and levels that do not nest as their names say."""
+    if table is None:
+        return
+    what = "; ".join(_describe_pool(pool, table.pools[0]) for pool in table.pools if _differs(pool, table.pools[0]))
+    fix = "if one of them is wrong, set its labels in TopologyLevels default (docs/placement.md)"
+    yield Finding(Severity.NOTE, Area.NODES, "levels", what, fix)
+    standing = [(level, {pool.labels[level].label for pool in table.pools if level in pool.labels}) for level in LEVELS]
+    for (narrow, labels), (wide, around) in combinations(standing, 2):
+        for label, wide_label in product(sorted(labels), sorted(around)):
+            if label != wide_label and (value := _find_split(nodes, label, wide_label)):
+                what = f"{value} of {label} lies in several domains of {wide_label}: {narrow} is not within {wide} here"
+                fix = f"set labels that nest for both in TopologyLevels default, or give each {narrow} one {wide}"
+                yield Finding(Severity.WARNING, Area.NODES, f"levels {narrow}, {wide}", what, fix)
+
+
+def _differs(pool: Pool, every: Pool) -> bool:
+    labels, usual = ({level: each.label for level, each in one.labels.items()} for one in (pool, every))
+    return pool is every or labels != usual
+
+
+def _describe_pool(pool: Pool, every: Pool) -> str:
+    """The label of each level on the nodes of a pool, and on how many of them; of others what is different only."""
+    told = {
+        level: f"{level} means {each.label} on {each.nodes} of {pool.nodes}" if each is not None else f"{level} nothing"
+        for level in LEVELS
+        for each in (pool.labels.get(level),)
+        if pool is every or level in pool.labels.keys() | every.labels.keys()
+    }
+    return (f"with {pool.resource}: " if pool.resource else "") + ", ".join(told.values())
+
+
+def _find_split(nodes: Labels, narrow: str, wide: str) -> str:
+    """Return a value of one label whose nodes have several values of another, "" if there is none."""
+    homes: dict[str, str] = {}
+    for labels in nodes.values():
+        value, home = labels.get(narrow), labels.get(wide)
+        if value and home and homes.setdefault(value, home) != home:
+            return value
+    return ""
 
 
 def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:

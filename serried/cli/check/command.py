@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 import yaml
 
+from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.cli.access import LABELS, reach, tell_failure
 from serried.cli.check.checks import (
     SILENT,
@@ -41,8 +42,8 @@ from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Par
 from serried.cli.target import Target, find_credentials, name_api_server, reaching
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
-from serried.kube.errors import ApiError
-from serried.kube.wire import JSON, NODES, PODS, Resource, Selection, read_json, write_json
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.wire import JSON, NODES, PODS, TOPOLOGY_LEVELS, Resource, Selection, read_json, write_json
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -133,9 +134,8 @@ _SEE_ABOVE = "the extender does not answer, see above"
 
 def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
     """The findings for people, a paragraph for those that say the same."""
-    if not found:
+    if all(finding.severity is Severity.NOTE for finding in found):
         yield "No mistakes found."
-        return
     alike: dict[tuple[Severity, str, str], list[str]] = {}
     silence = next((each.what for each in found if each.where == SILENT), "")
     for finding in found:
@@ -145,6 +145,8 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
     for (severity, what, fix), places in alike.items():
         yield make_table((severity.upper(), ", ".join(places)), [("what", what), ("fix", fix)])
     counts = Counter(finding.severity for finding in found)
+    if not counts:
+        return
     yield ""
     yield ", ".join(_count(counts[severity], severity) for severity in Severity if counts[severity])
 
@@ -319,6 +321,12 @@ class _Collector:
     async def _read_nodes(self) -> None:
         nodes = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in await self._list(NODES)}
         self._seen = replace(self._seen, nodes=nodes)
+        try:
+            levels = decode_topology_levels(await self._client.get(TOPOLOGY_LEVELS, "", DEFAULT))
+        except NotFound:
+            return
+        if isinstance(levels, TopologyLevels):
+            self._seen = replace(self._seen, levels=levels.status)
 
     async def _read_rights(self) -> None:
         turns = asyncio.Semaphore(_REVIEWS_AT_A_TIME)

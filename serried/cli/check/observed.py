@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
+from serried.api.topology import LevelTable
 
 
 class Severity(StrEnum):
@@ -22,6 +23,9 @@ class Severity(StrEnum):
 
     UNKNOWN = "unknown"
     """It could not be looked at."""
+
+    NOTE = "note"
+    """No mistake, but good to know."""
 
 
 class Area(StrEnum):
@@ -115,6 +119,8 @@ _REVIEWS = _extra(
     "nobody may look at metrics and debug pages over the network",
 )
 
+_NO_LEVELS = "Jobs that name a level of the topology, such as rack, wait"
+
 NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
         Need("list watch", "nodes", "nothing is planned"),
@@ -144,6 +150,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "reservations.scheduling.serried.dev",
             "no plan can be recorded, so no gang starts",
         ),
+        _extra("list watch create", "topologylevels.scheduling.serried.dev", _NO_LEVELS),
+        _extra("patch", "topologylevels/status.scheduling.serried.dev", _NO_LEVELS),
+        _extra("list watch", "topologies.kueue.x-k8s.io", "levels that only Kueue has labels for are unknown"),
+        _extra("list watch", "clustertopologybindings.grove.io", "levels that only Grove has labels for are unknown"),
         Need("create", "pods/binding", "no member is bound"),
         Need("patch", "pods/status", "members are not nominated, so the scheduler is not steered"),
         Need("patch", "pods", "scheduling gates are not lifted, and members not woken"),
@@ -181,6 +191,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         _extra("list watch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
         Need("list watch", "priorityclasses.scheduling.k8s.io", "groups get no priority at the fallback level"),
+        _extra("list watch", "topologylevels.scheduling.serried.dev", _NO_LEVELS),
         _extra("patch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),
         Need(
             "update",
@@ -358,6 +369,9 @@ class Observed:
 
     keys: tuple[str, ...] = ()
     """The topology keys that groups ask for."""
+
+    levels: LevelTable | None = None
+    """Which label stands for each level; None before the extender has written it."""
 
     policies: frozenset[str] | None = None
     """The names of all admission policies."""

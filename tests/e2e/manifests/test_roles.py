@@ -48,6 +48,7 @@ class Access(NamedTuple):
 LEASES = "coordination.k8s.io"
 API_GROUPS = (GROUP, "scheduling.k8s.io")
 COMPATIBLE = "scheduling.x-k8s.io"
+NAMED_LEVELS = (("topologies", "kueue.x-k8s.io"), ("clustertopologybindings", "grove.io"))
 PARENTS = (("jobsets", "jobset.x-k8s.io"), ("leaderworkersets", "leaderworkerset.x-k8s.io"))
 
 ALLOWED = [
@@ -81,6 +82,10 @@ ALLOWED = [
     *(Access(EXTENDER, verb, "podgroups", COMPATIBLE) for verb in ("list", "watch")),
     *(Access(EXTENDER, "patch", "podgroups/status", group) for group in API_GROUPS),
     *(Access(EXTENDER, verb, "reservations", GROUP) for verb in ("get", "list", "create", "update", "delete")),
+    *(Access(EXTENDER, verb, "topologylevels", GROUP) for verb in ("list", "watch", "create")),
+    Access(EXTENDER, "patch", "topologylevels/status", GROUP),
+    *(Access(CONTROLLER, verb, "topologylevels", GROUP) for verb in ("list", "watch")),
+    *(Access(EXTENDER, verb, what, group) for what, group in NAMED_LEVELS for verb in ("list", "watch")),
     Access(EXTENDER, "create", "pods/binding"),
     Access(EXTENDER, "patch", "pods/status"),
     Access(EXTENDER, "patch", "pods"),
@@ -138,6 +143,8 @@ REFUSED = [
         for what in ("podgroups", "workloads", "compositepodgroups")
     ),
     *(Access(EXTENDER, verb, "reservations", GROUP) for verb in ("watch", "patch")),
+    *(Access(user, verb, "topologylevels", GROUP) for user in (EXTENDER, CONTROLLER) for verb in ("patch", "delete")),
+    Access(CONTROLLER, "patch", "topologylevels/status", GROUP),
     Access(EXTENDER, "get", "leases", LEASES, NAMESPACE, "serried"),
     Access(EXTENDER, "get", "configmaps", "", NAMESPACE, "serried-hold"),
     Access(CONTROLLER, "get", "pods"),

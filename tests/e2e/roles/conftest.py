@@ -16,6 +16,7 @@ from tests.e2e.compatible.stage import Shape, install
 from tests.e2e.kinds.operators import at_work
 from tests.e2e.roles.audit import Audit, note_our_accounts
 from tests.e2e.roles.stage import RoleStage
+from tests.support import foreign_levels
 from tests.support.clusters import GANG_GATES, running
 
 _IN_PAGES = "WatchList=false"
@@ -66,6 +67,7 @@ def _begin_fallback(flags: tuple[str, ...], directories: pytest.TempPathFactory)
     )
     with running(spec, directories) as started:
         install(started, Shape.OURS)
+        foreign_levels.install(started)
         yield started
 
 

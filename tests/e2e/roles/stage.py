@@ -16,6 +16,7 @@ from tests.e2e.priorities.stage import PriorityStage
 from tests.e2e.roles.rights import NAMESPACE
 from tests.support.addresses import find_address
 from tests.support.cluster_stage import RACK, Raw, eventually, names, pod_spec
+from tests.support.foreign_levels import FOLLOWED
 
 WHOLE_NODE = "30"
 HIGH = "roles-high"
@@ -33,6 +34,7 @@ _POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/serried-verbs"
 _SIZE = {"storage": "1Gi"}
+_LEVELS = "/apis/scheduling.serried.dev/v1beta1/topologylevels"
 
 
 class RoleStage(PriorityStage):
@@ -55,7 +57,7 @@ class RoleStage(PriorityStage):
         except httpx.TransportError:
             return False
         watches = found.get("watches", {})
-        kinds = (JOB_SETS, SETS) if self.native else (CRD,)
+        kinds = (JOB_SETS, SETS) if self.native else (CRD, *FOLLOWED)
         followed = all(watches.get(kind, {}).get("listed") for kind in kinds)
         return bool(followed and found["planning"] and found["hold"]["way"] == self.cluster.spec.hold)
 
@@ -229,6 +231,33 @@ class RoleStage(PriorityStage):
     def create_their_pod(self, name: str, group: str) -> None:
         """A member of it."""
         self._post(self._pods(), {"metadata": {"name": name, "labels": {LABEL: group}}, "spec": pod_spec("1")})
+
+    # --- levels of the topology --------------------------------------------------------------------------------
+
+    @property
+    def level_label(self) -> str:
+        """A label of this story's own."""
+        return f"example.com/{self.namespace}"
+
+    def name_level(self, level: str) -> None:
+        """An administrator gives a level the label of this story."""
+        entry = {"name": level, "labels": [self.level_label]}
+        self.cluster.api.patch(f"{_LEVELS}/default", {"spec": {"levels": [entry]}})
+
+    def remove_levels(self) -> None:
+        """An administrator deletes the table."""
+        self._delete(f"{_LEVELS}/default")
+
+    def name_level_elsewhere(self, path: str, kind: str, level: Raw) -> None:
+        """Another project's object says something of a level."""
+        api = path.removeprefix("/apis/").rpartition("/")[0]
+        self._post_for_all(path, self.namespace, {"apiVersion": api, "kind": kind, "spec": {"levels": [level]}})
+
+    def labels_for(self, level: str) -> list[str]:
+        """The labels that may stand for a level, as the extender has written them."""
+        found = self.cluster.api.get(_LEVELS)["items"]
+        said = [entry for each in found for entry in each.get("status", {}).get("levels", ())]
+        return [label for entry in said if entry["name"] == level for label in entry["labels"]]
 
     # --- records -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.e2e.roles.stage import HIGH, WHOLE_NODE, RoleStage
 from tests.support.cluster_stage import RACK, eventually, names
+from tests.support.foreign_levels import BINDINGS, TOPOLOGIES
 
 Check = Callable[[], object]
 """Whether the story has come to its end."""
@@ -238,6 +239,34 @@ def group_is_given_the_priority_of_its_class(stage: RoleStage) -> Check:
 def root_is_given_the_priority_of_its_class(stage: RoleStage) -> Check:
     stage.create_root("root", priorityClassName=HIGH)
     return lambda: stage.spec_of_root("root").get("priority") == 1000
+
+
+# --- levels of the topology ------------------------------------------------------------------------------------------
+
+
+def label_of_a_level_is_written(stage: RoleStage) -> Check:
+    stage.name_level("spine")
+    return lambda: stage.labels_for("spine") == [stage.level_label]
+
+
+def table_of_levels_is_made_anew(stage: RoleStage) -> Check:
+    stage.remove_levels()
+    return lambda: stage.labels_for("spine")
+
+
+def topology_of_kueue_is_read(stage: RoleStage) -> Check:
+    stage.name_level_elsewhere(TOPOLOGIES, "Topology", {"nodeLabel": stage.level_label, "alias": "block"})
+    return lambda: stage.level_label in stage.labels_for("block")
+
+
+def binding_of_grove_is_read(stage: RoleStage) -> Check:
+    stage.name_level_elsewhere(BINDINGS, "ClusterTopologyBinding", {"domain": "block", "key": stage.level_label})
+    return lambda: stage.level_label in stage.labels_for("block")
+
+
+def job_that_names_a_level_gets_its_group(stage: RoleStage) -> Check:
+    stage.create_job("ring", 2, key="host")
+    return lambda: stage.group_of("ring")
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

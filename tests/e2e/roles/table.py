@@ -239,6 +239,12 @@ FALLBACK_ROWS = (
         prepare=stories.prepare_refusal_of_records,
     ),
     Row(EXTENDER, "delete", f"reservations.{OURS}", stories.record_goes_when_a_gang_is_bound),
+    Row(EXTENDER, FOLLOW, f"topologylevels.{OURS}", stories.label_of_a_level_is_written),
+    Row(EXTENDER, "create", f"topologylevels.{OURS}", stories.table_of_levels_is_made_anew),
+    Row(EXTENDER, "patch", f"topologylevels/status.{OURS}", stories.label_of_a_level_is_written),
+    Row(EXTENDER, FOLLOW, "topologies.kueue.x-k8s.io", stories.topology_of_kueue_is_read),
+    Row(EXTENDER, FOLLOW, "clustertopologybindings.grove.io", stories.binding_of_grove_is_read),
+    Row(CONTROLLER, FOLLOW, f"topologylevels.{OURS}", stories.job_that_names_a_level_gets_its_group),
     Row(EXTENDER, "patch", "pods", stories.gang_is_bound),
     *(
         Row(

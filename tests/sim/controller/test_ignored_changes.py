@@ -11,8 +11,8 @@ from tests.support.parents import job_set
 
 DOMAIN = "scheduling.serried.dev"
 CHANGES = {
-    "required-topology": "zone",
-    "preferred-topology": "rack=30s,zone",
+    "required-topology": "example.com/zone",
+    "preferred-topology": "example.com/rack=30s,example.com/zone",
     "packing": "spread",
     "exclusive": "true",
     "disruption-mode": "all",
@@ -69,15 +69,15 @@ async def test_a_job_that_is_suspended_gets_its_objects_anew(level: ApiLevel) ->
     async with serving(level) as server, controller_on(server, level=level) as controller:
         server.add(JOBS, gang().suspended().raw())
         await until(lambda: made(server, level))
-        annotate(server, "required-topology", "zone")
-        await until(lambda: words(server, level, "required-topology") == ["zone"])
+        annotate(server, "required-topology", "example.com/zone")
+        await until(lambda: words(server, level, "required-topology") == ["example.com/zone"])
         annotate(server, "packing", "spread")
         await until(lambda: words(server, level, "packing") == ["spread"])
         annotate(server, "packing", None)
         await until(lambda: words(server, level, "packing") == [None])
         await settle(controller, server)
         assert not events(server, "GangChangeIgnored")
-        assert words(server, level, "required-topology") == ["zone"]
+        assert words(server, level, "required-topology") == ["example.com/zone"]
 
 
 async def test_the_disruption_mode_of_a_suspended_job_can_be_changed(server: FakeApiServer) -> None:

@@ -86,6 +86,13 @@ def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run)
     assert facts["30 min ago (10:00:00)"] == "X: said"
 
 
+def test_a_label_is_called_by_the_level_that_it_stands_for(proxy: PodProxy, run: Run) -> None:
+    lead(
+        proxy, "team/podgroup/train", TRAIN | {"topologyKey": "example.com/r", "topologyLevel": "rack", "domain": "r1"}
+    )
+    assert "one domain of rack (example.com/r): r1" in run("explain", "podgroup/train").out
+
+
 DIAGNOSIS = {
     "key": "rack",
     "need": 2,

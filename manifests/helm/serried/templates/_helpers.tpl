@@ -79,7 +79,7 @@ serried-scheduler-config-{{ include "serried.schedulerConfig" . | sha256sum | tr
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}
 {{- $upgrade := .Release.IsUpgrade -}}
 {{- $wanted := .Chart.AppVersion -}}
-{{- range list "compositepodgroups" "podgroups" "reservations" "workloads" -}}
+{{- range list "compositepodgroups" "podgroups" "reservations" "topologylevels" "workloads" -}}
 {{- $name := printf "%s.scheduling.serried.dev" . -}}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name -}}
 {{- $version := dig "metadata" "labels" "app.kubernetes.io/version" "0.0.0" $found -}}

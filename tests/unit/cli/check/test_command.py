@@ -60,6 +60,17 @@ def test_a_sound_installation_ends_with_0(sound: PodProxy, run: Run) -> None:
     assert (ended.code, ended.out, ended.err) == (0, "No mistakes found.\n", "")
 
 
+def test_what_levels_mean_is_told_and_is_no_mistake(sound: PodProxy, run: Run) -> None:
+    pool = {"resource": "", "nodes": 1, "labels": [{"level": "rack", "label": RACK, "nodes": 1}]}
+    table = {"metadata": {"name": "default"}, "status": {"levels": [], "pools": [pool]}}
+    sound.answer("/apis/scheduling.serried.dev/v1beta1/topologylevels/default", table)
+    ended = run("check", "--fail-on", "warning")
+    assert ended.code == 0
+    assert "No mistakes found." in ended.out
+    assert f"rack means {RACK} on 1 of 1" in " ".join(ended.out.split())
+    assert "1 note" in ended.out
+
+
 def test_each_right_is_asked_for_once(sound: PodProxy, run: Run) -> None:
     run("check", "--only", "rights")
     assert sum("subjectaccessreviews" in each for each in sound.asked) == len(list_rights(NEEDS)) > 80

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from extender.debug.routes import describe_certificates
+from serried.api.topology import Carried, LevelTable, Pool
 from serried.cli.check.checks import POLICIES
 from serried.cli.check.command import examine
 from serried.cli.check.observed import (
@@ -69,6 +70,15 @@ def set_many(*, percentage: int | None, stamp: str) -> Change:
 
     return make
 
+
+LEVEL_TABLE = LevelTable(
+    {},
+    (
+        Pool("", 12, {"rack": Carried(RACK, 12), "zone": Carried(ZONE, 12)}),
+        Pool("nvidia.com/gpu", 4, {"nvlink": Carried("nvidia.com/gpu.clique", 4), "zone": Carried(ZONE, 4)}),
+        Pool("rdma/hca", 4, {"rack": Carried(RACK, 4), "zone": Carried(ZONE, 4)}),
+    ),
+)
 
 MISTAKES = [
     pytest.param(
@@ -258,6 +268,13 @@ MISTAKES = [
         f"r0 lies in z0, z1 of {ZONE}",
         f"give each domain of {RACK} a value of its own",
         id="keys that do not nest",
+    ),
+    pytest.param(
+        lambda seen: replace(relabel(astray={ZONE: "z1", RACK: "r0"})(seen), keys=(), levels=LEVEL_TABLE),
+        WARNING,
+        f"r0 of {RACK} lies in several domains of {ZONE}: rack is not within zone here",
+        "set labels that nest for both in TopologyLevels default, or give each rack one zone",
+        id="levels that do not nest",
     ),
     pytest.param(
         lambda seen: replace(seen, skew_seconds=-7.0),
@@ -566,6 +583,21 @@ def test_what_could_not_be_read_is_said() -> None:
     (finding,) = examine(seen)
     assert (finding.severity, finding.where) == (Severity.UNKNOWN, "rights")
     assert examine(seen, [Area.NODES]) == []
+
+
+def test_what_each_level_means_is_a_note_and_other_devices_are_named_where_they_differ() -> None:
+    (note,) = examine(replace(install(), levels=LEVEL_TABLE))
+    assert (note.severity, note.where) == (Severity.NOTE, "levels")
+    assert note.what == (
+        f"host nothing, nvlink nothing, rack means {RACK} on 12 of 12, block nothing, spine nothing, zone means {ZONE} "
+        "on 12 of 12; with nvidia.com/gpu: nvlink means nvidia.com/gpu.clique on 4 of 4, rack nothing, "
+        f"zone means {ZONE} on 4 of 4"
+    )
+
+
+def test_keys_that_stand_for_levels_are_told_of_once_as_levels() -> None:
+    found = examine(relabel(astray={ZONE: "z1", RACK: "r0"})(replace(install(), levels=LEVEL_TABLE)))
+    assert [each.where for each in found] == ["levels rack, zone", "levels"]
 
 
 def test_errors_stand_before_warnings() -> None:

@@ -137,6 +137,25 @@ async def test_its_annotations_decide_as_for_a_job_that_exists(world: Harness, a
     assert (found["domain"], found["nodes"]) == ("b", {"n2": 2, "n3": 2})
 
 
+async def test_the_name_of_a_level_means_the_label_that_stands_for_it_here(world: Harness, asking: Asking) -> None:
+    aisle = "topology.k8s.aws/network-node-layer-3"
+    world.add(*(node(name).cpu(2).label(aisle, name[0]) for name in ("a1", "b1", "b2")))
+    wish = training(4)
+    wish["metadata"]["annotations"] = {"scheduling.serried.dev/required-topology": "rack"}
+    found = await asking.one(wish)
+    assert (found["domain"], found["nodes"]) == ("b", {"b1": 2, "b2": 2})
+
+
+async def test_a_level_that_no_label_stands_for_here_is_a_no(world: Harness, asking: Asking) -> None:
+    world.add(*small_nodes(2))
+    wish = training(4)
+    wish["metadata"]["annotations"] = {"scheduling.serried.dev/required-topology": "spine"}
+    answer = await asking.ask(wish)
+    (said,) = answer["refused"]
+    assert answer["fits"] is False
+    assert said.startswith("document 1, Job default/train: LevelUnknown: no node label stands for level spine; fewer")
+
+
 async def test_a_job_that_is_no_gang_fits_if_each_of_its_pods_does(world: Harness, asking: Asking) -> None:
     world.add(*small_nodes(1))
     wish = training(3)

@@ -10,6 +10,7 @@ from extender.scheduling.binding_cycle import CycleStage
 from extender.scheduling.request import build_request
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, GroupKind, ParentKind
+from serried.api.topology import TopologyLevels, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
@@ -469,6 +470,20 @@ class TestJobs:
         await world.add(pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("j-0"), Steer)
         assert self.WAITING not in world.groups.states
+
+    async def test_a_job_whose_level_no_label_stands_for_waits_and_is_told_what_was_looked_for(
+        self, world: Harness
+    ) -> None:
+        world.store.put_job(self.JOB.topology("spine").value())
+        await world.add(*small_nodes(2), *self.PODS).go()
+        assert world.filter("j-0") == Hold()
+        unknown = Verdict(Reason.LEVEL_UNKNOWN, key="spine", detail=explain_missing("spine", (), None))
+        assert world.groups.states[self.WAITING].verdict == unknown
+        table = world.store.levels.table
+        world.store.put_levels(TopologyLevels("default", {}, table))
+        await world.go()
+        unknown = Verdict(Reason.LEVEL_UNKNOWN, key="spine", detail=explain_missing("spine", (), table))
+        assert world.groups.states[self.WAITING].verdict == unknown
 
     async def test_a_job_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: Harness) -> None:
         await world.add(*small_nodes(2), *self.PODS).go()
