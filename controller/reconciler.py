@@ -56,9 +56,9 @@ from serried.api.names import REPLICA, REQUIRED_TOPOLOGY, GroupKey, Key
 from serried.api.parent import Owner, OwnerKey, Parent, is_ours, owner_key_of
 from serried.api.pod import Pod
 from serried.api.preference import LEVELS, PREFERRED_TOPOLOGY, names_levels
+from serried.api.resolved import Resolved, resolve_owner
 from serried.api.topology import LevelTable
 from serried.cluster.cache import Store
-from serried.cluster.levels import Resolved, resolve_owner
 from serried.cluster.membership import counts_as_started, is_controlled_by, is_made_for, split_replaced
 from serried.kube.errors import AlreadyExists, ApiError
 from serried.ops.metrics import ControllerMetrics

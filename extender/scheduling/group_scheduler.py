@@ -21,9 +21,9 @@ from extender.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
+from serried.api.resolved import resolve_owner
 from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.levels import resolve_owner
 from serried.cluster.membership import owner_of_provisional
 from serried.plan.quorum import GroupMembers, date_quorum, is_whole
 from serried.plan.request import Turn, Waiting

@@ -44,9 +44,9 @@ from serried.api.names import (
 from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.resolved import Named, resolve_owner
 from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict, render
-from serried.cluster.levels import Named, resolve_owner
 from serried.kube.wire import read_json
 
 if TYPE_CHECKING:

@@ -1,13 +1,12 @@
 """Which label stands for each level of the topology here, by what is said and by what the nodes carry."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from serried.api.node import Node
-from serried.api.parent import Owner
-from serried.api.preference import LEVELS, Preference, names_levels
+from serried.api.preference import LEVELS
 from serried.api.topology import (
     DEFAULT,
     Carried,
@@ -23,7 +22,6 @@ MOST_POOLS = 16
 """Of how many resources the nodes are counted, those that most nodes have."""
 
 Said = TypeVar("Said", TopologyLevels, ForeignLevels)
-Named = TypeVar("Named", bound=Owner)
 
 
 class Kinship(NamedTuple):
@@ -168,51 +166,3 @@ class Levels:
 
 def _list_labels(candidates: Mapping[str, Candidates]) -> frozenset[str]:
     return frozenset(label for each in candidates.values() for label in each.labels)
-
-
-class Resolved(NamedTuple, Generic[Named]):
-    """An owner with labels in place of the levels that it names."""
-
-    owner: Named
-
-    missing: str = ""
-    """The required level that no label stands for, "" if there is none. The owner still has the name then."""
-
-    left_out: tuple[str, ...] = ()
-    """The preferred levels that no label stands for."""
-
-
-def resolve_owner(
-    owner: Named, table: LevelTable | None, kept: Collection[str] = (), *, has_groups: bool = False
-) -> Resolved[Named]:
-    """Return an owner as its groups are to be made; ``kept`` are the labels of what has been made for it.
-
-    A preferred level that no label stands for is left out, so that a Job runs where there is no such level. If it
-    ``has_groups``, what these were made without stays left out.
-    """
-    key = owner.topology_key
-    if not names_levels(key, owner.preference):
-        return Resolved(owner)
-
-    def find(name: str, *, required: bool = False) -> str:
-        if name not in LEVELS:
-            return name
-        if table is None:
-            return ""
-        found = table.find_label(name, owner.wanted, kept)
-        return found if required or not has_groups or found in kept else ""
-
-    label = find(key, required=True) if key is not None else None
-    labels = {level.key: find(level.key) for level in owner.preference.levels}
-    return Resolved(
-        replace(owner, topology_key=label or key, preference=_resolve_preference(owner.preference, labels)),
-        missing=key if key is not None and not label else "",
-        left_out=tuple(name for name, found in labels.items() if not found),
-    )
-
-
-def _resolve_preference(preference: Preference, labels: Mapping[str, str]) -> Preference:
-    """The preference by labels: of two levels that one label stands for, the narrower one."""
-    found = {labels[level.key]: level for level in reversed(preference.levels) if labels[level.key]}
-    levels = tuple(level._replace(key=label) for label, level in reversed(found.items()))
-    return replace(preference, levels=levels)

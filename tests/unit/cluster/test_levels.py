@@ -9,6 +9,7 @@ from serried.api.job import Job
 from serried.api.names import Malformed
 from serried.api.node import Node
 from serried.api.preference import LEVELS, PREFERRED_TOPOLOGY, Level
+from serried.api.resolved import resolve_owner
 from serried.api.topology import (
     ForeignLevels,
     LevelTable,
@@ -20,7 +21,7 @@ from serried.api.topology import (
     write_table,
 )
 from serried.cluster.cache import Store
-from serried.cluster.levels import MOST_POOLS, Levels, resolve_owner
+from serried.cluster.levels import MOST_POOLS, Levels
 from tests.support.builders import job, node
 
 AWS_RACK, AWS_BLOCK = "topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"
