@@ -115,7 +115,7 @@ def test_the_shipped_installation_is_sound_and_a_policy_that_is_gone_is_missed(
     config = stage.cluster.kubectl_program.parent / "scheduler.yaml"
     arguments = ("check", "--server", stage.cluster.ops_url, "--scheduler-config", str(config), "-o", "json")
     sound = serried(*arguments)
-    assert (sound.code, json.loads(sound.out)) == (0, []), sound.out + sound.err
+    assert (sound.code, _find_faults(sound)) == (0, []), sound.out + sound.err
     binding = f"validatingadmissionpolicybinding/{POLICY}"
     kept = stage.cluster.kubectl("get", binding, "-o", "json")
     stage.cluster.kubectl("delete", binding)
@@ -123,7 +123,12 @@ def test_the_shipped_installation_is_sound_and_a_policy_that_is_gone_is_missed(
         missing = await_no(lambda: serried(*arguments, "--fail-on", "warning"))
     finally:
         stage.cluster.api.post("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", _anew(kept))
-    assert [finding["where"] for finding in json.loads(missing.out)] == [POLICY]
+    assert _find_faults(missing) == [POLICY]
+
+
+def _find_faults(ended: Ended) -> list[str]:
+    """Where something is wrong; notes name nothing that is."""
+    return [each["where"] for each in json.loads(ended.out) if each["severity"] != "note"]
 
 
 def test_a_crd_of_an_older_release_is_an_error(stage: ClusterStage, serried: Run) -> None:
