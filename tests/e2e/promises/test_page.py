@@ -24,7 +24,7 @@ async def test_a_gang_that_waits_is_seen_to_start_when_its_last_member_comes(sta
         article = page.get_by_role("article", name="One gang")
         await expect(article).to_contain_text("QuorumMissing 2 of 3 members exist", timeout=15_000)
         stage.create_pods(names("watched", 1, start=2), "watched")
-        await expect(article.locator(".badge")).to_have_text("Scheduled", timeout=15_000)
+        await expect(article.locator(".badge")).to_have_text("Running", timeout=15_000)
         await expect(article.locator(".timeline")).to_contain_text("bound")
         nodes = stage.bound("watched")
         for name, node in nodes.items():
