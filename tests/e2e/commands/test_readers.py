@@ -274,16 +274,20 @@ def test_a_tenant_is_told_the_gangs_of_namespaces_whose_pods_it_may_list(
 
 
 def test_the_page_comes_through_the_api_server(pod: None, environment: dict[str, str]) -> None:
-    command = ["serried", "page", "--no-browser"]
+    # A shell lets what it runs in the background ignore Ctrl-C, and so all that this starts in turn.
+    command = ["env", "--default-signal=INT", "serried", "page", "--no-browser"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as page:
         assert page.stdout is not None
         url = page.stdout.readline().strip()
         assert "<title>Serried</title>" in httpx.get(url).text
-        with httpx.stream("GET", f"{url}stream") as answer:
-            assert next(answer.iter_lines()).startswith('data: {"reset":true')
-            page.send_signal(signal.SIGINT)
-            _, said = page.communicate(timeout=30)
+        try:
+            with httpx.stream("GET", f"{url}stream") as answer:
+                assert next(answer.iter_lines()).startswith('data: {"reset":true')
+                page.send_signal(signal.SIGINT)
+                _, said = page.communicate(timeout=30)
+        finally:
+            page.kill()
     assert (page.returncode, said) == (0, "serried: press Ctrl-C to end it\n")
 
 
