@@ -25,7 +25,7 @@ from serried.api.names import JOB, GroupKey, Key, ParentKind
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
-from serried.api.topology import TopologyLevels
+from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
@@ -330,7 +330,7 @@ class Loop:
             case Composite():
                 self._note_priority(item)
             case TopologyLevels():
-                self._note_levels()
+                self._note_levels(old, new)
 
     def _note_group(self, group: PodGroup) -> None:
         self.reconciler.expectations.settle(group)
@@ -342,7 +342,9 @@ class Loop:
         for group in self.priorities.waiting_for(priority_class):
             self._note_priority(group)
 
-    def _note_levels(self) -> None:
+    def _note_levels(self, old: Item | None, new: Item | None) -> None:
+        if not decides_otherwise(_read_status(old), _read_status(new)):
+            return
         for owner_key in self.reconciler.take_unresolved():
             self._add_owner(owner_key)
 
@@ -480,6 +482,10 @@ def _attempt(work: Callable[[], None]) -> None:
     except Exception:
         # A defect that one object brings out must not end the work of every few seconds.
         log.exception("work in the background failed")
+
+
+def _read_status(levels: Item | None) -> LevelTable | None:
+    return levels.status if isinstance(levels, TopologyLevels) else None
 
 
 def _is_more_than_status(old: Item | None, new: Item | None) -> bool:

@@ -293,7 +293,7 @@ class Reconciler:
         self._upstream = Upstream(self.clock)
         self._renewals = Renewals(self.store)
         self._unresolved: set[OwnerKey] = set()
-        """The owners for which nothing is created because no label stands for the level that they require."""
+        """The owners for which something is not created because a label for a level is awaited."""
 
     def take_unresolved(self) -> set[OwnerKey]:
         """Return the owners that wait for a label of a level, to be looked at again."""
@@ -331,6 +331,7 @@ class Reconciler:
         self._reported.forget(owner_key)
         self._upstream.forget(owner_key)
         self._renewals.forget(owner_key)
+        self._unresolved.discard(owner_key)
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
@@ -397,18 +398,23 @@ class Reconciler:
 
         What levels mean may change, too: of a running gang that is no change of its owner's.
         """
-        unsure = {PREFERRED_TOPOLOGY} if resolved.left_out else set()
+        unsure = {PREFERRED_TOPOLOGY} if resolved.left_out or resolved.missing else set()
         if key in LEVELS:
             table = self.store.levels.published
-            suspended = isinstance(resolved.owner, Job) and resolved.owner.suspended
+            # What was made for a suspended Job stays while nothing could be made in its place.
+            suspended = isinstance(resolved.owner, Job) and resolved.owner.suspended and not resolved.missing
             if table is None or not (suspended or means_another(key, table, observed)):
                 unsure.add(REQUIRED_TOPOLOGY)
         return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
 
     def _hold_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
-        """The changes but for creates, for which a label is awaited; the extender says so where pods wait."""
+        """The changes but for creates that would name a level, for which a label is awaited.
+
+        The extender says so where pods wait. A PodGroup gets the label of its template, if that has one.
+        """
         for change in changes:
-            if isinstance(change, Create):
+            key = change.template.topology_key if isinstance(change, CreatePodGroup) else None
+            if isinstance(change, Create) and names_levels(key or owner.topology_key, owner.preference):
                 self._unresolved.add(owner_key_of(owner))
             else:
                 yield change

@@ -128,7 +128,7 @@ class Extender:
         # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(self._client, self.level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
-        self._level_report = LevelReport(leading, self.store.levels, self._may_report_levels)
+        self._level_report = LevelReport(leading, self.store.levels, self._may_report_levels, self._clock)
         self._idleness = self._make_idleness()
         self.takeover = Takeover(
             self.core.term, self.core.group_scheduler, self.leadership, self.core.recovery, synced=self.feed.synced

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from serried.api.parent import Owner
-from serried.api.preference import LEVELS, Preference, names_levels
+from serried.api.preference import LEVELS, Preference
 from serried.api.topology import LevelTable
 
 Named = TypeVar("Named", bound=Owner)
@@ -17,7 +17,10 @@ class Resolved(NamedTuple, Generic[Named]):
     owner: Named
 
     missing: str = ""
-    """The required level that no label stands for, "" if there is none. The owner still has the name then."""
+    """The level for want of which nothing is made, "" if there is none. The owner still has the name then.
+
+    No label stands for it and it is required, or there is no table and it is the first level named.
+    """
 
     left_out: tuple[str, ...] = ()
     """The preferred levels that no label stands for."""
@@ -29,17 +32,19 @@ def resolve_owner(
     """Return an owner as its groups are to be made; ``kept`` are the labels of what has been made for it.
 
     A preferred level that no label stands for is left out, so that a Job runs where there is no such level. If it
-    ``has_groups``, what these were made without stays left out.
+    ``has_groups``, what these were made without stays left out. Without a table the owner stays as it is: which levels
+    have labels is not known yet.
     """
     key = owner.topology_key
-    if not names_levels(key, owner.preference):
+    named = [name for name in (key, *(level.key for level in owner.preference.levels)) if name in LEVELS]
+    if not named:
         return Resolved(owner)
+    if table is None:
+        return Resolved(owner, missing=named[0])
 
     def find(name: str, *, required: bool = False) -> str:
         if name not in LEVELS:
             return name
-        if table is None:
-            return ""
         found = table.find_label(name, owner.wanted, kept)
         return found if required or not has_groups or found in kept else ""
 

@@ -5,7 +5,7 @@ table: its spec what an administrator says, its status what the extender has fou
 (``kueue.x-k8s.io/v1beta2``) and ClusterTopologyBindings of Grove (``grove.io/v1alpha1``) are read as entries of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -52,17 +52,23 @@ DEFAULT_LABELS: Mapping[str, tuple[str, ...]] = {
     ),
     "zone": ("topology.kubernetes.io/zone",),
 }
-"""Labels of clouds and tools by level. The name of a level is itself the last of its labels (`list_defaults`)."""
+"""Labels of clouds and tools by level. The name of a level is itself the first of its labels (`list_defaults`)."""
 
 DEFAULT = "default"
 """The name of the one TopologyLevels object that counts."""
+
+MOST_POOLS = 16
+"""Of how many resources a table has the nodes."""
 
 _MOST_SHOWN = 10
 
 
 def list_defaults(level: str) -> tuple[str, ...]:
-    """Return the labels for a level that nobody has said anything of, those that count first."""
-    return (*DEFAULT_LABELS[level], level)
+    """Return the labels for a level that nobody has said anything of, those that count first.
+
+    Nodes that carry a label called as the level did so before levels had names, and Jobs that say it mean that label.
+    """
+    return (level, *DEFAULT_LABELS[level])
 
 
 class Carried(NamedTuple):
@@ -83,6 +89,11 @@ class Pool(NamedTuple):
     labels: Mapping[str, Carried]
     """The label by level; no entry for a level without one."""
 
+    @property
+    def meant(self) -> dict[str, str]:
+        """The label by level, without how many nodes carry it."""
+        return {level: each.label for level, each in self.labels.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class LevelTable:
@@ -94,10 +105,22 @@ class LevelTable:
     pools: tuple[Pool, ...]
     """All nodes, then those with each resource."""
 
-    def find_pool(self, wanted: Collection[str]) -> Pool:
-        """Return the smallest pool with one of the ``wanted`` resources; without one, all nodes."""
-        fitting = [pool for pool in self.pools if pool.resource in wanted] or [self.pools[0]]
-        return min(fitting, key=lambda pool: pool.nodes)
+    @property
+    def decision(self) -> tuple[object, ...]:
+        """What Jobs are resolved by: candidates, and labels by resource in order of rarity, without counts of nodes."""
+        rarest = sorted(self.pools, key=lambda pool: pool.nodes)
+        return self.candidates, [(pool.resource, pool.meant) for pool in rarest]
+
+    def find_pool(self, wanted: Collection[str]) -> Pool | None:
+        """Return the smallest pool with one of the ``wanted`` resources; all nodes if none is wanted.
+
+        Returns None if no node has any of them: which labels such nodes will carry, nobody knows yet. Where there are
+        too many resources for the table, all nodes stand for those that it lacks.
+        """
+        fitting = [pool for pool in self.pools if pool.resource in wanted]
+        if not fitting and (not wanted or len(self.pools) > MOST_POOLS):
+            return self.pools[0]
+        return min(fitting, key=lambda pool: pool.nodes, default=None)
 
     def find_label(self, level: str, wanted: Collection[str], kept: Collection[str] = ()) -> str:
         """Return the label for a level on nodes with the ``wanted`` resources, "" without one.
@@ -105,8 +128,8 @@ class LevelTable:
         A candidate that is in ``kept`` comes first: what exists by that label keeps it.
         """
         earlier = next((label for label in self.candidates.get(level, ()) if label in kept), "")
-        found = self.find_pool(wanted).labels.get(level)
-        return earlier or (found.label if found is not None else "")
+        pool = self.find_pool(wanted)
+        return earlier or (pool.meant.get(level, "") if pool is not None else "")
 
     def name_labels(self) -> dict[str, str]:
         """Return the narrowest level for which each label stands on some nodes."""
@@ -139,6 +162,11 @@ class ForeignLevels:
     """Pairs of level and label."""
 
     version: str = field(default="", compare=False)
+
+
+def decides_otherwise(old: LevelTable | None, new: LevelTable | None) -> bool:
+    """Whether Jobs may be resolved otherwise by a ``new`` table; None is no table."""
+    return (old and old.decision) != (new and new.decision)
 
 
 def decode_topology_levels(obj: object) -> TopologyLevels | Malformed:
@@ -235,10 +263,14 @@ def explain_missing(level: str, wanted: Collection[str], table: LevelTable | Non
     if table is None:
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"
     pool = table.find_pool(wanted)
-    labels = table.candidates.get(level, ())
-    shown = ", ".join(labels[:_MOST_SHOWN]) + (f" and {len(labels) - _MOST_SHOWN} more" if labels[_MOST_SHOWN:] else "")
+    if pool is None:
+        return f"no node has {_show(sorted(wanted))}; add one that has, or name a label in its place"
     nodes = f"nodes with {pool.resource}" if pool.resource else "nodes"
     return (
-        f"fewer than half of the {nodes} carry any one of {shown}; "
+        f"fewer than half of the {nodes} carry any one of {_show(table.candidates.get(level, ()))}; "
         f"set a label for the level in TopologyLevels {DEFAULT}, or name a label in its place"
     )
+
+
+def _show(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" if names[_MOST_SHOWN:] else "")

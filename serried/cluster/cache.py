@@ -22,7 +22,7 @@ from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
-from serried.api.topology import TopologyLevels
+from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
 from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
@@ -180,7 +180,7 @@ class Store:
         self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
         self.device_claims = DeviceClaims(self.nodes, self.uncounted.classes)
-        self.levels = Levels(self.nodes)
+        self.levels = Levels(self.nodes, self.uncounted.classes)
         # Room: who uses what, and what plans are given.
         self.matching_pods = MatchingPods(self.pods)
         self.occupancy = Occupancy(self._note_used)
@@ -247,7 +247,6 @@ class Store:
 
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
-        self.levels.note_node(node)
         self._put_node(node)
         self._refit()
 
@@ -257,6 +256,7 @@ class Store:
             self.nodes[node.name] = node
             self.device_claims.note_node(node.name)
         node = self.equip(node)
+        self.levels.note_node(node)
         if old is not None and _room(old) == _room(node):
             self.nodes[node.name] = old
             return
@@ -297,13 +297,19 @@ class Store:
 
     def put_levels(self, levels: TopologyLevels) -> None:
         """A TopologyLevels object came or changed."""
+        before = self.levels.published
         self.levels.put(self.levels.declared, levels)
-        self._touch_missing()
+        self._note_published(before)
 
     def drop_levels(self, name: str) -> None:
         """A TopologyLevels object went."""
+        before = self.levels.published
         self.levels.drop(self.levels.declared, name)
-        self._touch_missing()
+        self._note_published(before)
+
+    def _note_published(self, before: LevelTable | None) -> None:
+        if decides_otherwise(before, self.levels.published):
+            self._touch_missing()
 
     # --- pods --------------------------------------------------------------------------------------------------
 
@@ -636,6 +642,7 @@ class Store:
         """A DeviceClass came or changed."""
         self.put_anew(self.uncounted.put_class(found))
         self.device_claims.note_classes()
+        self.levels.note_classes()
         self._refit()
 
     def meet_class_obstacle(self, what: str) -> None:
@@ -646,6 +653,7 @@ class Store:
         """A DeviceClass went."""
         self.put_anew(self.uncounted.drop_class(name))
         self.device_claims.note_classes()
+        self.levels.note_classes()
         self._refit()
 
     def put_resource_slice(self, found: ResourceSlice) -> None:

@@ -1,14 +1,16 @@
 """Which label stands for each level of the topology here, by what is said and by what the nodes carry."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from serried.api.device import DeviceClass
 from serried.api.node import Node
 from serried.api.preference import LEVELS
 from serried.api.topology import (
     DEFAULT,
+    MOST_POOLS,
     Carried,
     ForeignLevels,
     LevelTable,
@@ -17,9 +19,6 @@ from serried.api.topology import (
     is_extended,
     list_defaults,
 )
-
-MOST_POOLS = 16
-"""Of how many resources the nodes are counted, those that most nodes have."""
 
 Said = TypeVar("Said", TopologyLevels, ForeignLevels)
 
@@ -58,8 +57,14 @@ def merge_candidates(said: TopologyLevels | None, foreign: Iterable[ForeignLevel
     return merged
 
 
-def count_levels(nodes: Mapping[Kinship, int], candidates: Mapping[str, Candidates]) -> LevelTable:
-    """Return the table for nodes, of which ``nodes`` says how many have something in common."""
+def count_levels(
+    nodes: Mapping[Kinship, int], candidates: Mapping[str, Candidates], provided: Collection[str] = ()
+) -> LevelTable:
+    """Return the table for nodes, of which ``nodes`` says how many have something in common.
+
+    Any node may have what DeviceClasses have ``provided``, so all nodes stand for a resource that none of them shows.
+    Of too many resources those count that differ from all nodes, then those that most nodes have.
+    """
     totals: Counter[str] = Counter({"": 0})
     carried: Counter[tuple[str, str]] = Counter()
     for kinship, count in nodes.items():
@@ -67,12 +72,13 @@ def count_levels(nodes: Mapping[Kinship, int], candidates: Mapping[str, Candidat
             totals[resource] += count
             for label in kinship.labels:
                 carried[resource, label] += count
-    resources = sorted(totals.keys() - {""}, key=lambda name: (-totals[name], name))
-    pools = [
-        Pool(resource, totals[resource], dict(_choose(resource, totals[resource], carried, candidates)))
-        for resource in ("", *resources[:MOST_POOLS])
-    ]
-    return LevelTable({level: each.labels for level, each in candidates.items()}, tuple(pools))
+    everywhere, *pools = (
+        Pool(resource, total, dict(_choose(resource, total, carried, candidates))) for resource, total in totals.items()
+    )
+    pools += [everywhere._replace(resource=resource) for resource in provided if resource not in totals]
+    pools.sort(key=lambda pool: (pool.meant == everywhere.meant, -pool.nodes, pool.resource))
+    table = {level: each.labels for level, each in candidates.items()}
+    return LevelTable(table, (everywhere, *pools[:MOST_POOLS]))
 
 
 def _choose(
@@ -89,8 +95,9 @@ def _choose(
 class Levels:
     """The table, kept up to date with the nodes and with the objects that name labels."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, nodes: Mapping[str, Node], classes: Mapping[str, DeviceClass]) -> None:
         self._nodes = nodes
+        self._classes = classes
         self.declared: dict[str, TopologyLevels] = {}
         self.kueue: dict[str, ForeignLevels] = {}
         """The Topologies of Kueue by name."""
@@ -120,9 +127,14 @@ class Levels:
 
     def _count(self) -> tuple[LevelTable, dict[str, str]]:
         if self._counted is None:
-            table = count_levels(self._counts, self._candidates)
+            provided = {name for each in self._classes.values() for name in each.provides if is_extended(name)}
+            table = count_levels(self._counts, self._candidates, provided)
             self._counted = table, table.name_labels()
         return self._counted
+
+    def note_classes(self) -> None:
+        """A DeviceClass came, changed or went."""
+        self._counted = None
 
     def note_node(self, node: Node) -> None:
         """A node came or changed."""

@@ -133,9 +133,10 @@ def _read_minor(version: str) -> int | None:
     return int(found[1]) if found else None
 
 
-DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "workloads")
+DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads")
 """The CRDs that every installation has, by their plurals."""
 
+_LEVELS = "topologylevels"
 _RECORDS = "reservations"
 _SKEW_SECONDS = 2.0
 _LOST_SKEW_SECONDS = 10.0
@@ -178,6 +179,9 @@ def _check_definitions(seen: Observed) -> Iterator[Finding]:
         found, where = seen.definitions.get(plural), f"CRD {plural}.{FALLBACK.group}"
         if found is None and plural == _RECORDS:
             yield _find(Severity.ERROR, where, "there is no such CRD: no plan can be recorded, so no gang starts", fix)
+        elif found is None and plural == _LEVELS:
+            what = "there is no such CRD: Jobs that name a level of the topology wait"
+            yield _find(Severity.WARNING, where, what, fix)
         elif found is None:
             severity = Severity.WARNING if is_native else Severity.ERROR
             yield _find(severity, where, "there is no such CRD: the API server does not serve them", fix)

@@ -123,14 +123,21 @@ def test_spec_and_status_are_written_apart(api: Endpoint, item: Json) -> None:
     assert api.rehearse({**written, "status": {}}, "replace")["status"] == status
 
 
-SHORT = {"workloads": "swl", "podgroups": "spg", "compositepodgroups": "scpg", "reservations": "srsv"}
+SHORT = {
+    "workloads": "swl",
+    "podgroups": "spg",
+    "compositepodgroups": "scpg",
+    "reservations": "srsv",
+    "topologylevels": "stl",
+}
 
 
 def test_kinds_have_short_names_a_category_and_a_status_of_their_own(api: Endpoint) -> None:
     kinds = {kind["name"]: kind for kind in api.kinds()}
     assert {name: kinds[name]["shortNames"] for name in SHORT} == {name: [short] for name, short in SHORT.items()}
     assert all(kinds[name]["categories"] == ["serried"] for name in SHORT)
-    assert {name for name in kinds if "/" in name} == {"podgroups/status", "compositepodgroups/status"}
+    with_status = {"podgroups", "compositepodgroups", "topologylevels"}
+    assert {name for name in kinds if "/" in name} == {f"{name}/status" for name in with_status}
 
 
 def shown(server: Server, short: str, *options: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from tests.support.clusters import on_kubernetes, running
 pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 
 DEFINITIONS = {f"customresourcedefinitions.apiextensions.k8s.io/{name}.{GROUP}" for name in (
-    "compositepodgroups", "podgroups", "reservations", "workloads",
+    "compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads",
 )} | {f"apiservices.apiregistration.k8s.io/v1beta1.{GROUP}"}  # fmt: skip
 """What Helm leaves: it deletes no CRDs."""
 

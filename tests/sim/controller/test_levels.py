@@ -106,11 +106,86 @@ async def test_a_preferred_level_without_a_label_is_left_out_and_the_job_is_told
     assert event["type"] == "Normal"
 
 
+async def test_without_a_table_a_preferred_level_is_waited_for(server: FakeApiServer) -> None:
+    server.add(JOBS, gang().annotation(PREFERRED_TOPOLOGY, "spine,rack=30s").raw())
+    async with controller_on(server) as controller:
+        await settle(controller, server)
+        assert server.all(WORKLOADS) == []
+        assert events(server, "LevelLeftOut") == []
+        server.add(TOPOLOGY_LEVELS, table(rack=RACK))
+        _, annotations = await made_of(server)
+    assert annotations[PREFERRED_TOPOLOGY] == f"{RACK}=30s"
+
+
+async def touch(server: FakeApiServer, controller: Controller) -> None:
+    """Something of the Job changes that asks for a look."""
+    server.change(JOBS, "default", "train", {"metadata": {"labels": {"touched": "yes"}}})
+    await settle(controller, server)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(naming("rack", "block"), id="one that runs"),
+        pytest.param(naming("rack", "block").suspended(), id="one that is suspended"),
+    ],
+)
+async def test_without_the_table_what_is_made_stays_and_nobody_is_blamed(
+    server: FakeApiServer, job: JobBuilder
+) -> None:
+    server.add(TOPOLOGY_LEVELS, table(rack=RACK, block=BLOCK))
+    server.add(JOBS, job.raw())
+    async with controller_on(server) as controller:
+        before = await made_of(server)
+        server.remove(TOPOLOGY_LEVELS, "", "default")
+        await until(lambda: controller.store.levels.published is None)
+        await touch(server, controller)
+        assert await made_of(server) == before
+        assert events(server, "GangChangeIgnored") == []
+
+
+async def test_without_a_label_what_a_suspended_job_has_stays(server: FakeApiServer) -> None:
+    server.add(TOPOLOGY_LEVELS, table(rack=RACK))
+    server.add(JOBS, naming("rack").suspended().raw())
+    async with controller_on(server) as controller:
+        await made_of(server)
+        before = uids(server)
+        await look_again(server, controller, zone="example.com/zone")
+        assert uids(server) == before
+
+
+def uids(server: FakeApiServer) -> set[str]:
+    return {each["metadata"]["uid"] for each in (*server.all(WORKLOADS), *server.all(GROUPS))}
+
+
+async def test_a_pod_group_whose_template_has_a_label_is_made_without_a_table(server: FakeApiServer) -> None:
+    server.add(TOPOLOGY_LEVELS, table(rack=RACK))
+    server.add(JOBS, naming("rack").raw())
+    async with controller_on(server) as controller:
+        await made_of(server)
+        server.remove(TOPOLOGY_LEVELS, "", "default")
+        await until(lambda: controller.store.levels.published is None)
+        (group,), before = server.all(GROUPS), uids(server)
+        server.remove(GROUPS, "default", group["metadata"]["name"])
+        await until(lambda: len(uids(server)) == len(before) and uids(server) != before)
+        _, annotations = await made_of(server)
+    assert annotations[REQUIRED_TOPOLOGY] == RACK
+
+
+async def test_a_job_that_is_gone_waits_for_nothing(server: FakeApiServer) -> None:
+    server.add(JOBS, naming("rack").raw())
+    async with controller_on(server) as controller:
+        await settle(controller, server)
+        server.remove(JOBS, "default", "train")
+        await until(lambda: not controller.store.jobs)
+        await settle(controller, server)
+        assert controller.loop.reconciler.take_unresolved() == set()
+
+
 async def look_again(server: FakeApiServer, controller: Controller, **labels: str) -> None:
     """The table changes, and something of the Job."""
     server.change(TOPOLOGY_LEVELS, "", "default", {"status": said(**labels)})
-    server.change(JOBS, "default", "train", {"metadata": {"labels": {"touched": "yes"}}})
-    await settle(controller, server)
+    await touch(server, controller)
 
 
 @pytest.mark.parametrize(

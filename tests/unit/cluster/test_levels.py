@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
+from serried.api.device import DeviceClass
 from serried.api.job import Job
 from serried.api.names import Malformed
 from serried.api.node import Node
 from serried.api.preference import LEVELS, PREFERRED_TOPOLOGY, Level
 from serried.api.resolved import resolve_owner
 from serried.api.topology import (
+    MOST_POOLS,
     ForeignLevels,
     LevelTable,
+    Pool,
     TopologyLevels,
+    decides_otherwise,
     decode_grove_binding,
     decode_kueue_topology,
     decode_topology_levels,
@@ -21,8 +25,9 @@ from serried.api.topology import (
     write_table,
 )
 from serried.cluster.cache import Store
-from serried.cluster.levels import MOST_POOLS, Levels
-from tests.support.builders import job, node
+from serried.cluster.levels import Levels
+from tests.support.builders import job, node, pod, pod_group
+from tests.support.devices import DRIVER, devices
 
 AWS_RACK, AWS_BLOCK = "topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"
 GKE_RACK = "cloud.google.com/gce-topology-subblock"
@@ -89,6 +94,13 @@ def grove(*levels: tuple[str, str]) -> ForeignLevels:
         pytest.param(
             [*make(1, "rack"), *make(3, prefix="m")], "rack", "rack", id="a label of the level's own name does"
         ),
+        pytest.param(make(4, AWS_RACK, "rack"), "rack", "rack", id="and comes first: it meant that before"),
+        pytest.param(
+            [*make(1, AWS_RACK, "rack"), *make(3, AWS_RACK, prefix="m")],
+            "rack",
+            AWS_RACK,
+            id="but not where others are the usual ones",
+        ),
         pytest.param(make(4), "spine", "", id="without a label there is none"),
         pytest.param([], "zone", "", id="without nodes neither"),
     ],
@@ -105,12 +117,60 @@ MIXED = [*make(6, prefix="cpu"), *make(2, CLIQUE, AWS_RACK, gpus=8, prefix="gpu"
     [
         pytest.param({GPU}, CLIQUE, id="for pods with GPUs the nodes with GPUs count"),
         pytest.param(set[str](), "", id="for others all nodes do"),
-        pytest.param({"example.com/fpga"}, "", id="as for pods that want what no node has"),
         pytest.param({GPU, "example.com/fpga"}, CLIQUE, id="of several resources the rarest one that there is"),
     ],
 )
 def test_by_the_devices_that_pods_want(wanted: set[str], label: str) -> None:
     assert world(*MIXED).levels.table.find_label("nvlink", wanted) == label
+
+
+FPGA = "example.com/fpga"
+
+
+def test_which_labels_nodes_will_have_that_are_not_there_yet_nobody_knows() -> None:
+    store = world(*make(3, AWS_RACK))
+    assert store.levels.table.find_label("rack", {FPGA}) == ""
+    assert store.levels.table.find_label("rack", {FPGA}, {AWS_RACK}) == AWS_RACK
+    assert explain_missing("rack", {FPGA}, store.levels.table).startswith(f"no node has {FPGA}; ")
+    store.put_node(node("new").allocatable(FPGA, 1).label(GKE_RACK, "a").value())
+    assert store.levels.table.find_label("rack", {FPGA}) == GKE_RACK
+
+
+def test_any_node_may_have_what_a_device_class_provides() -> None:
+    store = world(*make(3, AWS_RACK))
+    store.put_device_class(DeviceClass("fpga", FPGA))
+    assert store.levels.table.find_label("rack", {FPGA}) == AWS_RACK
+    store.drop_device_class("fpga")
+    assert store.levels.table.find_label("rack", {FPGA}) == ""
+
+
+def test_of_too_many_resources_those_count_whose_nodes_are_unlike_all_nodes() -> None:
+    many = [f"example.com/r{number}" for number in range(MOST_POOLS + 1)]
+    usual = node("n").label(AWS_RACK, "a")
+    for resource in many:
+        usual = usual.allocatable(resource, 1)
+    same = (replace(usual.value(), name=f"n{number}") for number in range(4))
+    store = world(*same, node("gpu").label(GKE_RACK, "a").allocatable(GPU, 8).value())
+    table = store.levels.table
+    assert table.find_label("rack", {GPU}) == GKE_RACK
+    assert {table.find_label("rack", {resource}) for resource in many} == {AWS_RACK}
+
+
+KEY = f"{DRIVER}/aisle"
+"""What a label for an attribute of devices is called."""
+
+
+@pytest.mark.parametrize("said", [pytest.param(["example.com/none"], id="later"), pytest.param([KEY], id="first")])
+def test_an_attribute_of_devices_counts_as_the_label_that_it_stands_for(said: list[str]) -> None:
+    store = world(*make(1))
+    store.note_devices(known=True)
+    store.put_levels(declare(rack=said))
+    store.put_group(pod_group("g").gang(2).topology(KEY).value())
+    store.put_resource_slice(devices("n0", 2).attribute("aisle", {"string": "a"}).value())
+    store.put_levels(declare(rack=[KEY]))
+    assert store.levels.table.find_label("rack", ()) == KEY
+    store.put_node(node("n0").cpu(16).value())
+    assert store.levels.table.find_label("rack", ()) == KEY
 
 
 def test_a_label_without_a_value_is_not_carried() -> None:
@@ -166,7 +226,7 @@ def test_nodes_that_come_change_and_go() -> None:
     store.drop_node("n0")
     store.drop_node("n1")
     store.drop_node("never seen")
-    assert store.levels.table == Levels({}).table
+    assert store.levels.table == Levels({}, {}).table
 
 
 def test_the_nodes_of_so_many_resources_are_counted() -> None:
@@ -190,6 +250,44 @@ def test_what_is_written_is_read_again() -> None:
 )
 def test_an_object_that_makes_no_sense_is_malformed(raw: dict[str, Any]) -> None:
     assert isinstance(decode_topology_levels(raw), Malformed)
+
+
+# --- what is published ---------------------------------------------------------------------------------------------
+
+
+PUBLISHED = world(*MIXED).levels.table
+"""Which label stands for nvlink depends on whether a pod wants GPUs, which two of eight nodes have."""
+
+
+@pytest.mark.parametrize(
+    ("table", "otherwise"),
+    [
+        pytest.param(world(*MIXED, *make(1, prefix="m")).levels.table, False, id="one more node like others"),
+        pytest.param(world(*MIXED[:-1], *make(9, prefix="m")).levels.table, False, id="other counts all over"),
+        pytest.param(world(*MIXED[:6]).levels.table, True, id="a resource went"),
+        pytest.param(world(*MIXED[6:]).levels.table, True, id="another label"),
+        pytest.param(replace(PUBLISHED, candidates={"rack": (OWN,)}), True, id="other candidates"),
+        pytest.param(None, True, id="no table any more"),
+    ],
+)
+def test_only_what_levels_mean_asks_for_looks_at_all_that_wait(table: LevelTable | None, *, otherwise: bool) -> None:
+    assert decides_otherwise(PUBLISHED, PUBLISHED) is False
+    assert decides_otherwise(PUBLISHED, table) is otherwise
+    assert decides_otherwise(table, PUBLISHED) is otherwise
+    store = world()
+    store.put_pod(pod("p").in_group("waiting").value())
+    store.put_levels(TopologyLevels("default", {}, PUBLISHED))
+    assert store.dirty.take_groups()
+    if table is None:
+        store.drop_levels("default")
+    else:
+        store.put_levels(TopologyLevels("default", {}, table))
+    assert bool(store.dirty.take_groups()) is otherwise
+
+
+def test_which_of_two_resources_is_rarer_counts() -> None:
+    pools = (Pool("", 9, {}), Pool(GPU, 4, {}), Pool(FPGA, 5, {}))
+    assert decides_otherwise(LevelTable({}, pools), LevelTable({}, (*pools[:2], Pool(FPGA, 3, {}))))
 
 
 # --- owners --------------------------------------------------------------------------------------------------------
@@ -254,12 +352,16 @@ def test_what_was_made_by_a_label_keeps_it() -> None:
 
 def test_without_a_table_no_name_means_anything_and_labels_do() -> None:
     assert resolve_owner(wanting("rack"), None).missing == "rack"
+    preferring = wanting("e.com/x", "e.com/y,block")
+    assert resolve_owner(preferring, None) == (preferring, "block", ())
     assert resolve_owner(wanting("e.com/x", "e.com/y"), None).owner == wanting("e.com/x", "e.com/y")
 
 
 def test_the_sentence_says_what_was_looked_for_and_what_to_do() -> None:
     said = explain_missing("spine", {GPU}, table_of(*MIXED))
-    assert said.startswith(f"fewer than half of the nodes with {GPU} carry any one of fabric.topograph.run/tier-2, ")
+    assert said.startswith(
+        f"fewer than half of the nodes with {GPU} carry any one of spine, fabric.topograph.run/tier-2, "
+    )
     assert said.endswith("set a label for the level in TopologyLevels default, or name a label in its place")
     assert "has no status yet" in explain_missing("spine", (), None)
 

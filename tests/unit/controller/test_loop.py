@@ -9,10 +9,13 @@ import pytest
 from controller.process import Controller
 from serried.api.group import PodGroup, Policy
 from serried.api.level import FALLBACK
+from serried.api.names import JOB, Key
+from serried.api.parent import OwnerKey
+from serried.api.topology import Carried, LevelTable, Pool, TopologyLevels
 from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
-from tests.support.builders import pod_group, workload
+from tests.support.builders import job, pod_group, workload
 
 
 @pytest.fixture
@@ -71,3 +74,26 @@ async def test_so_does_its_first_sight(controller: Controller, group: PodGroup) 
 async def test_so_does_its_end(controller: Controller, group: PodGroup) -> None:
     controller.loop.note(group, None)
     assert len(controller.queue) == 1
+
+
+def published(label: str, nodes: int) -> TopologyLevels:
+    return TopologyLevels("default", {}, LevelTable({}, (Pool("", nodes, {"rack": Carried(label, nodes)}),)))
+
+
+@pytest.mark.parametrize(
+    ("new", "looks"),
+    [
+        pytest.param(published("example.com/rack", 5), 0, id="one node more changes nothing for those that wait"),
+        pytest.param(published("example.com/other", 4), 1, id="another label may be what they wait for"),
+    ],
+)
+async def test_who_waits_for_a_level_is_looked_at_when_levels_mean_something_else(
+    controller: Controller, new: TopologyLevels, looks: int
+) -> None:
+    controller.store.put_job(job("waits").size(2).scheduler("serried").topology("spine").value())
+    old = published("example.com/rack", 4)
+    controller.store.put_levels(old)
+    await controller.loop.reconciler.reconcile(OwnerKey(JOB, Key("default", "waits")), 0)
+    controller.store.put_levels(new)
+    controller.loop.note(old, new)
+    assert len(controller.queue) == looks

@@ -100,6 +100,9 @@ MISTAKES = [
         id="no CRD of Reservations",
     ),
     pytest.param(
+        define(topologylevels=None), WARNING, "name a level of the topology wait", "crds", id="no CRD of levels"
+    ),
+    pytest.param(
         define(workloads=None), WARNING, "there is no such CRD", "crds", id="no CRD of the API level not in use"
     ),
     pytest.param(

@@ -21,9 +21,10 @@ class Scene:
 
     def __init__(self, server: FakeApiServer, client: ApiClient) -> None:
         self.server = server
+        self.now = 0.0
         self.store = Store(["serried"])
         self.store.put_node(node("n").label(RACK, "r").value())
-        self.report = LevelReport(client, self.store.levels, lambda: True)
+        self.report = LevelReport(client, self.store.levels, lambda: True, lambda: self.now)
 
     @property
     def written(self) -> JSON | None:
@@ -68,11 +69,32 @@ async def test_it_follows_the_nodes(scene: Scene) -> None:
     assert scene.store.levels.published.find_label("rack", ()) == ""
 
 
-async def test_one_that_the_watch_does_not_show_yet_is_left_alone(scene: Scene) -> None:
+async def test_mere_counts_are_written_now_and_then(scene: Scene) -> None:
+    for _ in range(2):
+        await scene.report.settle()
+        scene.show()
+    for number in range(3):
+        scene.store.put_node(node(f"more{number}").label(RACK, "r").value())
+        await scene.report.settle()
+    assert scene.count_writes() == 2
+    scene.now = 30.0
+    await scene.report.settle()
+    scene.show()
+    assert scene.count_writes() == 3
+    assert scene.store.levels.published == scene.store.levels.table
+
+
+async def test_one_that_the_watch_does_not_show_yet_is_left_alone_ever_longer(scene: Scene) -> None:
+    first = scene.report.delay
+    await scene.report.settle()
     await scene.report.settle()
     await scene.report.settle()
     assert scene.written is not None
     assert "status" not in scene.written
+    assert scene.report.delay > first
+    scene.show()
+    await scene.report.settle()
+    assert scene.report.delay == first
 
 
 async def test_a_refusal_is_logged_once_and_ends(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
