@@ -305,18 +305,20 @@ class Takeover:
             if self._term.plans:
                 begin_anew()
 
-    async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_anew: Callable[[], None]) -> None:
+    async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_anew: Callable[[], bool]) -> None:
         """Have a new term begun when the Reservations cannot be read any more: it tells every gang that waits.
 
-        One refusal may be that of one API server of several, so two in a row count. Runs until cancelled.
+        One refusal may be that of one API server of several, so two in a row count. ``begin_anew`` returns whether it
+        has begun one. Runs until cancelled.
         """
         refused = 0
         while True:
             await asyncio.sleep(_READ_SECONDS)
             refused = refused + 1 if self._term.plans and not await may_read() else 0
             if refused > 1:
-                log.error("the Reservations cannot be read any more, so nothing is planned")
-                begin_anew()
+                refused = 0
+                if begin_anew():
+                    log.error("the Reservations cannot be read any more, so nothing is planned")
 
     async def run(self) -> None:
         """Begin terms until cancelled."""

@@ -199,10 +199,17 @@ class Extender:
             leading, settings.endpoint_slice, settings.endpoint_address, ports, leads=self.leadership.leads
         )
 
-    def _begin_anew(self) -> None:
-        """Begin the next term, but not amid the Bindings of a gang: without its record it would stay in part."""
-        if not self._binds():
-            self._on_turn(self.leadership.active)
+    def _begin_anew(self) -> bool:
+        """Begin the next term, but not amid the commit of a gang: without its record it would stay in part.
+
+        Returns whether it has begun.
+        """
+        cycles = [state.cycle for state in self.core.groups.states.values() if state.cycle is not None]
+        # Between tries to bind the rest of a gang nothing is written, and neither is while its record is.
+        if self._binds() or any(cycle.is_half_done for cycle in cycles):
+            return False
+        self._on_turn(self.leadership.active)
+        return True
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         log.info("active" if active else "not active", extra={"holder": self.leadership.holder})

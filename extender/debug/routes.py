@@ -29,6 +29,7 @@ from extender.debug.views import (
     QueueView,
     ReservationView,
     VacancyView,
+    find_start,
 )
 from extender.holding import HoldSwitch, Isolation
 from extender.leadership import Leadership
@@ -238,7 +239,7 @@ def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: floa
     waits: defaultdict[str, list[float]] = defaultdict(list)
     for key, state in states.items():
         if state.verdict is not None and state.verdict.reason is not Reason.SCHEDULED and key in store.members:
-            waits[key.namespace].append(now - state.waiting_since)
+            waits[key.namespace].append(now - find_start(state))
     return waits
 
 

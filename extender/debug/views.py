@@ -378,11 +378,11 @@ def name_state(state: GroupState | None) -> str:
 
 def find_since(core: Core, state: GroupState | None) -> str:
     """Return since when a group stands as it does, RFC 3339."""
-    return core.queue.backfill.tell_time(core.clock() if state is None else _find_since(state))
+    return core.queue.backfill.tell_time(core.clock() if state is None else find_start(state))
 
 
-def _find_since(state: GroupState) -> float:
-    """Return the same in loop seconds."""
+def find_start(state: GroupState) -> float:
+    """Return since when a group stands as it does, in loop seconds."""
     if state.verdict is None:
         return state.first_seen
     if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:

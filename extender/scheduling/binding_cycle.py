@@ -333,6 +333,11 @@ class BindingCycle:
         return self._bound
 
     @property
+    def is_half_done(self) -> bool:
+        """Whether the gang is being committed, or is bound in part: only its record tells how to go on."""
+        return self.stage is CycleStage.COMMITTING or 0 < len(self._bound) < self.reservation.need
+
+    @property
     def calling(self) -> Set[str]:
         """The members whose bind call is open and whose Binding is not sent (UIDs). Changes with the cycle."""
         return self._calling

@@ -439,6 +439,9 @@ _MAX_KEY_LENGTH = _MAX_PREFIX_LENGTH + 1 + 63
 _MAX_QUOTED = 200
 """How many characters of what somebody has written are repeated."""
 
+_MAX_COMPARED = 64
+"""How many characters of a name are compared with those that are known: more would hold the event loop."""
+
 
 def is_label_key(text: str) -> bool:
     """Whether the API server accepts the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
@@ -628,13 +631,15 @@ KNOWN: Mapping[str, Known] = {
     "Job": _OWNER,
     "JobSet": _OWNER,
     "LeaderWorkerSet": _OWNER,
-    "PodGroup": Known(_PLACEMENT, marks=(*_MADE, "owner", "replica")),
-    "CompositePodGroup": Known(("required-topology",), marks=_MADE),
-    "Workload": Known(_PLACEMENT, marks=(*_MADE, "replaces")),
+    "PodGroup": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "owner", "replica")),
+    "CompositePodGroup": Known(("required-topology",), (_POD_GROUP,), marks=_MADE),
+    "Workload": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "replaces")),
     "Pod": Known(labels=(_POD_GROUP,), marks=("installation", "gang", "labelled", "domain", "rank", "kick")),
     POD_TEMPLATE: Known(labels=(_POD_GROUP,), marks=("installation",)),
 }
 """The names by kind; the policy has them by resource.
+
+The label of pods does nothing on groups; tools write it there, too, as a common label.
 
 A name stays known for as long as any release that sets it may be upgraded from.
 """
@@ -685,7 +690,7 @@ def _describe(part: Part, field: str, key: str, kind: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - few objects need it
 
     said = " ".join(filter(None, (f"{field.removesuffix('s')} {quote(key)}", part.where)))
-    name = key.removeprefix(ANNOTATION_PREFIX).lower()
+    name = key.removeprefix(ANNOTATION_PREFIX)[:_MAX_COMPARED].lower()
     (near,) = get_close_matches(name, [*KNOWN[kind].annotations, _POD_GROUP], 1, 0.6) or ("",)
     if near == _POD_GROUP:
         meant = f"did you mean the label {ANNOTATION_PREFIX}{near} of its pods?"

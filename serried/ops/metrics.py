@@ -10,6 +10,7 @@ import platform
 import time
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -468,7 +469,8 @@ class ExtenderMetrics(Metrics):
                 return OTHERS
             del self._namespaces[quiet]
             for metric in (self._namespace_starts, self._namespace_bound, self._namespace_victims):
-                metric.remove(quiet)
+                with suppress(KeyError):  # older releases of prometheus_client raise it where there is no series
+                    metric.remove(quiet)
         self._namespaces.pop(namespace, None)  # the latest comes last
         self._namespaces[namespace] = now
         return namespace

@@ -117,6 +117,11 @@ TAKEN = [
         {**job(), "metadata": {"name": "typed", "annotations": {TYPO: "rack"}, "ownerReferences": [OWNER]}},
         id="a Job whose CronJob was there before",
     ),
+    pytest.param(
+        {**job_set({}), "metadata": {"name": "x", "annotations": {TOPOLOGY: "my rack"}, "ownerReferences": [OWNER]}},
+        id="a value of a JobSet whose controller was there before",
+    ),
+    pytest.param(pod_group(labels={LABEL: "g"}), id="the label of pods on a PodGroup, as a common label"),
 ]
 
 
