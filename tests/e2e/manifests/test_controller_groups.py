@@ -152,7 +152,7 @@ def test_the_protection_of_a_user_s_group_goes_only_when_the_group_is_being_dele
         place.remove(path)
 
 
-@pytest.mark.parametrize(("item", "field"), [(gang("plain"), "minCount"), (composite("plain"), "minGroupCount")])
+@pytest.mark.parametrize(("item", "field"), [(gang("raised"), "minCount"), (composite("raised"), "minGroupCount")])
 def test_a_user_s_group_of_the_fallback_api_is_given_a_priority_and_nothing_with_it(
     server: Server, item: Json, field: str
 ) -> None:
