@@ -131,14 +131,6 @@ def test_the_label_of_pods_on_a_pod_group_is_a_common_label() -> None:
     assert not pod_group("g").label(LABEL, "g").value().stray
 
 
-def test_of_a_huge_name_the_beginning_is_compared() -> None:
-    # 64 characters that are near enough, although the whole name is like none.
-    name = f"required-topology-preferred-topology{'-' * 28}"
-    assert len(name) == 64
-    short, huge = (job("j").annotation(ANNOTATION_PREFIX + each, "x").value().stray for each in (name, name * 3000))
-    assert short.partition("; ")[2] == huge.partition("; ")[2]
-
-
 def test_the_template_of_a_replicated_job_has_the_names_of_a_job() -> None:
     parent = job_set("s").replicated("w")
     assert not parent.value().stray
