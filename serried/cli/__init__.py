@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from serried import __version__
+from serried import IMAGE, __version__
 
 _ELSEWHERE = {
     "extender": "extender.process",
@@ -45,6 +45,6 @@ def explain_missing(command: str) -> str:
     if not needed or (find_spec(room) and find_spec(needed)):
         return ""
     return (
-        f"this needs the server's code, which serried-cli does not have: run it in the image serried:{__version__}, or "
-        "install the package serried"
+        f"this needs the server's code, which serried-cli does not have: run it in the image {IMAGE}:{__version__}, "
+        "or install the package serried"
     )

@@ -11,7 +11,7 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
 from serried.cli.gangs import find_state
-from serried.cli.lists import Document, Listing, find_home, identify, watch_rows
+from serried.cli.lists import OF_OTHERS, Document, Listing, find_home, identify, watch_rows
 from serried.cli.names import Name, call, find_groups, name_groups, read_names
 from serried.cli.output import (
     Namespace,
@@ -156,8 +156,18 @@ async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: 
         hidden = await debug.list_hidden(set(map(find_home, turn["before"])))
         kept = [find_home(each) not in hidden for each in turn["before"]]
         turn |= {name: list(compress(turn[name], kept)) for name in ("before", "owners") if name in turn}
+    if group.get("preemption"):
+        group["preemption"] = await _hide_victims(debug, group["preemption"])
     group["decisions"] = await debug.get("decisions", {"group": f"{namespace}/{name}", "limit": str(_DECISIONS)})
     return group
+
+
+async def _hide_victims(debug: DebugApi, preemption: Document) -> Document:
+    """A search for victims without those that the reader may not see; how many it lacks is ``hidden``."""
+    victims = preemption["victims"]
+    hidden = await debug.list_hidden(set(map(find_home, victims)))
+    shown = [each for each in victims if find_home(each) not in hidden]
+    return preemption | {"victims": shown, "hidden": len(victims) - len(shown)}
 
 
 async def _collect_lines(debug: DebugApi, wanted: Sequence[Name]) -> list[Document]:
@@ -275,8 +285,9 @@ def _describe_hurdles(domain: Mapping[str, Any]) -> str:
 
 def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
     where = preemption["domain"] or "the cluster"
-    if preemption["victims"]:
+    if preemption["victims"] or preemption["hidden"]:
         rows = [(victim,) for victim in preemption["victims"]]
+        rows += [(f"and {preemption['hidden']} {OF_OTHERS}",)] if preemption["hidden"] else []
         yield make_table((f"WOULD HAVE TO GO IN {where}",), rows)
         return
     said = "; ".join(preemption["protections"])

@@ -49,7 +49,7 @@ Take the image from a registry of your own:
 Show what would be applied:
   serried install --dry-run > serried.yaml
 
-The same for a cluster of another version, without a cluster:
+The same where no cluster answers:
   serried install --dry-run --scheduler-version 1.37.1
 """
 
@@ -65,8 +65,11 @@ _LEADERSHIP_SECONDS = 20.0
 """How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""
 
 _BACKING_OFF = "ImagePullBackOff"
-_UNPULLABLE = frozenset({"ErrImagePull", "ErrImageNeverPull", "InvalidImageName", _BACKING_OFF})
-"""The reasons of a container that waits because its image cannot be pulled."""
+_HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", _BACKING_OFF})
+"""The reasons of a container whose image is not pulled soon. After ErrImagePull a node tries once more."""
+
+_REFUSALS = ("not found", "manifest unknown", "denied", "unauthorized")
+"""What registries answer who will answer the next try in the same way."""
 
 _NEXT = """
 Serried {version} runs. A Job is a gang if it is Indexed and its pods all run at once. For example:
@@ -157,8 +160,8 @@ def install(
 
 
 async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: bool) -> None:
-    if dry_run and asked.scheduler_version:  # nothing has to be asked
-        sys.stdout.write(_write_yaml(render(complete(asked, {"gitVersion": f"v{asked.scheduler_version}"}))))
+    if dry_run:
+        sys.stdout.write(_write_yaml(render(await _rehearse(asked, target))))
         return
     credentials = find_credentials(replace(target, server=""))
     server = name_api_server(target, credentials)
@@ -166,9 +169,6 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
         try:
             plan = complete(asked, await client.read("/version"))
             objects = render(plan)
-            if dry_run:
-                sys.stdout.write(_write_yaml(objects))
-                return
             work = Install(client, plan, server)
             await work.check_before(objects)
             await work.apply(objects)
@@ -178,6 +178,25 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
             raise CommandError(ExitCode.UNREACHABLE, said) from error
     await check_after(target)
     sys.stdout.write(_NEXT.format(version=__version__))
+
+
+async def _rehearse(asked: Installation, target: Target) -> Installation:
+    """What would be installed; where no cluster answers, in one of the scheduler's version. Raises CommandError."""
+    try:
+        credentials = find_credentials(replace(target, server=""))
+        server = name_api_server(target, credentials)
+        async with open_client(credentials) as client:
+            try:
+                version = await client.read("/version")
+            except ApiError as error:
+                raise CommandError(ExitCode.UNREACHABLE, f"{server}: {tell_failure(error)}") from error
+    except CommandError:
+        if not asked.scheduler_version:
+            raise
+        plan = complete(asked, {"gitVersion": f"v{asked.scheduler_version}"})
+        note(f"rendered for Kubernetes {plan.scheduler_version}, shape {plan.shape}: no cluster has answered")
+        return plan
+    return complete(asked, version)
 
 
 def complete(asked: Installation, version: JSON) -> Installation:
@@ -332,7 +351,7 @@ class Install:
     async def await_ready(self, seconds: float) -> None:
         """Until the CRDs are served and all pods are ready; raises CommandError, which says what is missing.
 
-        An image that cannot be pulled ends it at once: waiting does not help.
+        An image that cannot be pulled ends it: waiting does not help.
         """
         begun = time.monotonic()
         deadline = begun + seconds
@@ -378,7 +397,7 @@ class Install:
             images = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
             for name, waiting in _list_waiting(pod):
                 image, reason = images[name], waiting.get("reason")
-                if image in options and reason in _UNPULLABLE and not (old and reason == _BACKING_OFF):
+                if image in options and _is_hopeless(waiting) and not (old and reason == _BACKING_OFF):
                     said = f"the nodes cannot pull {image} ({_describe_waiting(name, waiting)})"
                     fix = f"Push it there, or name another one with {options[image]}, and run the command again"
                     raise CommandError(ExitCode.NO, f"{said}. {fix}")
@@ -505,6 +524,12 @@ def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         if waiting := (each.get("state") or {}).get("waiting"):
             yield each["name"], waiting
+
+
+def _is_hopeless(waiting: JSON) -> bool:
+    """Return whether a container waits for an image that no node will pull soon."""
+    reason, said = waiting.get("reason"), str(waiting.get("message") or "").lower()
+    return reason in _HOPELESS or (reason == "ErrImagePull" and any(word in said for word in _REFUSALS))
 
 
 def _describe_waiting(name: str, waiting: JSON) -> str:

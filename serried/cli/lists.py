@@ -236,9 +236,9 @@ def show_queue(
     where = "" if every else find_namespace(target, namespace)
 
     async def fetch(debug: DebugApi) -> Document:
-        # A limit counts the gangs of all namespaces, so one namespace is chosen from all of them.
-        queue = await debug.get("queue", {"limit": str(EVERYTHING if where else limit)})
-        return _choose(await _hide(debug, queue), where, limit)
+        # A limit counts the gangs that are shown, so these are chosen from all of them.
+        queue = await debug.get("queue", {"limit": str(EVERYTHING)})
+        return _cut(await _hide(debug, _choose(queue, where)), limit)
 
     if watch:
         tabulate = partial(_tabulate_queue, output=output)
@@ -260,8 +260,6 @@ async def _hide(debug: DebugApi, queue: Document) -> Document:
 
     The turns of the others stay as they are.
     """
-    for position, each in enumerate(queue["waiting"], 1):
-        each.setdefault("position", position)  # an older extender does not say it
     head, waiting = queue["head"], queue["waiting"]
     homes = {each["namespace"] for each in waiting}
     if head:
@@ -284,13 +282,20 @@ def find_home(group: str) -> str:
     return group.partition("/")[0]
 
 
-def _choose(queue: Document, namespace: str, limit: int) -> Document:
+def _choose(queue: Document, namespace: str) -> Document:
     """The queue of one namespace; how many gangs of others wait is ``elsewhere``."""
+    for position, each in enumerate(queue["waiting"], 1):
+        each.setdefault("position", position)  # an older extender does not say it
     if not namespace:
         return queue
     mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
     others = len(queue["waiting"]) + queue["leftOff"] - len(mine)
-    return queue | {"waiting": mine[:limit], "leftOff": len(mine) - len(mine[:limit]), "elsewhere": others}
+    return queue | {"waiting": mine, "leftOff": 0, "elsewhere": others}
+
+
+def _cut(queue: Document, limit: int) -> Document:
+    shown = queue["waiting"][:limit]
+    return queue | {"waiting": shown, "leftOff": queue["leftOff"] + len(queue["waiting"]) - len(shown)}
 
 
 def identify(group: Document) -> str:

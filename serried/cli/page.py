@@ -15,6 +15,8 @@ import time
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import unquote
 
@@ -43,7 +45,15 @@ _FOUND_SECONDS = 60.0
 _MOST_BYTES = 2**20
 """How much a request may bring: the page sends manifests of gangs that do not exist."""
 
-_HEADERS = ("cache-control", "content-security-policy", "content-type", "referrer-policy", "retry-after", "x-left-off")
+_HEADERS = (
+    "cache-control",
+    "content-security-policy",
+    "content-type",
+    "referrer-policy",
+    "retry-after",
+    "x-content-type-options",
+    "x-left-off",
+)
 """The headers of an answer that are passed on."""
 
 _GONE = {401, 404, 502, 503, 504}
@@ -91,9 +101,17 @@ async def _serve(target: Target, port: int, *, browser: bool) -> None:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         note("press Ctrl-C to end it")
-        if browser:
-            await asyncio.to_thread(webbrowser.open, url)
-        await asyncio.sleep(math.inf)  # until Ctrl-C
+        with TemporaryDirectory(prefix="serried-page-") as folder:  # of this user alone
+            if browser:
+                await asyncio.to_thread(_open, url, Path(folder, "page.html"))
+            await asyncio.sleep(math.inf)  # until Ctrl-C
+
+
+def _open(url: str, file: Path) -> None:
+    """Open the address by a file that leads to it: the arguments of processes are seen by all on this machine."""
+    file.touch(mode=0o600)
+    file.write_text(f'<meta http-equiv="refresh" content="0;url={url}">\n')
+    webbrowser.open(file.as_uri())
 
 
 @asynccontextmanager
@@ -166,7 +184,7 @@ class Relay:
         if not request.path.startswith(f"{self.root}/debug/"):
             return _refuse(writer, _NOT_FOUND, "this is not the address that serried page has printed")
         # Nothing but the pages of the extender, whatever a script asks for: the user may do more at the API server.
-        if ".." in unquote(request.path) or request.method not in {"GET", "POST"}:
+        if ".." in unquote(request.path.partition("?")[0]) or request.method not in {"GET", "POST"}:
             return _refuse(writer, _BAD_REQUEST, "this is no request of the page")
         try:
             await self._pass_on(request, await self.find(), writer)

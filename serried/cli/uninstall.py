@@ -29,7 +29,7 @@ from serried.cli.target import Target, find_credentials, name_api_server, reachi
 from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
-from serried.kube.wire import FALLBACK_GROUP, JOBS, JSON, NAMESPACES, PODS, Resource, Selection
+from serried.kube.wire import EVERYTHING, FALLBACK_GROUP, JOBS, JSON, NAMESPACES, PODS, Resource, Selection
 
 UNINSTALL_EXAMPLES = """
 Show what would be done:
@@ -52,6 +52,12 @@ MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings"
 
 OURS = "app.kubernetes.io/name=serried"
 """The labels of Serried's Deployments and pods, in releases that do not label their other objects, too."""
+
+_PROCESSES = Selection(
+    labels=f"{OURS},app.kubernetes.io/component in (scheduler,controller)",
+    fields="status.phase!=Succeeded,status.phase!=Failed",
+)
+"""The pods by which an installation is one: others may have its label, and those that have ended serve nobody."""
 
 SUSPENDED = f"{FALLBACK_GROUP}/suspended"
 """The label of a Job from when this command suspends it until it resumes the Job."""
@@ -249,7 +255,7 @@ class Uninstall:
         """Free pods and groups of an installation that is deleted, when its pods are gone; raises as ``run``."""
         await self._wait("the pods of Serried", self._count_pods)
         await self._settle()
-        pods = self._client.items(PODS, Selection(labels=OURS))
+        pods = self._client.items(PODS, _PROCESSES)
         if others := {pod["metadata"]["namespace"] async for pod in pods} - {self._removal.home}:
             self._leave_to(others)
             return
@@ -351,8 +357,13 @@ class Uninstall:
             self._tell("leave", f"the record of Helm's release {release}: {remove}")
 
     async def _free_pods(self) -> None:
-        for pod in await self._client.list_all(PODS):
-            patch, status = self._free(pod)
+        # A page at a time: the chart's hook has little memory.
+        changes = [
+            ({"metadata": {name: pod["metadata"][name] for name in ("namespace", "name")}}, *change)
+            async for pod in self._client.items(PODS, EVERYTHING)
+            if any(change := self._free(pod))
+        ]
+        for pod, patch, status in changes:
             if patch:
                 await self._patch(PODS, pod, patch, "free")
             if status:

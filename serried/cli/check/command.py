@@ -163,6 +163,9 @@ def _count(number: int, severity: Severity) -> str:
 _CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
+_HOLD = "serried-hold"
+"""The ConfigMap that the shapes with the gate have."""
+
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 
 
@@ -205,7 +208,11 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
     credentials = find_credentials(replace(target, server=""))
     async with open_client(credentials) as client:
         server = name_api_server(target, credentials)
-        return await _Collector(client, target.home, seen, server).collect(areas)
+        collector = _Collector(client, target.home, seen, server)
+        # One that is asked at its own address, or by whose file a scheduler is checked, may run outside the cluster.
+        if seen.silence and not (target.server or file):
+            await collector.find_absence()
+        return await collector.collect(areas)
 
 
 async def collect_cluster(client: ApiClient, home: str, server: str) -> Observed:
@@ -266,9 +273,6 @@ class _Collector:
 
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Everything that these areas need."""
-        if self._seen.silence:
-            async with self._noting(Area.EXTENDER, "whether it is installed"):
-                self._seen = replace(self._seen, absence=await self._find_absence())
         if self._seen.absence is not None:
             return self._seen
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
@@ -288,6 +292,11 @@ class _Collector:
                 async with self._noting(concerned[0], what):
                     await read()
         return self._seen
+
+    async def find_absence(self) -> None:
+        """Look whether anything of Serried is in the cluster; raises CommandError if the API server is silent."""
+        async with self._noting(Area.EXTENDER, "whether it is installed"):
+            self._seen = replace(self._seen, absence=await self._find_absence())
 
     @asynccontextmanager
     async def _noting(self, area: Area, what: str) -> AsyncIterator[None]:
@@ -320,7 +329,11 @@ class _Collector:
 
     async def _read_way(self) -> None:
         with suppress(Forbidden):
-            self._seen = replace(self._seen, way=read_way(await self._find_deployment() or {}))
+            deployment, gated = await self._find_deployment() or {}, self._seen.flags.get("hold") == "gate"
+            with suppress(NotFound):
+                await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
+                gated = True
+            self._seen = replace(self._seen, way=read_way(deployment, gated=gated))
 
     async def _read_definitions(self) -> None:
         releases: dict[str, str] = {}

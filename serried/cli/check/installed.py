@@ -11,6 +11,7 @@ INSTALLER = "serried-install"
 """The field manager of ``serried install``."""
 
 _RELEASE = "meta.helm.sh/release-name"
+_CONTAINERS = ("initContainers", "containers")
 
 
 class Tool(StrEnum):
@@ -36,18 +37,8 @@ class Piece(StrEnum):
     CONTROL_PLANE = "overlays/control-plane"
 
 
-_VALUES: Mapping[Piece, str] = {
-    Piece.MARKER: " --set shape=isolated",
-    Piece.ISOLATED: " --set shape=isolated",
-    Piece.GATE: " --set shape=gate",
-    Piece.VOLUMES_AND_DEVICES: " --set volumesAndDevices.enabled=true",
-    Piece.CONTROL_PLANE: " --set shape=control-plane",
-}
-_SHAPES: Mapping[Piece, str] = {
-    Piece.MARKER: " --shape isolated",
-    Piece.ISOLATED: " --shape isolated",
-    Piece.GATE: " --shape gate",
-}
+_VALUES: Mapping[Piece, str] = {Piece.VOLUMES_AND_DEVICES: " --set volumesAndDevices.enabled=true"}
+"""What a release may lack; its own values say the shape."""
 
 
 class Way(NamedTuple):
@@ -58,41 +49,52 @@ class Way(NamedTuple):
     release: str = ""
     """The name of Helm's release, and its namespace behind a blank and ``-n``."""
 
-    image: str = ""
-    """Serried's image."""
+    options: str = ""
+    """The options of ``serried install`` that make the same installation again."""
 
     def put(self, piece: Piece) -> str:
         """The command that puts a part into the cluster as it is shipped."""
         if self.tool is Tool.HELM and piece is Piece.CRDS:
             return "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
         if self.tool is Tool.HELM:
-            return f"helm upgrade {self.release} CHART --reuse-values{_VALUES.get(piece, '')}"
+            return f"{self._upgrade()}{_VALUES.get(piece, '')}"
         if self.tool is Tool.SERRIED:
-            return f"serried install --image {self.image}{_SHAPES.get(piece, '')}"
+            return f"serried install {self.options}"
         return f"kubectl apply -k manifests/kustomize/{piece}"
 
     def use_scheduler(self, minor: int) -> str:
-        """What gives it a kube-scheduler of another minor version."""
+        """What gives it a kube-scheduler of the API server's minor version."""
         if self.tool is Tool.HELM:
-            return f"helm upgrade {self.release} CHART --reuse-values --set scheduler.image.tag=v1.{minor}.x"
+            return f"{self._upgrade()} --set scheduler.image.tag="  # empty: the API server's
         if self.tool is Tool.SERRIED:
-            return f"serried install --image {self.image} --scheduler-version 1.{minor}.x"
+            return f"serried install {self.options}"
         return f"set newTag: v1.{minor}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"
+
+    def _upgrade(self) -> str:
+        return f"helm upgrade {self.release} CHART --reset-then-reuse-values"
 
 
 KUBECTL = Way()
 """How an installation was made of which nothing else is known."""
 
 
-def read_way(deployment: Raw) -> Way:
-    """How the installation was made to which the extender's Deployment belongs."""
+def read_way(deployment: Raw, *, gated: bool = False) -> Way:
+    """How the installation was made to which the extender's Deployment belongs; ``gated`` if it has the gate."""
     metadata = read_map(deployment, "metadata")
-    pod = read_map(read_map(read_map(deployment, "spec"), "template"), "spec")
-    containers = [*read_objects(pod, "initContainers"), *read_objects(pod, "containers")]
-    image = next((read_text(each, "image") for each in containers if each.get("name") == "extender"), "IMAGE")
     if read_text(read_map(metadata, "labels"), MANAGED_BY) == "Helm":
         name = read_text(read_map(metadata, "annotations"), _RELEASE, "RELEASE")
         return Way(Tool.HELM, release=f"{name} -n {read_text(metadata, 'namespace')}")
     if any(each.get("manager") == INSTALLER for each in read_objects(metadata, "managedFields")):
-        return Way(Tool.SERRIED, image=image)
+        return Way(Tool.SERRIED, options=_read_options(deployment, gated=gated))
     return KUBECTL
+
+
+def _read_options(deployment: Raw, *, gated: bool) -> str:
+    pod = read_map(read_map(read_map(deployment, "spec"), "template"), "spec")
+    containers = {read_text(each, "name"): each for kind in _CONTAINERS for each in read_objects(pod, kind)}
+    extender, scheduler = containers.get("extender", {}), containers.get("scheduler", {})
+    isolated = "--isolated=on" in (extender.get("args") or ())
+    shape = "isolated" if isolated else "gate" if gated else "base"
+    image = read_text(extender, "image", "IMAGE")
+    of_scheduler = read_text(scheduler, "image", "IMAGE").rpartition(":v")
+    return f"--image {image} --shape {shape} --scheduler-image {of_scheduler[0] or of_scheduler[2]}"
