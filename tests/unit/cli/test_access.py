@@ -59,7 +59,7 @@ def test_where_none_leads_one_that_does_not_is_asked_and_it_is_said(proxy: PodPr
 def test_an_address_is_asked_without_the_api_server(proxy: PodProxy, run: Run) -> None:
     proxy.answer("/debug/queue", EMPTY)
     assert run("queue", "-A", "--server", proxy.url).code == 0
-    assert proxy.asked == ["/debug/queue?limit=50"]
+    assert proxy.asked == ["/debug/queue?limit=1000000"]
 
 
 def test_the_address_may_stand_in_the_environment(proxy: PodProxy, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,10 +104,19 @@ def allow(proxy: PodProxy, *, allowed: bool = True) -> None:
     proxy.answer("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
 
 
-def test_a_dry_run_for_a_version_asks_no_cluster(proxy: PodProxy, run: Run) -> None:
+def test_a_dry_run_for_a_version_needs_no_cluster(proxy: PodProxy, run: Run) -> None:
+    proxy.answer("/version", {"kind": "Status", "code": 503, "message": "down"}, status=503)
     ended = run("install", "--dry-run", "--scheduler-version", "v1.36.4")
-    assert (ended.code, proxy.asked) == (0, [])
+    assert ended.code == 0
+    assert "rendered for Kubernetes 1.36.4, shape isolated: no cluster has answered" in ended.err
     assert "registry.k8s.io/kube-scheduler:v1.36.4" in ended.out
+
+
+def test_a_dry_run_for_a_version_is_of_the_cluster_that_answers(cluster: PodProxy, run: Run) -> None:
+    cluster.answer("/version", {"gitVersion": "v1.36.4"})
+    ended = run("install", "--dry-run", "--shape", "isolated", "--scheduler-version", "v1.35.4")
+    assert ended.code == 0
+    assert "registry.k8s.io/kube-scheduler:v1.35.4" in ended.out
 
 
 def test_a_dry_run_prints_what_would_be_applied(cluster: PodProxy, run: Run) -> None:
@@ -216,9 +225,9 @@ def test_a_refusal_is_told_with_the_object(cluster: PodProxy, run: Run) -> None:
     assert f"{IMAGE}:{__version__}" not in ended.err
 
 
-def stand(cluster: PodProxy, image: str, reason: str) -> None:
+def stand(cluster: PodProxy, image: str, reason: str, message: str = "no such thing") -> None:
     """Let the pair's pod wait, whose extender has this image; the controller is ready."""
-    waiting = {"reason": reason, "message": "no such thing"}
+    waiting = {"reason": reason, "message": message}
     pod = {
         "metadata": {"name": "serried-7d9f-x2x4z", "namespace": "serried-system", "uid": "1"},
         "spec": {"initContainers": [{"name": "extender", "image": image}], "containers": []},
@@ -253,11 +262,16 @@ async def test_who_waits_in_vain_is_told_what_keeps_the_pods(cluster: PodProxy) 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
 async def test_an_image_that_cannot_be_pulled_is_not_waited_for(cluster: PodProxy, reason: str) -> None:
-    stand(cluster, "registry/serried:1", reason)
+    stand(cluster, "registry/serried:1", reason, "not found")
     assert await wait(cluster, seconds=3600) == (
-        f"the nodes cannot pull registry/serried:1 (extender: {reason} no such thing). "
+        f"the nodes cannot pull registry/serried:1 (extender: {reason} not found). "
         "Push it there, or name another one with --image, and run the command again"
     )
+
+
+async def test_a_registry_that_does_not_answer_once_is_asked_again(cluster: PodProxy) -> None:
+    stand(cluster, "registry/serried:1", "ErrImagePull", "i/o timeout")
+    assert (await wait(cluster, seconds=0)).startswith("not ready after")
 
 
 @pytest.mark.parametrize(
@@ -273,5 +287,5 @@ async def test_an_image_that_cannot_be_pulled_is_not_waited_for(cluster: PodProx
 async def test_pods_of_an_earlier_installation_end_no_later_one(
     cluster: PodProxy, image: str, reason: str, said: str, *, again: bool
 ) -> None:
-    stand(cluster, image, reason)
+    stand(cluster, image, reason, "not found")
     assert (await wait(cluster, seconds=0, again=again)).startswith(said)

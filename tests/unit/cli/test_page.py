@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -158,14 +159,21 @@ class TestOpening:
     @pytest.fixture(autouse=True)
     def opened(self, target: Target, steps: list[Step], monkeypatch: pytest.MonkeyPatch) -> list[str]:
         opened: list[str] = []
-        monkeypatch.setattr("serried.cli.page.webbrowser.open", opened.append)
+
+        def open_file(address: str) -> None:
+            file = Path(urlsplit(address).path)
+            assert file.stat().st_mode & 0o077 == 0
+            assert file.parent.stat().st_mode & 0o077 == 0
+            opened.append(file.read_text())
+
+        monkeypatch.setattr("serried.cli.page.webbrowser.open", open_file)
         monkeypatch.setenv("DISPLAY", ":0")
         return opened
 
-    def test_the_browser_goes_to_the_address_that_is_printed(self, run: Run, opened: list[str]) -> None:
+    def test_the_browser_gets_the_address_by_a_file_of_the_user_alone(self, run: Run, opened: list[str]) -> None:
         ended = run("page")
         assert (ended.code, ended.err) == (0, "serried: press Ctrl-C to end it\n")
-        assert [f"{each}\n" for each in opened] == [ended.out]
+        assert opened == [f'<meta http-equiv="refresh" content="0;url={ended.out.strip()}">\n']
 
     @pytest.mark.parametrize("flags", [pytest.param(["--no-browser"], id="as asked"), pytest.param([], id="no screen")])
     def test_none_is_opened_where_none_is_wanted_or_can_be_seen(

@@ -415,7 +415,7 @@ async def test_the_hook_frees_nothing_beside_pods_of_serried(
     """Who applies what helm template prints with the hook in it loses nothing."""
     monkeypatch.setattr("serried.cli.uninstall._SECONDS", 0.0)
     server.add(PODS, pod("one", gates=[HELD_GATE]))
-    labels = {"app.kubernetes.io/name": "serried"}
+    labels = {"app.kubernetes.io/name": "serried", "app.kubernetes.io/component": "scheduler"}
     server.add(PODS, pod("serried-0", node="n1", namespace=HOME, labels=labels))
     with pytest.raises(CommandError, match="the pods of Serried: not gone after 0 s"):
         await free(server)

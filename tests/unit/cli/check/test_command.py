@@ -285,14 +285,16 @@ def test_a_missing_crd_is_an_error(sound: PodProxy, run: Run) -> None:
     [
         pytest.param({}, "kubectl apply -k manifests/kustomize/rbac", id="kubectl"),
         pytest.param(
-            {"managedFields": [{"manager": "serried-install"}]}, "serried install --image mine:1", id="our command"
+            {"managedFields": [{"manager": "serried-install"}]},
+            "serried install --image mine:1 --shape base --scheduler-image IMAGE",
+            id="our command",
         ),
         pytest.param(
             {
                 "labels": {"app.kubernetes.io/managed-by": "Helm"},
                 "annotations": {"meta.helm.sh/release-name": "gangs"},
             },
-            "helm upgrade gangs -n serried-system CHART --reuse-values",
+            "helm upgrade gangs -n serried-system CHART --reset-then-reuse-values",
             id="Helm",
         ),
     ],
