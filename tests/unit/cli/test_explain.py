@@ -216,6 +216,16 @@ def test_a_search_for_victims_is_told(proxy: PodProxy, run: Run, preemption: dic
     assert all(part in out for part in said)
 
 
+def test_victims_are_named_as_far_as_the_reader_may_list_pods_there(proxy: PodProxy, run: Run) -> None:
+    found = {"domain": "r1", "victims": ["theirs/p", "team/q"], "blocker": "", "protections": []}
+    lead(proxy, "team/podgroup/train", TRAIN | {"preemption": found})
+    proxy.listable = frozenset({"team"})
+    out = run("explain", "podgroup/train").out
+    assert "theirs" not in out
+    assert "team/q" in out
+    assert "and 1 in namespaces whose pods you may not list" in " ".join(out.split())
+
+
 def test_programs_get_a_list_however_many_groups_there_are(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/leaderworkerset/serve", TRAIN | {"name": "serve-0"}, TRAIN | {"name": "serve-1"})
     found = json.loads(run("explain", "leaderworkerset/serve", "-o", "json").out)

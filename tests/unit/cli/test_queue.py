@@ -144,6 +144,10 @@ class TestOfOtherNamespaces:
         assert [line.split()[:3] for line in out.splitlines() if "NoCapacity" in line] == [["2", "other", "x"]]
         assert out.endswith("1 waits in namespaces whose pods you may not list.\n")
 
+    def test_a_limit_counts_what_is_shown(self, run: Run) -> None:
+        out = run("queue", "-A", "--limit", "1").out
+        assert [line.split()[1:3] for line in out.splitlines() if "NoCapacity" in line] == [["other", "x"]]
+
     def test_programs_learn_no_more(self, run: Run) -> None:
         found = json.loads(run("queue", "-A", "-o", "json").out)
         assert "team" not in json.dumps(found)

@@ -266,6 +266,13 @@ def test_one_in_another_namespace_is_named(empty: PodProxy, run: Run) -> None:
     assert finding["fix"] == "serried check --serried-namespace gangs"
 
 
+def test_an_address_that_is_silent_says_nothing_of_an_installation(empty: PodProxy, run: Run) -> None:
+    ended = run("check", "--server", "http://127.0.0.1:1", "-o", "json")
+    found = json.loads(ended.out)
+    assert "serried install" not in {each["fix"] for each in found}
+    assert any("127.0.0.1:1" in each["what"] for each in found)
+
+
 def test_an_installation_without_pods_is_one(empty: PodProxy, run: Run) -> None:
     empty.answer(DEPLOYMENT, {"metadata": {"name": "serried", "namespace": "serried-system"}})
     assert len(json.loads(run("check", "-o", "json").out)) > 1
