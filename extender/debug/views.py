@@ -297,7 +297,7 @@ class GroupDetail(GroupView):
 
 
 def list_unread(store: Store, key: GroupKey) -> list[str]:
-    """What a group's object and its owner say that nothing reads, a phrase each."""
+    """Return a phrase for each annotation and label that nothing reads, of a group's object and of its owner."""
     owner_key, group = store.membership.owner_of(key), store.groups.get(key)
     owner = store.owners.find(owner_key) if owner_key is not None else None
     return [each.stray for each in (owner, group) if each is not None and each.stray]

@@ -105,7 +105,7 @@ class KeptOffPods:
         self._head: Head | None = None
         self._placed: dict[GroupKey, _Placed] = {}
         self._cleared: tuple[_Placed, ...] = ()
-        """The same of the gangs of `Groups.cleared`."""
+        """Slots and priority of each gang of `Groups.cleared`, for which pods were evicted."""
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         """Nodes of the head and of some of the others, and all of them: hundreds of pods may be asked about them."""

@@ -654,7 +654,7 @@ class Part(NamedTuple):
     metadata: Raw
 
     where: str = ""
-    """What follows the name of an annotation in a sentence: ``of the pod template``."""
+    """The phrase behind the name of an annotation in messages: ``of the pod template``; "" for the object itself."""
 
 
 def list_parts(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[Part]:

@@ -128,7 +128,7 @@ class Parent:
     """The word of its annotation, "" without one."""
 
     annotated: bool = False
-    """As of a Job."""
+    """Whether any of its annotations is one of Serried's."""
 
     staged: str = ""
     """The field that makes a later stage wait for an earlier one to run, "" if all are created at once."""
@@ -149,7 +149,7 @@ class Parent:
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """As of a Job."""
+    """The extended resources of its pods, where an annotation names a level of the topology."""
 
     disruption: Disruption | None = None
 
@@ -160,7 +160,7 @@ class Parent:
     """What is wrong in an annotation, a phrase."""
 
     stray: str = ""
-    """As of a Job."""
+    """Which annotation or label of Serried's has no effect, a phrase (`names.find_stray`); "" for none."""
 
     spans: tuple[Span, ...] = ()
     """The ranks of a JobSet's pods, in the order of its replicated Jobs."""

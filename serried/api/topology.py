@@ -107,7 +107,10 @@ class LevelTable:
 
     @property
     def decision(self) -> tuple[object, ...]:
-        """What Jobs are resolved by: candidates, and labels by resource in order of rarity, without counts of nodes."""
+        """The part of the table by which Jobs get their labels; two tables with the same one give all Jobs the same.
+
+        It has the candidates, and the label of each level by resource, rare resources first, but no counts of nodes.
+        """
         rarest = sorted(self.pools, key=lambda pool: pool.nodes)
         return self.candidates, [(pool.resource, pool.meant) for pool in rarest]
 
@@ -147,7 +150,7 @@ class TopologyLevels:
     """The labels of each level that its spec has an entry for."""
 
     status: LevelTable | None = None
-    """What the extender has found; None before it has looked."""
+    """The table as the extender that leads has written it; None before its first write."""
 
     version: str = field(default="", compare=False)
 

@@ -63,9 +63,9 @@ ADVICE = {
 
 
 def advise(reason: str, said: str = "", key: str = "") -> str:
-    """What helps a gang with this topology key, also by what its sentence has ``said``.
+    """Return advice for a gang that waits for this reason, "" for a reason that this version does not know.
 
-    Return "" for a reason that this version does not know.
+    ``said`` is the sentence with the reason, ``key`` the topology key that the gang requires.
     """
     if NO_LABEL in said:
         return "label the nodes: those with one value of the label are one domain"

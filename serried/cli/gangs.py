@@ -46,7 +46,7 @@ class GangState(StrEnum):
     WAITING = "waiting"
 
     PLANNED = "planned"
-    """It has its nodes: it is on its way to them, or pods that must go for it end."""
+    """The gang has a plan: its members are being bound, or its victims are still ending."""
 
     RUNNING = "running"
 

@@ -15,7 +15,7 @@ _CONTAINERS = ("initContainers", "containers")
 
 
 class Tool(StrEnum):
-    """What has installed it."""
+    """The tool that has installed Serried."""
 
     HELM = "helm"
     SERRIED = "serried"
@@ -38,7 +38,7 @@ class Piece(StrEnum):
 
 
 _VALUES: Mapping[Piece, str] = {Piece.VOLUMES_AND_DEVICES: " --set volumesAndDevices.enabled=true"}
-"""What a release may lack; its own values say the shape."""
+"""Values to add to ``helm upgrade`` for a part that a release may lack. Its own values say the shape."""
 
 
 class Way(NamedTuple):
@@ -59,19 +59,22 @@ class Way(NamedTuple):
         if self.tool is Tool.HELM:
             return f"{self._upgrade()}{_VALUES.get(piece, '')}"
         if self.tool is Tool.SERRIED:
-            return f"serried install {self.options}"
+            return self._install()
         return f"kubectl apply -k manifests/kustomize/{piece}"
 
     def use_scheduler(self, minor: int) -> str:
-        """What gives it a kube-scheduler of the API server's minor version."""
+        """The command, or the edit, that gives it a kube-scheduler of the API server's minor version."""
         if self.tool is Tool.HELM:
             return f"{self._upgrade()} --set scheduler.image.tag="  # empty: the API server's
         if self.tool is Tool.SERRIED:
-            return f"serried install {self.options}"
+            return self._install()
         return f"set newTag: v1.{minor}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"
 
     def _upgrade(self) -> str:
         return f"helm upgrade {self.release} CHART --reset-then-reuse-values"
+
+    def _install(self) -> str:
+        return f"serried install {self.options}"
 
 
 KUBECTL = Way()
