@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender import leadership as terms
 from extender.binding import run as cycle_runner
 from extender.binding.records import Records
-from extender.leadership import Leadership
+from extender.leadership import Leadership, Takeover
 from extender.options import Broken, Rules
 from extender.protocol import Hold
-from serried.api.names import GroupKey
+from serried.api.names import GroupKey, Key
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason
 from serried.kube.election import Lease
@@ -300,3 +301,54 @@ async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_fa
     world.api.let_go("replace")
     await world.go()
     assert said == ["Committed", "Committed"]
+
+
+class TestRecordsThatAreRefused:
+    async def test_end_the_term_at_the_second_refusal_in_a_row_and_count_anew(
+        self, world: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(terms, "_READ_SECONDS", 0.0)
+        answers = iter([False, True, False, False, False, True, False, False])
+        begins = iter([True, False])
+        begun: list[str] = []
+        takeover = Takeover(
+            world.core.term,
+            world.group_scheduler,
+            Leadership("here", lambda _: None, world.clock),
+            world.recovery,
+            synced=asyncio.Event(),
+        )
+
+        async def may_read() -> bool:
+            begun.append("read")
+            try:
+                return next(answers)
+            except StopIteration:
+                raise asyncio.CancelledError from None
+
+        def begin_anew() -> bool:
+            begun.append("begin")
+            return next(begins)
+
+        with pytest.raises(asyncio.CancelledError):
+            await takeover.watch_records(may_read, begin_anew)
+        # The third refusal is the first of the next term, and a term that cannot begin is not said to have begun.
+        assert "".join(each[0] for each in begun) == "rrrrbrrrrbr"
+        assert [record.message for record in caplog.records if "cannot be read" in record.message] == [
+            "the Reservations cannot be read any more, so nothing is planned"
+        ]
+
+    @pytest.mark.parametrize(
+        "refused", ["m2", "nobody", "all"], ids=["one is not bound", "all are bound", "none is bound"]
+    )
+    async def test_do_not_end_the_term_of_a_gang_that_is_bound_in_part(self, world: Harness, refused: str) -> None:
+        await world.add(*small_nodes(3), gang(3), *members(3)).go()
+        cycle = world.cycle()
+        if refused == "m2":
+            world.api.refuse("bind", Key("default", "m2"), error(500))
+        if refused != "all":
+            calls = [world.bind(f"m{number}") for number in range(3)]
+            await world.go()
+            assert [call.error for call in calls[:2]] == ["", ""]
+        assert cycle.is_half_done == (refused == "m2")
+        await world.close()

@@ -4,10 +4,11 @@ import pytest
 
 from extender.debug.routes import describe_gang, measure_held, measure_waits
 from serried.api.level import FALLBACK
+from serried.api.names import write_time
 from serried.api.verdict import Reason
 from serried.ops.metrics import HeldRoom
 from tests.support.builders import CompatibleGroupBuilder, PodGroupBuilder, compatible_group, pod, pod_group
-from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.extender_harness import EPOCH, GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 
 @pytest.fixture
@@ -44,6 +45,13 @@ async def test_a_gang_waits_as_long_as_it_has_pods_and_does_not_run(world: Harne
     assert world.reasons() == [Reason.QUORUM_MISSING, Reason.PLANNED]
     assert measure_waits(world.groups.states, world.store, world.clock()) == {"default": [40.0]}
     await world.close()
+
+
+async def test_a_gang_that_waited_before_this_leader_began_waits_since_its_pods_were_made(world: Harness) -> None:
+    made = write_time(EPOCH + world.clock() - 300)
+    await world.add(*small_nodes(1), gang(2), *(member.created(made) for member in members(2))).go()
+    world.clock.advance(40)
+    assert measure_waits(world.groups.states, world.store, world.clock()) == {"default": [340.0]}
 
 
 GROUPS = {
