@@ -293,10 +293,10 @@ class Reconciler:
         self._upstream = Upstream(self.clock)
         self._renewals = Renewals(self.store)
         self._unresolved: set[OwnerKey] = set()
-        """The owners for which something is not created because a label for a level is awaited."""
+        """The owners whose objects another table of levels changes: those without a label, and suspended Jobs."""
 
     def take_unresolved(self) -> set[OwnerKey]:
-        """Return the owners that wait for a label of a level, to be looked at again."""
+        """Return the owners that another table of levels may change, to be looked at again, and forget them."""
         taken, self._unresolved = self._unresolved, set()
         return taken
 
@@ -386,6 +386,7 @@ class Reconciler:
             return Resolved(owner)
         if isinstance(owner, Job) and owner.suspended:
             observed = Observed()
+            self._unresolved.add(owner_key_of(owner))
         has_groups = bool(observed.groups) or any(workload.inline for workload in observed.workloads)
         published = self.store.levels.published
         resolved = resolve_owner(owner, published, list_labels(observed), has_groups=has_groups)

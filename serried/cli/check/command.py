@@ -330,7 +330,7 @@ class _Collector:
     async def _read_way(self) -> None:
         with suppress(Forbidden):
             deployment, gated = await self._find_deployment() or {}, self._seen.flags.get("hold") == "gate"
-            with suppress(NotFound):
+            with suppress(NotFound, Forbidden):
                 await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
                 gated = True
             self._seen = replace(self._seen, way=read_way(deployment, gated=gated))

@@ -216,11 +216,11 @@ async def test_a_level_that_a_job_names_when_it_runs_comes_too_late(server: Fake
         assert await made_of(server) == before
 
 
-async def test_a_suspended_job_gets_the_new_label(server: FakeApiServer) -> None:
+async def test_a_suspended_job_gets_a_new_label_as_soon_as_there_is_one(server: FakeApiServer) -> None:
     server.add(TOPOLOGY_LEVELS, table(rack=RACK))
     server.add(JOBS, naming("rack").suspended().raw())
-    async with controller_on(server) as controller:
+    async with controller_on(server):
         await made_of(server)
-        await look_again(server, controller, rack="example.com/other")
+        server.change(TOPOLOGY_LEVELS, "", "default", {"status": said(rack="example.com/other")})
         other = {"topology": [{"key": "example.com/other"}]}
         await until(lambda: [each["spec"].get("schedulingConstraints") for each in server.all(GROUPS)] == [other])

@@ -315,6 +315,21 @@ def test_fixes_go_by_the_tool_that_installed_it(sound: PodProxy, run: Run, metad
     assert f"{fix}, or grant it in roles of your own" in {each["fix"] for each in found}
 
 
+def test_fixes_go_by_the_deployment_where_the_switch_may_not_be_read(sound: PodProxy, run: Run) -> None:
+    about = {
+        "name": "serried",
+        "namespace": "serried-system",
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": "gangs"},
+    }
+    sound.answer(DEPLOYMENT, {"metadata": about})
+    refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "eve cannot get configmaps"}
+    sound.answer(f"{HOME}/configmaps/serried-hold", refused, status=403)
+    sound.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": False}})
+    found = json.loads(run("check", "--only", "rights", "-o", "json").out)
+    assert any(each["fix"].startswith("helm upgrade gangs -n serried-system") for each in found)
+
+
 @pytest.mark.parametrize(
     ("area", "missed"),
     [
