@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from bench.publish import COMMANDS, COMMANDS_LOCK, build_wheel, pack_plugin, render_krew
-from serried import __version__
+from serried import IMAGE, __version__
+from serried.cli.check.checks import DEFINITIONS
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
 pytestmark = pytest.mark.tools
@@ -91,8 +92,10 @@ def test_every_command_starts_and_loads_nothing_of_the_server(home: Path, kubeco
 def test_it_has_what_it_installs(home: Path, kubeconfig: Path) -> None:
     done = run(home, "serried", "install", "--dry-run", "--kubeconfig", str(kubeconfig))
     assert done.returncode == 0, done.stderr
-    kinds = [each["kind"] for each in yaml.safe_load_all(done.stdout)]
-    assert kinds.count("CustomResourceDefinition") == 4
+    objects = list(yaml.safe_load_all(done.stdout))
+    kinds = [each["kind"] for each in objects]
+    names = {each["metadata"]["name"] for each in objects if each["kind"] == "CustomResourceDefinition"}
+    assert names == {f"{plural}.scheduling.serried.dev" for plural in DEFINITIONS}
     assert kinds.count("Deployment") == 2
 
 
@@ -102,7 +105,7 @@ def test_what_needs_the_server_says_where_it_is(home: Path, command: str) -> Non
         if command == "replay" or words[0] == "serried":
             done = run(home, *words)
             assert done.returncode == 2
-            assert f"run it in the image serried:{__version__}, or install the package serried" in done.stderr
+            assert f"run it in the image {IMAGE}:{__version__}, or install the package serried" in done.stderr
             assert len(done.stderr.splitlines()) == 1
 
 
