@@ -40,6 +40,7 @@ from serried.api.verdict import Verdict
 from serried.cluster.cache import EndedMembers, Store
 from serried.kube.client import ApiClient
 from serried.ops.metrics import ExtenderMetrics
+from serried.rules.all import RULES
 from tests.support.builders import RACK, node
 from tests.support.composites import composite
 
@@ -125,7 +126,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.heard = NoStatus()
-        self.store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS)
+        self.store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
         term = Term(lambda: True)
         client = cast("ApiClient", Silent())
         self.records = Plans(client)

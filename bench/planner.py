@@ -26,6 +26,7 @@ from serried.cluster.cache import Store
 from serried.plan.packing import MAX_STEPS, Path, share_out
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
+from serried.rules.all import RULES
 from tests.support.builders import RACK, node, pod
 
 RESULTS = FilePath(__file__).parent / "results"
@@ -59,7 +60,7 @@ CASES = (
 
 def build_store(case: Case) -> Store:
     """A cluster of nodes with 64 CPUs, in racks, ten racks a block, each node up to a quarter full."""
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for index in range(case.nodes):
         rack = index % case.racks
         built = node(f"node-{index:06d}").rack(f"rack-{rack:04d}").label(BLOCK, f"block-{rack // 10:03d}")

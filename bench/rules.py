@@ -45,8 +45,9 @@ from serried.kube.wire import (
 )
 from serried.plan.gang import solve_gang
 from serried.plan.request import Plan, PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod
-from tests.support.devices import claim, claiming, device_class, devices
+from tests.support.devices import claim, claiming, device_class, devices, note_devices
 
 RESULTS = Path(__file__).with_name("results")
 HOSTNAME = "kubernetes.io/hostname"
@@ -76,7 +77,7 @@ def _spread(key: str) -> JSON:
     return {"topologySpreadConstraints": [_about(OWN, key) | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
 
 
-RULES: Mapping[str, JSON] = {
+CASES: Mapping[str, JSON] = {
     "none": {},
     "spread over 3 zones, maxSkew 1": _spread(ZONE),
     "spread over nodes, maxSkew 1": _spread(HOSTNAME),
@@ -91,7 +92,7 @@ RULES: Mapping[str, JSON] = {
 
 def build_store() -> Store:
     """Nodes of 32 CPUs in racks and 3 zones, with pods of 50 apps and one cache."""
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for index in range(_NODES):
         name, rack = f"node-{index:05d}", index // 50
         made = node(name).cpu(32).label(RACK, f"rack-{rack:03d}").label(ZONE, f"zone-{rack % 3}").label(HOSTNAME, name)
@@ -106,13 +107,13 @@ def build_store() -> Store:
 def build_store_with_devices() -> Store:
     """The same nodes with four devices each, of which two are taken."""
     store = build_store()
-    store.note_devices(known=True)
-    store.put_device_class(device_class("gpu").value())
+    note_devices(store)
+    store.put_object(device_class("gpu").value())
     for name in list(store.nodes):
-        store.put_resource_slice(devices(name, _DEVICES).value())
-        store.put_resource_claim(claim(f"taken-{name}", 2).holding(name, "gpu-0", "gpu-1").value())
+        store.put_object(devices(name, _DEVICES).value())
+        store.put_object(claim(f"taken-{name}", 2).holding(name, "gpu-0", "gpu-1").value())
     for index in range(_MEMBERS):
-        store.put_resource_claim(claim(f"m{index}", 2).value())
+        store.put_object(claim(f"m{index}", 2).value())
     return store
 
 
@@ -175,7 +176,7 @@ async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, An
         spec = {"schedulerName": "serried", "containers": [container]}
         cache = {**_POD, "metadata": {"name": "cache", "labels": CACHE}, "spec": {**spec, "nodeName": node_name(0)}}
         await client.create(PODS, NAMESPACE, cache)
-        for place, (name, rules) in enumerate(RULES.items()):
+        for place, (name, rules) in enumerate(CASES.items()):
             gangs = [f"g{place}-{turn}" for turn in range(rounds)]
             taken = [await _measure_gang(client, gang, [spec | rules] * SIZE) for gang in gangs]
             rows[name] = _sum_up(cluster, name, gangs, taken)
@@ -347,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     noise = measure_noise()
     store = build_store()
-    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in RULES.items()}
+    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in CASES.items()}
     rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), describe_claiming_members())
     try:
         racks = max(3, options.nodes // _NODES_PER_RACK)

@@ -29,6 +29,7 @@ from serried.plan.preemption import solve_victims
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import Deadline
 from tests.support.builders import RACK, node
+from tests.support.rules import PLAN_RULES
 
 RESULTS = Path(__file__).parent / "results"
 _HIGH = 100
@@ -77,7 +78,7 @@ def fill(nodes: int, each: int, priorities: Sequence[int] = (0,), gang_size: int
         shape = source.choice(shapes)
         pods.append(Pod("load", f"p{place}", f"p{place}", shape, node=name, started=source.randrange(1_000_000)))
         used[name] = {key: used[name][key] + amount for key, amount in shape.requests}
-    snapshot = Snapshot({value.name: value for value in values}, used)
+    snapshot = Snapshot({value.name: value for value in values}, used, rules=PLAN_RULES)
     if not gang_size:
         return Field(snapshot, [Unit((pod,), source.choice(priorities)) for pod in pods], Allowances())
     units = []

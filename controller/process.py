@@ -100,7 +100,7 @@ class Controller:
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), level=level)
+        self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), level=level, rules=())
         self.election = _make_election(settings, client)
         # Whatever changes something goes this way, and is asked again at each attempt.
         leading = client.fenced(self.election.leads) if self.election is not None else client

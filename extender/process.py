@@ -60,6 +60,7 @@ from serried.ops.process import run_process, settle_memory
 from serried.ops.slices import Pace
 from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, list_names
 from serried.ops.traces import MissingExtraError, Traces, make_traces
+from serried.rules.all import RULES
 from serried.settings import ExtenderSettings, extender_settings
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,12 @@ class Extender:
         self._security = security
         self._inherited = kept
         self.store = Store(
-            settings.schedulers, GangJobs(settings.gang_jobs), EndedMembers.KEEP_SLOTS, level, settings.other_profiles
+            settings.schedulers,
+            GangJobs(settings.gang_jobs),
+            EndedMembers.KEEP_SLOTS,
+            level,
+            settings.other_profiles,
+            rules=RULES,
         )
         self.leadership = self._make_leadership()
         self._election = self._make_election()

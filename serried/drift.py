@@ -13,14 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from serried.api.device import DeviceClass, DeviceTaintRule, ResourceSlice
 from serried.api.names import Key, Malformed
-from serried.api.neighbours import Namespace
-from serried.api.node import Node
 from serried.api.pod import Pod
-from serried.api.priority import PriorityClass
-from serried.api.topology import ForeignLevels, TopologyLevels
-from serried.api.volume import CSIDriver, CSINode, StorageClass, Volume
 from serried.feed import Channel, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
@@ -198,14 +192,11 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
     return None if replace(channel.complete(new), version=held.version) == held else Difference.STALE
 
 
-def _find_key(item: Item) -> Key:
+def _find_key(item: Any) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    if isinstance(item, Node | Namespace | PriorityClass | Volume | StorageClass | CSIDriver | CSINode):
-        return Key("", item.name)
-    if isinstance(item, DeviceClass | DeviceTaintRule | ResourceSlice | TopologyLevels | ForeignLevels):
-        return Key("", item.name)
-    return Key(item.key.namespace, item.key.name)
+    key = getattr(item, "key", None)  # what is in no namespace has a name only
+    return Key("", item.name) if key is None else Key(key.namespace, key.name)
 
 
 def _write_key(key: Key) -> str:

@@ -14,16 +14,6 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from serried.api.budget import DisruptionBudget, decode_budget
-from serried.api.device import (
-    DeviceClass,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceSlice,
-    decode_device_class,
-    decode_device_taint_rule,
-    decode_resource_claim,
-    decode_resource_slice,
-)
 from serried.api.group import (
     Composite,
     PodGroup,
@@ -36,7 +26,6 @@ from serried.api.group import (
 from serried.api.job import Job, decode_job
 from serried.api.level import FALLBACK, ApiLevel
 from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
-from serried.api.neighbours import Namespace, decode_namespace
 from serried.api.node import Node, decode_node
 from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
 from serried.api.pod import Pod, decode_pod
@@ -48,46 +37,21 @@ from serried.api.topology import (
     decode_kueue_topology,
     decode_topology_levels,
 )
-from serried.api.volume import (
-    CSIDriver,
-    CSINode,
-    StorageCapacity,
-    StorageClass,
-    Volume,
-    VolumeClaim,
-    decode_csi_driver,
-    decode_csi_node,
-    decode_storage_capacity,
-    decode_storage_class,
-    decode_volume,
-    decode_volume_claim,
-)
 from serried.cluster.cache import Layers, Store
-from serried.cluster.volumes import Storage
+from serried.cluster.rule import KindState, RuleKind
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Deleted, Denied, Event, Listed, Reflector, Relisted, Unserved, Upserted, WatchTiming
 from serried.kube.wire import (
     BUDGETS,
-    CSI_DRIVERS,
-    CSI_NODES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
     EVERYTHING,
     GROVE_BINDINGS,
     JOBS,
     JSON,
     KUEUE_TOPOLOGIES,
-    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    STORAGE_CAPACITIES,
-    STORAGE_CLASSES,
     TOPOLOGY_LEVELS,
-    VOLUME_CLAIMS,
-    VOLUMES,
     Resource,
     Selection,
     composites,
@@ -107,14 +71,8 @@ Item: TypeAlias = (
     | Workload
     | Parent
     | PriorityClass
-    | Storage
     | Composite
-    | DeviceClass
-    | ResourceSlice
-    | ResourceClaim
-    | DeviceTaintRule
     | DisruptionBudget
-    | Namespace
     | TopologyLevels
     | ForeignLevels
 )
@@ -175,33 +133,20 @@ _PODS = (Kind.PODS, Kind.LEADERS)
 
 _KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
 
-_STORAGE: dict[Kind, tuple[type[Storage], Resource, Callable[[object], Any]]] = {
-    Kind.VOLUMES: (Volume, VOLUMES, decode_volume),
-    Kind.VOLUME_CLAIMS: (VolumeClaim, VOLUME_CLAIMS, decode_volume_claim),
-    Kind.STORAGE_CLASSES: (StorageClass, STORAGE_CLASSES, decode_storage_class),
-    Kind.STORAGE_CAPACITIES: (StorageCapacity, STORAGE_CAPACITIES, decode_storage_capacity),
-    Kind.CSI_DRIVERS: (CSIDriver, CSI_DRIVERS, decode_csi_driver),
-    Kind.CSI_NODES: (CSINode, CSI_NODES, decode_csi_node),
-}
-
-_FOR_CLAIMS = frozenset({Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES, Kind.CSI_DRIVERS, Kind.CSI_NODES})
-"""Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
-
-_FOR_DEVICES = frozenset({Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES})
-"""Kinds that are followed from the first such pod on that asks for devices."""
-
-_FOR_RULES = frozenset({Kind.NAMESPACES})
-"""Kinds that are followed from the first pod on whose affinity chooses namespaces by label."""
-
-_DEVICES = _FOR_DEVICES | {Kind.DEVICE_CLASSES}
-"""What there must be of all to count devices."""
+_FOR_RULES = frozenset(
+    {
+        *(Kind.VOLUMES, Kind.VOLUME_CLAIMS, Kind.STORAGE_CLASSES, Kind.STORAGE_CAPACITIES),
+        *(Kind.CSI_DRIVERS, Kind.CSI_NODES, Kind.NAMESPACES),
+        *(Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES),
+    }
+)
+"""Kinds that rules follow (`serried.cluster.rule.RuleKind`)."""
 
 OPTIONAL_KINDS = frozenset(
     {
-        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS, Kind.NAMESPACES),
+        *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS),
         *(Kind.BUDGETS, Kind.TOPOLOGY_LEVELS, Kind.KUEUE_TOPOLOGIES, Kind.GROVE_BINDINGS),
-        *_DEVICES,
-        *_STORAGE,
+        *_FOR_RULES,
         *_PARENTS,
         *_KINDS_BESIDE,
     }
@@ -265,12 +210,6 @@ class Feed:
     _idle: set[Kind] = field(default_factory=set, init=False)
     """The kinds that nobody needs yet."""
 
-    _reading: set[Kind] = field(default_factory=set, init=False)
-    """Those that somebody needs by now, and that are still to be listed."""
-
-    _devices: dict[Kind, bool] = field(default_factory=dict, init=False)
-    """Whether all objects of _DEVICES are known, or none is shown to us; neither while they are listed."""
-
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
     """Why GROUP_KINDS are not shown to us, "" for one that is."""
 
@@ -279,10 +218,13 @@ class Feed:
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self.channels = _channels(self.store, self.level)
-        followed = [kind for kind in kinds if kind not in _list_absent(self.level)]
-        self._idle = {kind for kind in followed if kind in _FOR_CLAIMS | _FOR_DEVICES | _FOR_RULES}
+        followed = [kind for kind in kinds if kind in self.channels and kind not in _list_absent(self.level)]
+        self._of_rules = {Kind(each.plural): (rule, each) for rule in self.store.all_rules for each in rule.kinds}
+        self._idle = {kind for kind in followed if kind in self._of_rules and self._of_rules[kind][1].lazy}
         self._needed = {kind: asyncio.Event() for kind in self._idle}
         self._unlisted = set(followed) - self._idle
+        for kind in self._of_rules.keys() & self._unlisted:
+            self._note_state(kind, KindState.LISTING)
         self.reflectors = {
             kind: Reflector(
                 self.client,
@@ -359,19 +301,16 @@ class Feed:
         channel.put(new)
         self._cached[kind] += old is None
         if self._idle:
-            if isinstance(new, Pod) and new.claims and new.pending and new.linked:
-                self._follow_idle(_FOR_CLAIMS)
             self._follow_wanted()
         self.on_change(old, new)
 
     def _follow_wanted(self) -> None:
-        """Follow what the Store has been asked about."""
-        if self.store.volumes.wanted:
-            self._follow_idle(_FOR_CLAIMS)
-        if self.store.device_claims.wanted:
-            self._follow_idle(_FOR_DEVICES)
-        if self.store.matching_pods.needs_namespaces:
-            self._follow_idle(_FOR_RULES)
+        """Follow what rules need by now."""
+        begun = [kind for kind in self._idle if self._of_rules[kind][0].wanted]
+        self._idle.difference_update(begun)
+        for kind in begun:
+            self._needed[kind].set()
+            self._note_state(kind, KindState.LISTING)
 
     async def _watch_questions(self) -> None:
         """A question about pods that do not exist wants kinds, too, and brings no event."""
@@ -379,35 +318,9 @@ class Feed:
             self._follow_wanted()
             await asyncio.sleep(_QUESTION_SECONDS)
 
-    def _follow_idle(self, kinds: Collection[Kind]) -> None:
-        """From now on somebody waits for what these say."""
-        begun = self._idle.intersection(kinds)
-        if not begun:
-            return
-        self._idle -= begun
-        self._reading |= begun
-        for kind in begun:
-            self._needed[kind].set()
-        self.store.note_reading(still=not self._reading.isdisjoint(_FOR_CLAIMS))
-        self._tell_devices()
-
-    def _note_seen(self, kind: Kind, *, seen: bool) -> None:
-        """Objects of a kind are all known, or cannot be seen."""
-        if kind is Kind.NAMESPACES:
-            self.store.note_namespaces(seen=seen)
-        if kind in _STORAGE:
-            self.store.note_storage(_STORAGE[kind][0], seen=seen)
-        if kind in _DEVICES:
-            self._devices[kind] = seen
-            self._tell_devices()
-        if kind in self._reading:
-            self._reading.discard(kind)
-            self.store.note_reading(still=not self._reading.isdisjoint(_FOR_CLAIMS))
-
-    def _tell_devices(self) -> None:
-        if self._idle.isdisjoint(_FOR_DEVICES) and self.reflectors.keys() >= _DEVICES:
-            listing = "devices are being listed" if len(self._devices) < len(_DEVICES) else ""
-            self.store.note_devices(known=not listing and all(self._devices.values()), reading=listing)
+    def _note_state(self, kind: Kind, state: KindState, why: str = "") -> None:
+        if kind in self._of_rules:
+            self.store.note_state(self._of_rules[kind][1].type, state, why)
 
     def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
         # The last state may be missing or malformed: only its identity is read.
@@ -421,8 +334,7 @@ class Feed:
     def _note_listed(self, kind: Kind) -> None:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
-        self._note_classes(kind, "")
-        self._note_seen(kind, seen=True)
+        self._note_state(kind, KindState.KNOWN)
         if kind in _PARENTS:
             self.store.membership.followed.add(_PARENTS[kind])
         self._settle(kind)
@@ -430,8 +342,7 @@ class Feed:
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
         what = f"the API server does not let us see {resource} ({resource.version})"
         self._note_obstacle(kind, what)
-        self._note_classes(kind, what)
-        self._note_seen(kind, seen=False)
+        self._note_state(kind, KindState.DENIED, what)
         if kind in self.optional:
             self._note_absent(kind)
 
@@ -441,11 +352,6 @@ class Feed:
         if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
             self._obstacles[kind] = what
             self.store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
-
-    def _note_classes(self, kind: Kind, what: str) -> None:
-        # Where their API is not served there are none, and kube-scheduler has none either.
-        if kind is Kind.DEVICE_CLASSES:
-            self.store.meet_class_obstacle(what)
 
     def _note_absent(self, kind: Kind) -> None:
         if kind in _PARENTS:
@@ -464,8 +370,7 @@ class Feed:
         self.unserved.add(kind)
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
-        self._note_classes(kind, "")
-        self._note_seen(kind, seen=kind is Kind.DEVICE_TAINT_RULES)  # kube-scheduler of 1.36 has none by default
+        self._note_state(kind, KindState.UNSERVED, what)
         if kind in self.optional:
             self._note_absent(kind)
             return
@@ -535,7 +440,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
         **_group_channels(store, level),
         **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
         Kind.NODES: Channel(
-            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.equip
+            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.offer
         ),
         **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
         Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
@@ -543,27 +448,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
             *(PRIORITY_CLASSES, decode_priority_class, _name),
             *(store.priority_classes, store.put_priority_class, store.drop_priority_class),
         ),
-        **{kind: _storage_channel(store, *about) for kind, about in _STORAGE.items()},
-        Kind.DEVICE_CLASSES: Channel(
-            *(DEVICE_CLASSES, decode_device_class, _name),
-            *(store.uncounted.classes, store.put_device_class, store.drop_device_class),
-        ),
-        Kind.RESOURCE_SLICES: Channel(
-            *(RESOURCE_SLICES, decode_resource_slice, _name),
-            *(store.device_claims.inventory.slices, store.put_resource_slice, store.drop_resource_slice),
-        ),
-        Kind.RESOURCE_CLAIMS: Channel(
-            *(RESOURCE_CLAIMS, decode_resource_claim, _key),
-            *(store.device_claims.claims, store.put_resource_claim, store.drop_resource_claim),
-        ),
-        Kind.DEVICE_TAINT_RULES: Channel(
-            *(DEVICE_TAINT_RULES, decode_device_taint_rule, _name),
-            *(store.device_claims.inventory.taint_rules, store.put_device_taint_rule, store.drop_device_taint_rule),
-        ),
-        Kind.NAMESPACES: Channel(
-            *(NAMESPACES, decode_namespace, _name),
-            *(store.matching_pods.namespaces, store.put_namespace, store.drop_namespace),
-        ),
+        **{Kind(each.plural): _rule_channel(store, each) for rule in store.all_rules for each in rule.kinds},
         Kind.BUDGETS: Channel(BUDGETS, decode_budget, _key, store.budgets, store.put_budget, store.drop_budget),
         **_level_channels(store),
     }
@@ -588,12 +473,10 @@ def _level_channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
     }
 
 
-def _storage_channel(
-    store: Store, kind: type[Storage], resource: Resource, decode: Callable[[object], Any]
-) -> Channel[Any, Any]:
-    identify = _key if resource.namespaced else _name
-    drop = partial(store.drop_storage, kind)
-    return Channel(resource, decode, identify, store.volumes.list_held(kind), store.put_storage, drop)
+def _rule_channel(store: Store, kind: RuleKind) -> Channel[Any, Any]:
+    resource = Resource(kind.group, kind.version, kind.plural, namespaced=kind.namespaced)
+    identify = _key if kind.namespaced else _name
+    return Channel(resource, kind.decode, identify, kind.held, store.put_object, partial(store.drop_object, kind.type))
 
 
 def _parent_channel(store: Store, kind: ParentKind) -> Channel[Any, Any]:

@@ -8,6 +8,7 @@ from serried.api.pod import Pod, Shape
 from serried.api.resources import count_slots
 from serried.cluster.cache import Store
 from serried.plan.request import PlanRequest, Snapshot
+from serried.rules.all import RULES
 
 _SCHEDULER = "bench"
 
@@ -20,7 +21,7 @@ class Ground:
     """The state of one play, and its referee."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._store = Store([_SCHEDULER])
+        self._store = Store([_SCHEDULER], rules=RULES)
         self._racks = {node.name: node.labels[RACK] for node in scenario.nodes}
         for node in scenario.nodes:
             self._store.put_node(node)

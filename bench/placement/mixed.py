@@ -9,6 +9,7 @@ from serried.api.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.oracle import find_most
+from tests.support.rules import PLAN_RULES
 
 _NODES, _MEMBERS, _RACKS, _CLASSES = 4, 5, 2, 2
 
@@ -46,7 +47,7 @@ def _draw(source: random.Random) -> tuple[Snapshot, PlanRequest]:
     nodes = {f"n{index}": _draw_node(source, f"n{index}") for index in range(_NODES)}
     shapes = [_draw_shape(source) for _ in range(_CLASSES)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return Snapshot(nodes, {}), PlanRequest(members, source.randint(1, _MEMBERS), RACK)
+    return Snapshot(nodes, {}, rules=PLAN_RULES), PlanRequest(members, source.randint(1, _MEMBERS), RACK)
 
 
 def _draw_node(source: random.Random, name: str) -> Node:

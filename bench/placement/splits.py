@@ -9,6 +9,7 @@ from serried.api.pod import Pod, Shape
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.oracle import count_domains, find_fewest
+from tests.support.rules import PLAN_RULES
 
 BLOCK = "example.com/block"
 _MOST_BLOCKS, _MOST_RACKS, _NODES, _MEMBERS = 3, 3, 1, 6
@@ -54,7 +55,9 @@ def _draw(source: random.Random, classes: int) -> tuple[Snapshot, PlanRequest]:
     ]
     shapes = [_draw_shape(source) for _ in range(classes)]
     members = [Pod("default", f"p{index}", f"u{index}", source.choice(shapes)) for index in range(_MEMBERS)]
-    return Snapshot({node.name: node for node in nodes}, {}), PlanRequest(members, _MEMBERS, levels=(RACK, BLOCK))
+    return Snapshot({node.name: node for node in nodes}, {}, rules=PLAN_RULES), PlanRequest(
+        members, _MEMBERS, levels=(RACK, BLOCK)
+    )
 
 
 def _draw_node(source: random.Random, block: str, rack: str, place: int) -> Node:

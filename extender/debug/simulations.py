@@ -32,6 +32,7 @@ from serried.cluster.cache import Store
 from serried.ops.slices import Slices, TooLongError, join
 from serried.plan.eviction import Preemption
 from serried.plan.steps import Deadline, Work
+from serried.rules.volumes.cluster import Volumes
 
 _PIECE_BYTES = 1 << 16
 _SNAPSHOT_SECONDS = 60.0
@@ -371,7 +372,7 @@ def _answer(
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
     placed, classes = take_classes(flatten(documents), core.store.priority_classes)
-    placed, coming = take_claims(placed, namespace, core.store.volumes.supply.find_default())
+    placed, coming = take_claims(placed, namespace, core.store.rule(Volumes).supply.find_default())
     objects, skipped = sift(placed)
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")

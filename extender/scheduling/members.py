@@ -26,6 +26,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing, find_standing
 from serried.plan.request import Plan
+from serried.rules.extended.cluster import Uncounted
 
 _FEW_MISSES = 2
 """One sample without a node for a member of a gang may be bad luck."""
@@ -386,7 +387,7 @@ class Offers:
         self._pods = context.store.pods
         self._nodes = context.store.nodes
         self._members = context.store.members
-        self._uncounted = context.store.uncounted
+        self._uncounted = context.store.rule(Uncounted)
         self._groups = context.groups
         self._reassignments = reassignments
         self._activity = context.groups.activity

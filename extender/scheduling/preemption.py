@@ -311,7 +311,7 @@ class Preemptions:
         key = ask.topology_key
         if key and any(node is not None and node.labels.get(key) != found.plan.domain for node in assigned):
             return False
-        return still_holds(found.plan, ask, now.nodes, Snapshot(now.nodes, Overlay(used, now.used), used.keys()))
+        return still_holds(found.plan, ask, now.nodes, replace(now, used=Overlay(used, now.used), over=used.keys()))
 
     def _breaks_more(self, found: Preemption) -> bool:
         """Whether more gangs would break by now: what they could spare has ended meanwhile, or ends for others."""

@@ -29,10 +29,11 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.members import Members
 from serried.cluster.priorities import find_exclusive_key
-from serried.cluster.shapes import Uncounted
 from serried.cluster.usage import Vacancy
 from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
+from serried.rules.extended.cluster import Uncounted
+from serried.rules.volumes.cluster import Volumes
 
 AssignedNodes = Mapping[str, Sequence[str]]
 """PodGroup in the tree to the nodes of its members."""
@@ -116,7 +117,7 @@ def describe_refused(
 
 def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     """What a plan for these members takes for unlimited, a phrase for each kind."""
-    missing, provided = _sort_uncounted(members, store.uncounted)
+    missing, provided = _sort_uncounted(members, store.rule(Uncounted))
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
     if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
@@ -172,7 +173,7 @@ def find_shortage(
         return describe_gated(group_members, min_count)
     coming = {name: waiting[name] + len(each.refused) for name, each in leaves.items()}
     if group_members.refused and _would_stand(group, leaves, coming):
-        return describe_refused(group_members, min_count, store.uncounted)
+        return describe_refused(group_members, min_count, store.rule(Uncounted))
     return _describe_missing(group.tree, leaves, coming)
 
 
@@ -312,7 +313,7 @@ def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Oc
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:
     """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
-    unbound = store.volumes.count_unbound(members) if any(pod.claims for pod in members) else 0
+    unbound = store.rule(Volumes).count_unbound(members) if any(pod.claims for pod in members) else 0
     volumes = [f"{unbound} members mount volume claims that are not bound yet"] if unbound else []
     return ", ".join([*volumes, *describe_uncounted(members, store)])
 

@@ -18,10 +18,10 @@ from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.neighbours import list_concerns
 from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
+from serried.rules.neighbours.cluster import list_concerns
 
 
 def find_most(share_percent: int, count: int) -> int:
@@ -68,7 +68,7 @@ class QueueingHint:
     """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
 
     concerns: frozenset[str] = frozenset()
-    """Which pods could help by where they are (`serried.cluster.neighbours.list_concerns`)."""
+    """Which pods could help by where they are (`serried.rules.neighbours.cluster.list_concerns`)."""
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class UnschedulableGroups:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
         ``withdrawn`` are nodes that pods were nominated to. ``neighbours`` says whom pods concern that came or left
-        (`serried.cluster.neighbours.list_reached`): for these there may be room anywhere.
+        (`serried.rules.neighbours.cluster.list_reached`): for these there may be room anywhere.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():

@@ -51,6 +51,9 @@ from serried.ops.metrics import ExtenderMetrics
 from serried.plan.forecast import Forecast
 from serried.plan.request import Waiting
 from serried.plan.steps import Work, finish
+from serried.rules.all import RULES
+from serried.rules.neighbours.cluster import MatchingPods
+from serried.rules.volumes.cluster import Volumes
 
 _OPTIONS = TypeAdapter(Options)
 
@@ -90,9 +93,13 @@ def restore(capture: Capture) -> Core:
 
 def _make_core(capture: Capture) -> Core:
     store = Store(
-        capture.schedulers, ended=EndedMembers.KEEP_SLOTS, level=capture.level, other_profiles=capture.profiles
+        capture.schedulers,
+        ended=EndedMembers.KEEP_SLOTS,
+        level=capture.level,
+        other_profiles=capture.profiles,
+        rules=RULES,
     )
-    store.matching_pods.are_counted = True
+    store.rule(MatchingPods).are_counted = True
     context = Context(
         store,
         Term(lambda: True),
@@ -329,7 +336,7 @@ def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
         nodes=tuple(store.nodes.values()),
         pods=(),
         used=dict(store.occupancy.used),
-        pools=store.volumes.supply.copy_pools(),
+        pools=store.rule(Volumes).supply.copy_pools(),
         parents=tuple(store.parents.values()),
         composites=tuple(store.forest.composites.values()),
         priority_classes=tuple(store.priority_classes.values()),

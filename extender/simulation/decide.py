@@ -385,7 +385,7 @@ class Hypothesis:
         return Verdict(Reason.SCHEDULED, have=have)
 
     def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Work[Plan | Verdict]:
-        snapshot = Snapshot(ground.nodes, ground.used)
+        snapshot = Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules)
         capacity = Capacity(ground.nodes, ground.used, Capacity(ground.nodes, {}))
         answer = yield from solve_group(snapshot, request, capacity)
         queue = self._core.queue
@@ -426,7 +426,10 @@ class Hypothesis:
         ground = self._survey(newcomer.group, request)
         make = preemptions.prepare(search, self._gone.keys())
         found: Preemption | NoVictims
-        found = yield from make(Snapshot(ground.nodes, ground.used), Capacity(ground.nodes, ground.used))
+        found = yield from make(
+            Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules),
+            Capacity(ground.nodes, ground.used),
+        )
         return found
 
     # --- the cluster -------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from serried.cluster.cache import Store
 from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
 from serried.plan.quorum import find_rank
 from serried.plan.steps import Work
+from serried.rules.all import RULES
 
 _PODS_PER_STEP = 100
 
@@ -329,7 +330,7 @@ def _add_inline_groups(manifests: Manifests) -> None:
 
 def _put_beside(manifests: Manifests, store: Store) -> Store:
     """A Store of the groups and Workloads that were sent."""
-    beside = Store(store.schedulers, store.gang_jobs, level=store.level)
+    beside = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}
     made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
     for _, group in manifests.groups.values():

@@ -283,13 +283,13 @@ class Pod:
     """Those claims by name."""
 
     counted: bool = False
-    """Whether all of ``device_claims`` and ``uncounted`` is counted all the same (`cluster.device_claims`)."""
+    """Whether all of ``device_claims`` and ``uncounted`` is counted all the same (`rules.devices.cluster`)."""
 
     uncountable: str = ""
     """Why it is not, a phrase."""
 
     uncounted: tuple[str, ...] = ()
-    """The extended resources that nodes need not show (`cluster.shapes`): as ``device_claims``."""
+    """The extended resources that nodes need not show (`rules.extended.cluster`): as ``device_claims``."""
 
     missing: tuple[str, ...] = ()
     """Those of ``uncounted`` that nothing brings, as far as can be seen: no node has them, no DeviceClass either."""

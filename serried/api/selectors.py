@@ -90,6 +90,9 @@ def _meets(value: str | None, requirement: Requirement) -> bool:
 
 Terms = tuple[NodeSelectorTerm, ...]
 
+MAX_TERMS = 64
+"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
+
 
 def read_terms(affinity: Raw, name: str) -> Terms | None:
     """The node selector at ``name``, None if absent. A selector without terms matches no node."""
@@ -121,3 +124,19 @@ def void_if_invalid(requirement: Requirement) -> Requirement:
     if all(map(is_label_value, requirement.values)):
         return requirement
     return Requirement(requirement.key, "", requirement.values)
+
+
+def both(one: Terms | None, other: Terms | None) -> Terms | None:
+    """Return terms that match where both do; ``one`` if there would be more than MAX_TERMS. None matches all nodes."""
+    if one is None or other is None:
+        return other if one is None else one
+    left, right = tuple(filter(says_something, one)), tuple(filter(says_something, other))
+    if len(left) * len(right) > MAX_TERMS:
+        return one
+    # A term that says nothing matches nothing; together with another one it would say what that one does.
+    return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
+
+
+def says_something(term: NodeSelectorTerm) -> bool:
+    """Return whether a term has any requirement; one without matches nothing."""
+    return bool(term.labels or term.fields)

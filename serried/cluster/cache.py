@@ -6,24 +6,22 @@ from one level to another. Of two objects of a name, that of the level in use co
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
-from serried.api.device import NOTHING, Coming, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from serried.api.device import NOTHING, Coming, DeviceClass
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
-from serried.api.neighbours import Namespace
 from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
 from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
-from serried.cluster.device_claims import DeviceClaims
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
@@ -39,12 +37,10 @@ from serried.cluster.membership import (
     is_replica,
     workload_of,
 )
-from serried.cluster.neighbours import MatchingPods, list_reached
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
+from serried.cluster.rule import Ground, KindState, News, R, RuleType, make_rules
 from serried.cluster.run_times import Endings
-from serried.cluster.shapes import Uncounted
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
-from serried.cluster.volumes import Storage, Volumes
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
 
@@ -132,6 +128,7 @@ class Store:
     ended: EndedMembers = EndedMembers.FREE_SLOTS
     level: ApiLevel = NATIVE
     other_profiles: InitVar[Collection[str]] = ()
+    rules: InitVar[Sequence[RuleType]] = field(kw_only=True)
 
     schedulers: frozenset[str] = field(init=False)
     """Those that are served."""
@@ -164,11 +161,6 @@ class Store:
     rivals: Counter[Shape] = field(default_factory=Counter, init=False)
     """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
 
-    # What decides on the shape of a pod beside the pod itself.
-    volumes: Volumes = field(default_factory=Volumes, init=False)
-    uncounted: Uncounted = field(default_factory=Uncounted, init=False)
-
-    device_claims: DeviceClaims = field(init=False)
     levels: Levels = field(init=False)
 
     schedules_gangs: bool = field(default=False, init=False)
@@ -176,19 +168,26 @@ class Store:
 
     dirty: Dirty = field(default_factory=Dirty, init=False)
 
-    def __post_init__(self, served: Collection[str], other_profiles: Collection[str]) -> None:
+    def __post_init__(
+        self, served: Collection[str], other_profiles: Collection[str], rules: Sequence[RuleType]
+    ) -> None:
         self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
-        self.device_claims = DeviceClaims(self.nodes, self.uncounted.classes)
-        self.levels = Levels(self.nodes, self.uncounted.classes)
+        # What decides on the shape of a pod beside the pod itself.
+        ground = Ground(self.nodes, self.pods)
+        self.all_rules = make_rules(rules, ground)
+        self._kinds = {kind.type: kind for rule in self.all_rules for kind in rule.kinds}
+        self._readers = {kind: [rule for rule in self.all_rules if kind in rule.reads] for kind in self._kinds}
+        self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.
-        self.matching_pods = MatchingPods(self.pods)
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used, Capacity(self.nodes, {}))
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
         self.vacancies = Vacancies(self.occupancy)
         self.nominations = Nominations(self.occupancy)
-        self.snapshots = Snapshots(self.nodes, self.occupancy, self.nominations)
+        self.snapshots = Snapshots(
+            self.nodes, self.occupancy, self.nominations, [each.plan for each in rules if each.plan is not None]
+        )
         self.endings = Endings(self.jobs)
         # Groups: which there are, and who is a member.
         self.forest = Forest(self.groups)
@@ -248,14 +247,15 @@ class Store:
     def put_node(self, node: Node) -> None:
         """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
         self._put_node(node)
-        self._refit()
+        self._settle()
 
     def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
         if old is None or old.labels != node.labels:
             self.nodes[node.name] = node
-            self.device_claims.note_node(node.name)
-        node = self.equip(node)
+            for rule in self.all_rules:
+                rule.note_labels(node.name)
+        node = self.offer(node)
         self.levels.note_node(node)
         if old is not None and _room(old) == _room(node):
             self.nodes[node.name] = old
@@ -264,11 +264,14 @@ class Store:
         self.capacity.note_node(old, node)
         self.domain_use.changed.add(node.name)
         self.occupancy.note_room(node.name)
-        self.put_anew(self.uncounted.note_node(old, node))
+        for rule in self.all_rules:
+            rule.note_node(old, node)
 
-    def equip(self, node: Node) -> Node:
-        """The node with what it has for claims: volumes and devices."""
-        return self.device_claims.equip(self.volumes.equip(node))
+    def offer(self, node: Node) -> Node:
+        """Return the node with the amounts and labels that the rules know of."""
+        for rule in self.all_rules:
+            node = rule.offer(node)
+        return node
 
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
@@ -276,20 +279,10 @@ class Store:
         self.levels.drop_node(name)
         self.capacity.note_node(old, None)
         self.domain_use.changed.add(name)
-        self.device_claims.note_node(name)
-        self.put_anew(self.uncounted.note_node(old, None))
-        self._refit()
-
-    def _refit(self) -> None:
-        """The nodes and pods of which the amounts of devices may be others now."""
-        self._refit_nodes()
-        if turned := self.device_claims.take_turned():
-            self.put_anew(turned)
-
-    def _refit_nodes(self) -> None:
-        for name in self.device_claims.take_changed():
-            if name in self.nodes:
-                self._put_node(self.nodes[name])
+        for rule in self.all_rules:
+            rule.note_labels(name)
+            rule.note_node(old, None)
+        self._settle()
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
@@ -315,8 +308,10 @@ class Store:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
-        pod = self.matching_pods.count(self.device_claims.count(pod, self.volumes.confine(self.uncounted.relax(pod))))
-        self._refit_nodes()  # before the room of one that has ended is free: its claims hold devices a little longer
+        raw = pod
+        for rule in self.all_rules:
+            pod = rule.ask(raw, pod)
+        self._put_nodes_anew()  # before the room of one that has ended is free: its claims hold devices a little longer
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
         if is_about_one_node(pod.objection) and len(self.nodes) > 1:
@@ -338,26 +333,25 @@ class Store:
         self._join(pod)
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
-        self._put_mates()
         if (old.node if old is not None and old.bound else "") != (pod.node if pod.bound else ""):
-            self._note_neighbour(pod)
-        self._count_anew()
+            self._note_reached(pod)
+        self._settle()
 
     def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """Return a pod that does not exist, with the shape that it would have here.
 
-        Pods may count for its rules: ``forget_shown`` ends that.
+        Other pods may have other shapes because of it: ``forget_shown`` ends that.
         """
-        confined = self.volumes.show(self.uncounted.show(pod), coming)
-        shown = self.matching_pods.show(self.device_claims.show(confined, coming))
-        self._refit()
-        self._count_anew()
-        return shown
+        for rule in self.all_rules:
+            pod = rule.show(pod, coming)
+        self._settle()
+        return pod
 
     def forget_shown(self) -> None:
-        """A question is answered: no pod counts any more for what was only shown."""
-        self.matching_pods.forget_shown()
-        self._count_anew()
+        """Forget the pods that were only shown: a question is answered."""
+        for rule in self.all_rules:
+            rule.forget_shown()
+        self._settle()
 
     def drop_pod(self, uid: str) -> None:
         """A pod went."""
@@ -369,62 +363,86 @@ class Store:
         self._count_running(pod, None)
         self.vacancies.forget_replacement(uid)
         self.occupancy.forget(uid)
-        self.volumes.forget(uid)
-        self.uncounted.forget(uid)
-        self.device_claims.forget(uid)
+        for rule in self.all_rules:
+            rule.forget(pod)
         self.nominations.follow(uid, None)
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
         self.pending_victims.note(uid)
-        self._put_mates()
-        self.matching_pods.forget(pod)
         if pod.node:
-            self._note_neighbour(pod)
-        self._count_anew()
+            self._note_reached(pod)
+        self._settle()
 
-    def put_namespace(self, found: Namespace) -> None:
-        """A namespace came or changed."""
-        self.matching_pods.put_namespace(found)
-        self._count_anew()
+    def _note_reached(self, pod: Pod) -> None:
+        """A pod came to its node, or left it: that may matter to pods on other nodes, too."""
+        for rule in self.all_rules:
+            self.occupancy.note_neighbours(rule.list_reached(pod.shape))
 
-    def note_namespaces(self, *, seen: bool) -> None:
-        """Namespaces are all known, or cannot be seen."""
-        self.matching_pods.note_namespaces(seen=seen)
-        self._count_anew()
+    # --- rules -------------------------------------------------------------------------------------------------
 
-    def drop_namespace(self, name: str) -> None:
-        """A namespace went."""
-        self.matching_pods.drop_namespace(name)
-        self._count_anew()
+    def rule(self, of: type[R]) -> R:
+        """Return the rule of a class. Raises LookupError if this Store was made without it."""
+        return next(rule for rule in self.all_rules if isinstance(rule, of))
 
-    def _note_neighbour(self, pod: Pod) -> None:
-        """A pod came to its node, or left it."""
-        self.occupancy.note_neighbours(list_reached(pod.shape))
+    def put_object(self, item: Any) -> None:
+        """An object that a rule follows came or changed."""
+        kind = self._kinds[type(item)]
+        kind.put(item)
+        self._note_read(kind.type)
 
-    def _count_anew(self) -> None:
-        """Some pods count for the rules of others by now, or count no more."""
-        for old in self.matching_pods.take_turned():
-            pod = self.matching_pods.recount(old)
-            if pod is not old:
-                self.pods[pod.uid] = pod
-                self.occupancy.recount(pod.uid, pod.shape.requests)
-                self._count_running(old, pod)
-                self._join(pod)
+    def drop_object(self, kind: type, key: Key | str) -> None:
+        """An object that a rule follows went."""
+        self._kinds[kind].drop(key)
+        self._note_read(kind)
 
-    def _put_mates(self) -> None:
-        """What a pod that has come, gone, or got its node changes for those that share a claim, and for nodes."""
-        if self.volumes.has_news():
-            self.put_anew(self.volumes.take_turned())
-            if touched := self.volumes.take_touched():
-                self.occupancy.note_room_anywhere()
-                for uid in touched:
-                    if (group := self.members.group_of(uid)) is not None:
-                        self.dirty.add(group, uid)
-            for name in self.volumes.take_nodes():
+    def _note_read(self, kind: type) -> None:
+        for rule in self._readers[kind]:
+            rule.note_read(kind)
+        if kind is DeviceClass:
+            self.levels.note_classes()
+        self._settle()
+
+    def note_state(self, kind: type, state: KindState, why: str = "") -> None:
+        """Note how much is known of the objects of a kind; ``why`` is a phrase if they are hidden from us."""
+        for rule in self.all_rules:
+            if kind in rule.reads or any(each.type is kind for each in rule.kinds):
+                rule.note_state(kind, state, why)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Put anew what has changed by the rules, until nothing changes any more."""
+        self._put_nodes_anew()
+        while found := [news for rule in self.all_rules if (news := rule.take_news()) is not None]:
+            for news in found:
+                self._take(news)
+            self._put_nodes_anew()
+
+    def _put_nodes_anew(self) -> None:
+        for rule in self.all_rules:
+            for name in rule.take_nodes():
                 if name in self.nodes:
                     self._put_node(self.nodes[name])
-        self._refit()
+
+    def _take(self, news: News) -> None:
+        for raw in news.pods:
+            self._put_anew(raw)
+        for pod in news.recounted:
+            old = self.pods[pod.uid]
+            self.pods[pod.uid] = pod
+            self.occupancy.recount(pod.uid, pod.shape.requests)
+            self._count_running(old, pod)
+            self._join(pod)
+        if news.members:
+            self.occupancy.note_room_anywhere()
+            for uid in news.members:
+                if (group := self.members.group_of(uid)) is not None:
+                    self.dirty.add(group, uid)
+
+    def _put_anew(self, pod: Pod) -> None:
+        for rule in self.all_rules:
+            pod = rule.restore(pod)
+        self.put_pod(pod)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
@@ -527,8 +545,9 @@ class Store:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.exclusives.note_group(old, group)
         self.domain_use.note_group(old, group)
-        self.device_claims.note_keys(list_keys(old), list_keys(group))
-        self._refit()
+        for rule in self.all_rules:
+            rule.note_keys(list_keys(old), list_keys(group))
+        self._settle()
         self.dirty.add(group.key)
         self.priorities.note(group.key)
         if old is not None and old.api == group.api and old.uid != group.uid:
@@ -547,8 +566,9 @@ class Store:
         if old is not None:
             self.exclusives.note_group(old, None)
             self.domain_use.note_group(old, None)
-            self.device_claims.note_keys(list_keys(old), ())
-            self._refit()
+            for rule in self.all_rules:
+                rule.note_keys(list_keys(old), ())
+            self._settle()
             self.dirty.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)
@@ -614,82 +634,6 @@ class Store:
     def _drop_inline(self, key: Key) -> None:
         for group in [group for group in self.groups if workload_of(group) == key]:
             self.drop_group(group)
-
-    def put_storage(self, item: Storage) -> None:
-        """An object that says where volumes are, or can be, came or changed."""
-        self.put_anew(self.volumes.put(item))
-        self._put_mates()
-
-    def drop_storage(self, kind: type[Storage], key: Key | str) -> None:
-        """Such an object of a kind went."""
-        self.put_anew(self.volumes.drop(kind, key))
-        self._put_mates()
-
-    def note_storage(self, kind: type[Storage], *, seen: bool) -> None:
-        """Whether all objects of a kind are known; else what they say counts as not known."""
-        self.put_anew(self.volumes.note_seen(kind) if seen else self.volumes.note_unseen(kind))
-
-    def note_reading(self, *, still: bool) -> None:
-        """Whether kinds that say what there is for claims are still being listed for the first time."""
-        self.put_anew(self.volumes.note_reading(still=still))
-
-    def put_anew(self, pods: Iterable[Pod]) -> None:
-        """Something that decides on the shapes of these pods, as they came, has changed."""
-        for pod in pods:
-            self.put_pod(self.device_claims.restore(self.uncounted.restore(pod)))
-
-    def put_device_class(self, found: DeviceClass) -> None:
-        """A DeviceClass came or changed."""
-        self.put_anew(self.uncounted.put_class(found))
-        self.device_claims.note_classes()
-        self.levels.note_classes()
-        self._refit()
-
-    def meet_class_obstacle(self, what: str) -> None:
-        """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more)."""
-        self.put_anew(self.uncounted.meet_obstacle(what))
-
-    def drop_device_class(self, name: str) -> None:
-        """A DeviceClass went."""
-        self.put_anew(self.uncounted.drop_class(name))
-        self.device_claims.note_classes()
-        self.levels.note_classes()
-        self._refit()
-
-    def put_resource_slice(self, found: ResourceSlice) -> None:
-        """A ResourceSlice came or changed."""
-        self.device_claims.inventory.put_slice(found)
-        self._refit()
-
-    def drop_resource_slice(self, name: str) -> None:
-        """A ResourceSlice went."""
-        self.device_claims.inventory.drop_slice(name)
-        self._refit()
-
-    def put_device_taint_rule(self, rule: DeviceTaintRule) -> None:
-        """A DeviceTaintRule came or changed."""
-        self.device_claims.inventory.put_taint_rule(rule)
-        self._refit()
-
-    def drop_device_taint_rule(self, name: str) -> None:
-        """A DeviceTaintRule went."""
-        self.device_claims.inventory.drop_taint_rule(name)
-        self._refit()
-
-    def put_resource_claim(self, claim: ResourceClaim) -> None:
-        """A ResourceClaim came or changed."""
-        self.device_claims.put_claim(claim)
-        self._refit()
-
-    def drop_resource_claim(self, key: Key) -> None:
-        """A ResourceClaim went."""
-        self.device_claims.drop_claim(key)
-        self._refit()
-
-    def note_devices(self, *, known: bool, reading: str = "") -> None:
-        """As `DeviceClaims.note_known`."""
-        self.device_claims.note_known(known=known, reading=reading)
-        self._refit()
 
     def put_budget(self, budget: DisruptionBudget) -> None:
         """A PodDisruptionBudget came or changed."""

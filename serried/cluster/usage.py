@@ -8,7 +8,7 @@ victim is the gang's from before its eviction until it is gone. Times are the ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -19,6 +19,7 @@ from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
 from serried.cluster.members import Dirty
 from serried.plan.request import Overlay, Snapshot
+from serried.plan.rule import PlanRuleType
 
 _MAX_FREED_NODES = 256
 """On how many nodes room may be freed between two looks; more are as good as everywhere."""
@@ -482,7 +483,14 @@ def _owner(pod: Pod) -> tuple[str, str]:
 class Snapshots:
     """Takes snapshots. A snapshot costs what the nominated pods and kept slots cost, whatever the cluster's size."""
 
-    def __init__(self, nodes: Mapping[str, Node], occupancy: Occupancy, nominations: Nominations) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        occupancy: Occupancy,
+        nominations: Nominations,
+        rules: Sequence[PlanRuleType],
+    ) -> None:
+        self.rules = rules
         self._nodes = nodes
         self._occupancy = occupancy
         self._nominations = nominations
@@ -502,8 +510,8 @@ class Snapshots:
             base = used.get(pod.nominated) or self._occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
         if not used:
-            return Snapshot(self._nodes, self._occupancy.used)
-        return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys())
+            return Snapshot(self._nodes, self._occupancy.used, rules=self.rules)
+        return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys(), rules=self.rules)
 
     def count_freed(self) -> tuple[int, int]:
         """How often room has become free so far, and how often a nomination has ended: if neither grows, none has."""

@@ -6,7 +6,7 @@ and brought up to date: the first plan for a class looks at every node, a later 
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 
@@ -351,9 +351,9 @@ class Frozen(Capacity):
     def show(self, snapshot: Snapshot) -> Snapshot:
         """A snapshot of the same instant, with what it alone sees as used."""
         if not snapshot.over:
-            return Snapshot(self._nodes, self._used)
+            return replace(snapshot, nodes=self._nodes, used=self._used)
         over = {name: snapshot.used[name] for name in snapshot.over}
-        return Snapshot(self._nodes, Overlay(over, self._used), over.keys())
+        return replace(snapshot, nodes=self._nodes, used=Overlay(over, self._used), over=over.keys())
 
     def _make(self, shape: Shape) -> Work[Table]:
         known = self._origin.know(shape, self.version_then)

@@ -17,8 +17,8 @@ from serried.api.resources import Resources, add, capacity, count_slots, subtrac
 from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.placement import Budget, Placement, Trial
 from serried.plan.request import Snapshot
+from serried.plan.rule import GangRules, read_rules
 from serried.plan.steps import Work
-from serried.plan.volumes import MemberRules, read_rules
 
 Move = tuple[MemberClass, str]
 """A member of a class goes to a node."""
@@ -38,7 +38,7 @@ _MAX_STARTS = 64
 class Coupled:
     """One placement, and the members that are in it by now."""
 
-    def __init__(self, trial: Trial, placement: Placement, rules: MemberRules) -> None:
+    def __init__(self, trial: Trial, placement: Placement, rules: GangRules) -> None:
         self._trial = trial
         self._census = trial.census
         self._rules = rules
@@ -316,7 +316,7 @@ def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozen
 
 
 def list_waves(
-    rules: MemberRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
+    rules: GangRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
 ) -> Work[tuple[tuple[str, ...], ...]]:
     """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
 

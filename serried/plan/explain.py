@@ -333,7 +333,7 @@ class _Relaxation:
         all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
         others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
         fork = Fork(self._capacity, all_nodes, all_used, others)
-        answer = yield from solve_group(Snapshot(all_nodes, all_used), ask, fork)
+        answer = yield from solve_group(replace(self._snapshot, nodes=all_nodes, used=all_used), ask, fork)
         return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
 
     # --- nodes -------------------------------------------------------------------------------------------------

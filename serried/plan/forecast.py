@@ -152,7 +152,7 @@ class _Stage:
         nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
-        self._snapshot = Snapshot(nodes, Overlay(self._freed, snapshot.used))
+        self._snapshot = replace(snapshot, nodes=nodes, used=Overlay(self._freed, snapshot.used), over=())
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, nodes, self._snapshot.used, {*snapshot.over, *ask.closed})
         self._classes: list[tuple[MemberClass, Table]] = []

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
 from serried.plan.request import PlanRequest, Snapshot
+from serried.plan.rule import GangRules, read_rules
 from serried.plan.steps import Work
-from serried.plan.volumes import MemberRules, read_rules
 
 
 class Budget:
@@ -126,7 +126,7 @@ class Trial:
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
-        self.rules: MemberRules | None = None
+        self.rules: GangRules | None = None
         """What members decide for each other, if any rule is about that."""
 
         self._snapshot = snapshot

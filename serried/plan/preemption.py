@@ -32,9 +32,9 @@ from serried.plan.eviction import (
 from serried.plan.placement import Placement, generate_placements, list_steps
 from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
+from serried.plan.rule import has_rules
 from serried.plan.steps import Deadline, Work, finish, sort_in_steps
 from serried.plan.tree import solve_group
-from serried.plan.volumes import has_rules
 
 
 def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> Work[PlanRequest]:
@@ -158,15 +158,15 @@ class Survey:
         nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
-        self._base = snapshot.used
-        self._removal = Removal(nodes, snapshot.used)
+        self._snapshot = replace(snapshot, nodes=nodes)
+        self._removal = Removal(self._snapshot)
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, nodes, self._removal.used, {*snapshot.over, *ask.closed})
         self._domains_by_node: Mapping[str, Domain] = (
             self._capacity.domains_by_node(self._step.key) if self._step.key else {}
         )
         self._kinds = group_classes(ask.members)
-        self._has_rules = has_rules(self._kinds)
+        self._has_rules = has_rules(snapshot, self._kinds)
         """Whether who else is where decides about members: then all nodes matter, and slots say little."""
 
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
@@ -182,7 +182,7 @@ class Survey:
         self._table = yield from self._capacity.count(self._least.shape)
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, (yield from self._capacity.count(kind.shape))))
-        census = Census(Snapshot(self._removal.nodes, self._removal.used), self._ask, self._capacity)
+        census = Census(self._removal.snapshot(), self._ask, self._capacity)
         for placement in generate_placements(census, self._step, self._ask):
             self._plots[placement.domain] = _Plot(placement)
         yield from self._measure(self._plots)
@@ -416,13 +416,13 @@ class Survey:
         plot.tried = plot.room
         capacity = self._capacity if plot.placement.names is None else None
         removal = (yield from self._clear_alone(plot)) if capacity is None and self._has_rules else self._removal
-        shown = Snapshot(self.find_nodes(plot.placement), removal.used)
+        shown = replace(removal.snapshot(), nodes=self.find_nodes(plot.placement))
         plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
         return plot.planned
 
     def _clear_alone(self, plot: _Plot) -> Work[Removal]:
         """The cluster when only those have gone that have a pod in one domain: who is elsewhere decides, and stays."""
-        removal = Removal(self._removal.nodes, self._base)
+        removal = Removal(self._snapshot)
         rest = iter(self._gone)
         while batch := list(islice(rest, _UNITS_PER_STEP)):
             removal.take(unit for unit in batch if plot.placement.domain in self.find_domains(unit))
@@ -442,7 +442,7 @@ class Survey:
 
     def explain(self) -> Work[Verdict]:
         """Why the gang does not fit now."""
-        shown = Snapshot(self._removal.nodes, self._removal.used)
+        shown = self._removal.snapshot()
         held = {plot.placement.name for plot in self._plots.values() if plot.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
         answer = yield from solve_group(shown, ask, self._capacity)
@@ -452,7 +452,7 @@ class Survey:
 
     def clear(self, placement: Placement, steps: int) -> SlotRemoval:
         """A domain as it is before anything has gone; plans there may take so many steps."""
-        removal = Removal(self.find_nodes(placement), self._base)
+        removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
         banned = self._plots[placement.domain].owners
         if self.is_counted(placement):
             return SlotRemoval(removal, self._least.shape, self._need, banned=banned)

@@ -7,23 +7,21 @@ what could be kept of a lower one. Inside of each step those come back first tha
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import NamedTuple
 
 from serried.api.names import GroupKey
-from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources, add, capacity, count_slots
 from serried.api.verdict import Verdict
 from serried.plan.capacity import Capacity, MemberClass, group_classes
 from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
-from serried.plan.neighbours import decides
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
+from serried.plan.rule import GangRules, is_about, read_rules
 from serried.plan.steps import Deadline, Work, sort_in_steps
 from serried.plan.tree import solve_group, solve_quorum
-from serried.plan.volumes import MemberRules, read_rules
 
 _MAX_PLANS = 64
 """How often a gang may be planned in one removal to find out who can come back."""
@@ -37,9 +35,10 @@ _NOTHING: Resources = {}
 class Removal:
     """Some nodes, and what is used there without the units that have gone."""
 
-    def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
-        self.nodes = nodes
-        self._base = used
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.nodes = snapshot.nodes
+        self._snapshot = snapshot
+        self._base = snapshot.used
 
         self._left: dict[str, dict[str, int]] = {}
         """What is used on each node from which units have gone: changed in place, for it changes very often."""
@@ -47,7 +46,11 @@ class Removal:
         self._owed: dict[tuple[str, str], int] = {}
         """By node and resource: how much more has gone than was counted there. A pod may ask for more than that."""
 
-        self.used: Mapping[str, Resources] = Overlay(self._left, used)
+        self.used: Mapping[str, Resources] = Overlay(self._left, snapshot.used)
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as it is without the units that have gone; it follows what goes and comes back."""
+        return replace(self._snapshot, used=self.used, over=())
 
     def take(self, units: Iterable[Unit]) -> Iterable[str]:
         """Units go; the names of the nodes that they were on, as far as they are among these."""
@@ -236,7 +239,7 @@ class SlotRemoval:
 
     def snapshot(self) -> Snapshot:
         """The nodes as they are now."""
-        return Snapshot(self.removal.nodes, self.removal.used)
+        return self.removal.snapshot()
 
     def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
         for first in range(0, len(units), _UNITS_PER_STEP):
@@ -276,7 +279,7 @@ class PlanRemoval(SlotRemoval):
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._kinds = group_classes(ask.members)
-        self._rules: MemberRules | None = None
+        self._rules: GangRules | None = None
         self._deciding: dict[int, bool] = {}
         """By the shape's identity: whether pods of this shape matter to the rules of members."""
 
@@ -378,7 +381,7 @@ class PlanRemoval(SlotRemoval):
         found = self._deciding.get(id(shape))
         if found is None:
             amounts = (name for name, _ in shape.requests)
-            found = self._deciding[id(shape)] = any(decides(name, self._kinds) for name in amounts)
+            found = self._deciding[id(shape)] = any(is_about(self.snapshot(), name, self._kinds) for name in amounts)
         return found
 
     def _plan(self) -> Work[bool]:

@@ -3,13 +3,17 @@
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.preference import Level, Style
 from serried.api.resources import Resources
+
+if TYPE_CHECKING:
+    from serried.plan.rule import PlanRuleType
 
 
 class Overlay(Mapping[str, Resources]):
@@ -47,6 +51,9 @@ class Snapshot:
 
     over: Collection[str] = ()
     """The names of the nodes on which this plan sees another use than the occupancy has."""
+
+    rules: "Sequence[PlanRuleType]" = field(kw_only=True)
+    """What decides beside the nodes themselves. Without default: a plan that forgets a rule is wrong, and silent."""
 
 
 @dataclass(frozen=True, slots=True)

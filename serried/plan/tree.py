@@ -77,7 +77,7 @@ class _Search:
         self._base = snapshot.used
         self._seated: dict[str, Resources] = {}
         # With each choice a few nodes are used otherwise: only they are counted anew.
-        self._snapshot = Snapshot(snapshot.nodes, Overlay(self._seated, snapshot.used))
+        self._snapshot = replace(snapshot, used=Overlay(self._seated, snapshot.used), over=())
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0

@@ -8,6 +8,7 @@ import pytest
 
 from serried.cluster.cache import Store
 from serried.plan.fit import slots
+from serried.rules.all import RULES
 from tests.support import upstream
 from tests.support.builders import node, pod
 from tests.support.devices import (
@@ -20,6 +21,7 @@ from tests.support.devices import (
     counters,
     device_class,
     devices,
+    note_devices,
 )
 
 pytestmark = pytest.mark.full
@@ -127,17 +129,17 @@ def count(
     slices: list[ResourceSliceBuilder], claims: list[ResourceClaimBuilder], taken: list[str]
 ) -> tuple[int, str, str, bool]:
     """How many pods fit by what Serried counts, why that is not exact, what makes them hopeless, and if it searched."""
-    store = Store({"serried"})
-    store.note_devices(known=True)
+    store = Store({"serried"}, rules=RULES)
+    note_devices(store)
     store.put_node(NODE.value())
     for known in CLASSES:
-        store.put_device_class(known.value())
+        store.put_object(known.value())
     for part in slices:
-        store.put_resource_slice(part.value())
+        store.put_object(part.value())
     for asked in claims:
-        store.put_resource_claim(asked.value())
+        store.put_object(asked.value())
     if taken:
-        store.put_resource_claim(claim("others").holding("n1", *taken).value())
+        store.put_object(claim("others").holding("n1", *taken).value())
     names = [each.raw()["metadata"]["name"] for each in claims]
     store.put_pod(pod("p").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
     found = store.pods["pod-p"]

@@ -10,6 +10,7 @@ from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity, Census, group_classes
 from serried.plan.gang import plan_gang
 from serried.plan.request import PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import RACK, pod
 from tests.support.strategies import POOL, nodes
 
@@ -23,7 +24,7 @@ class CapacityMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store(["serried"])
+        self.store = Store(["serried"], rules=RULES)
 
     @initialize(found=st.tuples(*(nodes(name) for name in _NAMES)))
     def begin(self, found: tuple[Node, ...]) -> None:

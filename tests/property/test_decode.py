@@ -23,12 +23,15 @@ from serried.kube import election
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.kube.election import decode_lease
+from serried.rules.all import RULES
 from tests.support.odd_objects import CLAIM_TEMPLATE, LEASE, RECORD, SPECIMENS, Json, Raw, odd_objects
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-CHANNELS = Feed(ApiClient(Credentials("http://nowhere"), component="test"), NATIVE, Store([]), tuple(Kind)).channels
+CHANNELS = Feed(
+    ApiClient(Credentials("http://nowhere"), component="test"), NATIVE, Store([], rules=RULES), tuple(Kind)
+).channels
 DECODERS: dict[str, tuple[Any, tuple[Raw, ...]]] = {
     **{kind.value: (channel.decode, SPECIMENS[kind]) for kind, channel in CHANNELS.items()},
     "leases": (decode_lease, (LEASE,)),

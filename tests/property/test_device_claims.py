@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
 from serried.cluster.cache import Store
 from serried.plan.fit import slots
+from serried.rules.all import RULES
 from tests.support.builders import node, pod, pod_group
-from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices
+from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices, note_devices
 
 NUMA = f"{DRIVER}/numa"
 BIG = {"cel": {"expression": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'}}
@@ -22,8 +24,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.objects: dict[tuple[str, str], Any] = {}
-        self.store = Store({"serried"})
-        self.store.note_devices(known=True)
+        self.store = Store({"serried"}, rules=RULES)
+        note_devices(self.store)
 
     def step(self) -> None:
         """Something happens."""
@@ -108,10 +110,10 @@ class World:
 def put(store: Store, kind: str, found: Any) -> None:
     methods: dict[str, Callable[[Any], None]] = {
         "node": store.put_node,
-        "slice": store.put_resource_slice,
-        "counters": store.put_resource_slice,
-        "class": store.put_device_class,
-        "claim": store.put_resource_claim,
+        "slice": store.put_object,
+        "counters": store.put_object,
+        "class": store.put_object,
+        "claim": store.put_object,
         "pod": store.put_pod,
         "group": store.put_group,
     }
@@ -123,13 +125,13 @@ def drop(store: Store, kind: str, name: str) -> None:
         case "node":
             store.drop_node(name)
         case "slice":
-            store.drop_resource_slice(f"{name}-0")
+            store.drop_object(ResourceSlice, f"{name}-0")
         case "counters":
-            store.drop_resource_slice(f"{name}-counters")
+            store.drop_object(ResourceSlice, f"{name}-counters")
         case "class":
-            store.drop_device_class(name)
+            store.drop_object(DeviceClass, name)
         case "claim":
-            store.drop_resource_claim(claim(name).value().key)
+            store.drop_object(ResourceClaim, claim(name).value().key)
         case "pod":
             store.drop_pod(f"pod-{name}")
         case _:
@@ -157,8 +159,8 @@ def test_a_store_that_has_seen_all_is_as_one_that_has_just_listed(seed: int) -> 
     world = World(seed)
     for _ in range(60):
         world.step()
-        fresh = Store({"serried"})
-        fresh.note_devices(known=True)
+        fresh = Store({"serried"}, rules=RULES)
+        note_devices(fresh)
         for (kind, _), found in world.random.sample(
             sorted(world.objects.items(), key=lambda each: each[0]), len(world.objects)
         ):

@@ -9,6 +9,7 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.cluster.domain_use import MAX_SCORE
+from serried.rules.all import RULES
 
 Change = Node | Pod | PodGroup | tuple[str, str]
 
@@ -52,7 +53,7 @@ def tell(store: Store, change: Change) -> None:
 
 @given(changes=changes, names=st.lists(st.sampled_from(NAMES), unique=True))
 def test_scores_follow_from_what_is_there_now(changes: list[Change], names: list[str]) -> None:
-    lived, fresh = Store(["serried"]), Store(["serried"])
+    lived, fresh = Store(["serried"], rules=RULES), Store(["serried"], rules=RULES)
     for change in changes:
         tell(lived, change)
     left: list[Change] = [*lived.nodes.values(), *lived.pods.values(), *lived.groups.values()]

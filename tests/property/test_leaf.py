@@ -14,6 +14,7 @@ from serried.cluster.cache import Store
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
+from serried.rules.all import RULES
 from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.oracle import find_most
@@ -37,7 +38,7 @@ class Stand:
 
     def look(self, *, parent: str = "") -> tuple[Store, PodGroup, GroupMembers]:
         """The gang by itself, or as the only one below ``parent``."""
-        store, key = Store([SCHEDULER]), TREE if parent else ALONE
+        store, key = Store([SCHEDULER], rules=RULES), TREE if parent else ALONE
         for found in self.nodes:
             store.put_node(found.value())
         if parent:

@@ -22,6 +22,7 @@ from serried.api.reservation import Reservation, ReservationPhase, Slot
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.usage import ClaimKind
+from serried.rules.all import RULES
 
 SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
@@ -55,7 +56,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(2, 5))
     def start(self, count: int) -> None:
-        self.store = Store([SCHEDULER])
+        self.store = Store([SCHEDULER], rules=RULES)
         self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.pods = {}
         self.held: dict[GroupKey, Reservation] = {}

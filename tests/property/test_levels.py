@@ -12,6 +12,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, Snapshot
 from tests.support.oracle import count_most, find_domains, find_most, is_sound
+from tests.support.rules import PLAN_RULES
 from tests.support.strategies import Problem, choosy_problems, layered_problems, nodes
 
 SMALL = {"most_nodes": 4, "most_members": 5}
@@ -26,7 +27,9 @@ def solve(problem: Problem) -> Plan | Verdict:
 def list_rooms(problem: Problem) -> list[list[Node]]:
     """All that may hold the gang: domains of its levels inside the required one; with ``spills`` that one whole."""
     snapshot, ask = problem.snapshot, problem.ask
-    opened = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
+    opened = Snapshot(
+        {name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used, rules=PLAN_RULES
+    )
     found: list[list[Node]] = []
     for inside in find_domains(opened, ask).values():
         for level in ask.levels:
@@ -59,7 +62,9 @@ def test_no_order_of_the_cluster_changes_the_answer(problem: Problem, data: st.D
 
     snapshot = problem.snapshot
     cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in snapshot.nodes.items()}
-    assert plan_gang(Snapshot(shuffle(cluster), shuffle(snapshot.used)), problem.ask) == solve(problem)
+    assert plan_gang(Snapshot(shuffle(cluster), shuffle(snapshot.used), rules=PLAN_RULES), problem.ask) == solve(
+        problem
+    )
 
 
 @given(problem=layered_problems(), data=st.data())
@@ -84,7 +89,9 @@ def test_a_gang_that_waits_for_a_level_is_told_the_truth_about_it(problem: Probl
         return
     snapshot, level = problem.snapshot, ask.levels[-1]
     by_level = replace(ask, topology_key=level)
-    opened = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
+    opened = Snapshot(
+        {name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used, rules=PLAN_RULES
+    )
     room = {domain: count_most(snapshot, ask, inside) for domain, inside in find_domains(opened, by_level).items()}
     told = {each.domain: each.slots for each in verdict.domains}
     assert (verdict.reason, verdict.key) == (Reason.NO_DOMAIN_FITS, level)

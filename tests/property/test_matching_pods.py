@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from serried.api.neighbours import COUNTS, Matching, Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
+from serried.rules.neighbours.cluster import MatchingPods
 from tests.support.builders import PodBuilder, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -68,20 +70,20 @@ def list_needed(found: Pod) -> set[Matching]:
 def counts_for(store: Store, matching: Matching, found: Pod) -> bool:
     if matching.living and found.deleting:
         return False
-    namespace = store.matching_pods.namespaces.get(found.namespace, Namespace(""))
+    namespace = store.rule(MatchingPods).namespaces.get(found.namespace, Namespace(""))
     return all(each.selects(found.namespace, found.labels, namespace.labels) for each in matching.selections)
 
 
 @given(changes=changes)
 def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
-    store = Store(["default-scheduler"])
+    store = Store(["default-scheduler"], rules=RULES)
     for kind, *what in changes:
         if kind == "put":
             store.put_pod(build(*what).value())
         elif kind == "drop":
             store.drop_pod(what[0])
         else:
-            store.put_namespace(Namespace(*what))
+            store.put_object(Namespace(*what))
         needed = {matching for each in store.pods.values() for matching in list_needed(each)}
         for each in store.pods.values():
             has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}

@@ -12,6 +12,7 @@ from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
+from serried.rules.all import RULES
 from tests.support.logged import hear_errors
 from tests.support.odd_objects import SPECIMENS, Raw, odd_objects
 
@@ -43,7 +44,7 @@ def test_no_kind_that_is_followed_is_without_objects_to_spoil() -> None:
 def test_an_odd_object_comes_between_good_ones_and_goes(kind: Kind, data: st.DataObject) -> None:
     odd = data.draw(odd_objects(*SPECIMENS[kind]))
     assume(is_named(odd))
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     feed = follow(store)
     known, channel = feed.reflectors[kind].known, feed.channels[kind]
     others = {each: SPECIMENS[each][0] for each in Kind if each is not Kind.LEADERS}

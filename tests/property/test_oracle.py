@@ -22,6 +22,7 @@ from serried.plan.quorum import classify
 from serried.plan.request import Plan, Snapshot
 from tests.support.builders import RACK
 from tests.support.oracle import count_domains, count_most, find_domains, find_fewest, find_most, is_sound
+from tests.support.rules import PLAN_RULES
 from tests.support.strategies import BLOCK, Problem, layered_problems, nodes, problems, without_exclusions
 
 SMALL = {"most_nodes": 4, "most_members": 5}
@@ -66,7 +67,7 @@ def test_no_order_of_any_input_changes_the_answer(problem: Problem, data: st.Dat
         return {name: items[name] for name in data.draw(st.permutations(list(items)))}
 
     cluster = {name: replace(node, labels=shuffle(node.labels)) for name, node in snapshot.nodes.items()}
-    shuffled = Snapshot(shuffle(cluster), shuffle(snapshot.used))
+    shuffled = Snapshot(shuffle(cluster), shuffle(snapshot.used), rules=PLAN_RULES)
     excluded = frozenset(data.draw(st.permutations(sorted(ask.excluded))))
     assert plan_gang(shuffled, replace(ask, excluded=excluded)) == plan_gang(snapshot, ask)
 
@@ -176,7 +177,7 @@ def test_a_gang_of_one_class_that_is_split_takes_the_fewest_blocks_and_of_these_
             # The tightest block comes before the one with the fewest racks.
             block = problem.snapshot.nodes[next(iter(plan.nodes.values()))].labels[BLOCK]
             inside = {name: node for name, node in problem.snapshot.nodes.items() if node.labels[BLOCK] == block}
-            fewest = find_fewest(Snapshot(inside, problem.snapshot.used), problem.ask, (BLOCK, RACK))
+            fewest = find_fewest(Snapshot(inside, problem.snapshot.used, rules=PLAN_RULES), problem.ask, (BLOCK, RACK))
         assert used == fewest
 
 

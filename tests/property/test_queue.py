@@ -19,6 +19,7 @@ from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, p
 from tests.support.composites import composite
 from tests.support.examples import scale
 from tests.support.extender_harness import SCHEDULER, Harness
+from tests.support.rules import PLAN_RULES
 from tests.support.strategies import Problem, problems
 
 STEP = 100.0
@@ -80,7 +81,7 @@ def forecasts(draw: st.DrawFn, classes: int = 1) -> tuple[Problem, list[Ending]]
     for ending in endings:
         before = used.get(ending.node, {})
         used[ending.node] = {key: before.get(key, 0) + amount for key, amount in ending.requests}
-    return Problem(Snapshot(problem.snapshot.nodes, used), problem.ask), endings
+    return Problem(Snapshot(problem.snapshot.nodes, used, rules=PLAN_RULES), problem.ask), endings
 
 
 def after(snapshot: Snapshot, ended: Iterable[Ending]) -> Snapshot:
@@ -89,7 +90,7 @@ def after(snapshot: Snapshot, ended: Iterable[Ending]) -> Snapshot:
     for ending in ended:
         asked = dict(ending.requests)
         used[ending.node] = {key: amount - asked.get(key, 0) for key, amount in used[ending.node].items()}
-    return Snapshot(snapshot.nodes, used)
+    return Snapshot(snapshot.nodes, used, rules=PLAN_RULES)
 
 
 def by(endings: list[Ending], at: float) -> list[Ending]:
@@ -129,7 +130,7 @@ def test_at_the_time_of_the_forecast_its_nodes_hold_the_gang(case: tuple[Problem
         return
     inside = {name: problem.snapshot.nodes[name] for name in forecast.nodes}
     then = after(problem.snapshot, by(endings, forecast.at))
-    assert isinstance(plan_gang(Snapshot(inside, then.used), problem.ask), Plan)
+    assert isinstance(plan_gang(Snapshot(inside, then.used, rules=PLAN_RULES), problem.ask), Plan)
 
 
 # --- nobody is passed for ever ---------------------------------------------------------------------------------------

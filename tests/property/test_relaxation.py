@@ -14,6 +14,7 @@ from serried.plan.fit import UNSCHEDULABLE
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK
+from tests.support.rules import PLAN_RULES
 from tests.support.strategies import BLOCK, Problem, choosy_problems, problems
 
 BLOCK_OF = {"r1": "b1", "r2": "b1", "r3": "b2"}
@@ -51,14 +52,14 @@ def crowded_racks(draw: st.DrawFn) -> tuple[Problem, list[Resident]]:
     closed = frozenset(draw(st.lists(st.sampled_from(names), max_size=1)))
     key = draw(st.sampled_from([RACK, RACK, None]))
     ask = PlanRequest(members, len(members), topology_key=key, closed=closed)
-    return Problem(Snapshot(nodes, used), ask), residents
+    return Problem(Snapshot(nodes, used, rules=PLAN_RULES), ask), residents
 
 
 crowded = st.one_of(crowded_racks(), crowded_racks(), odd_clusters())
 
 
 def fits(nodes: Mapping[str, Node], used: Mapping[str, Resources], ask: PlanRequest) -> bool:
-    answer = plan_gang(Snapshot(nodes, used), ask)
+    answer = plan_gang(Snapshot(nodes, used, rules=PLAN_RULES), ask)
     return isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need)
 
 

@@ -22,6 +22,7 @@ from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH
 from tests.support.preemption_cases import BINDING, MIXED, Features, draw_case
+from tests.support.rules import PLAN_RULES, RULES
 from tests.support.strategies import POOL, nodes
 
 _NAMES = tuple(f"n{number}" for number in range(5))
@@ -41,7 +42,7 @@ Change = Callable[[Store], None]
 
 @st.composite
 def stores(draw: st.DrawFn) -> Store:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for name in _NAMES[: draw(st.integers(1, 5))]:
         store.put_node(draw(nodes(name)))
     for number in range(draw(st.integers(0, 4))):
@@ -115,7 +116,7 @@ CHANGES = st.lists(
 def freeze(store: Store) -> Snapshot:
     """The cluster as it is, copied whole."""
     snapshot = store.snapshots.take(0, [])
-    return Snapshot(dict(snapshot.nodes), {name: dict(snapshot.used[name]) for name in snapshot.used})
+    return Snapshot(dict(snapshot.nodes), {name: dict(snapshot.used[name]) for name in snapshot.used}, rules=PLAN_RULES)
 
 
 def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
@@ -172,7 +173,7 @@ def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change],
 @given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED, BINDING]))
 def test_so_are_victims(source: Random, features: Features) -> None:
     field, ask = draw_case(source, features)
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for each in field.nodes.values():
         store.put_node(each)
     running = [bound for unit in field.units for bound in unit.pods]

@@ -24,6 +24,7 @@ from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
 from serried.cluster.usage import ClaimKind
 from serried.plan.quorum import GroupMembers, Standing, find_standing
+from serried.rules.all import RULES
 from tests.support.memory import read_memory
 
 SCHEDULER = "serried"
@@ -329,7 +330,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(first=st.lists(pods, min_size=2, max_size=6))
     def start(self, first: list[Pod]) -> None:
-        self.store = Store([SCHEDULER])
+        self.store = Store([SCHEDULER], rules=RULES)
         self.store.membership.followed.add(FOLLOWED)
         self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
         self.model = Model()

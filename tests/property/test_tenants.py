@@ -13,6 +13,7 @@ from hypothesis import given
 from serried.api.names import ParentKind
 from serried.api.parent import SET_NAME
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import (
     Builder,
     JobBuilder,
@@ -109,7 +110,7 @@ def show(store: Store) -> dict[str, list[str]]:
 
 
 def make_store(*told: Builder) -> Store:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.membership.followed.update(ParentKind)
     for builder in told:
         tell(store, builder)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from serried.api.preference import LEVELS
 from serried.api.topology import TopologyLevels, decode_topology_levels, list_defaults, write_table
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import node
 
 LABELS = sorted({label for level in LEVELS for label in list_defaults(level)} | {"example.com/own"})
@@ -37,7 +38,7 @@ def test_the_table(
     own: Mapping[str, tuple[str, ...]],
     gone: frozenset[int],
 ) -> None:
-    store, anew = Store(["serried"]), Store(["serried"])
+    store, anew = Store(["serried"], rules=RULES), Store(["serried"], rules=RULES)
     said = TopologyLevels("default", own)
     store.put_levels(said)
     for each in nodes:

@@ -14,6 +14,7 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
+from tests.support.rules import PLAN_RULES
 
 ZONE = "example.com/zone"
 KEYS = (None, ZONE, RACK)
@@ -38,7 +39,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     for number in range(draw(st.integers(1, 8))):
         made = node(f"n{number}").label(ZONE, draw(st.sampled_from("xy"))).rack(draw(st.sampled_from("123")))
         found[f"n{number}"] = made.cpu(draw(st.integers(0, 4))).value()
-    return Snapshot(found, {})
+    return Snapshot(found, {}, rules=PLAN_RULES)
 
 
 @st.composite
@@ -137,7 +138,7 @@ def test_a_tree_of_one_kind_of_members_is_placed_if_it_can_be(grove: Grove) -> N
 def test_the_order_of_the_nodes_does_not_matter(grove: Grove, order: Random) -> None:
     names = sorted(grove.snapshot.nodes)
     order.shuffle(names)
-    shuffled = Snapshot({name: grove.snapshot.nodes[name] for name in names}, {})
+    shuffled = Snapshot({name: grove.snapshot.nodes[name] for name in names}, {}, rules=PLAN_RULES)
     assert plan_group(shuffled, grove.ask) == plan_group(grove.snapshot, grove.ask)
 
 
@@ -145,7 +146,7 @@ def test_the_order_of_the_nodes_does_not_matter(grove: Grove, order: Random) -> 
 def test_an_empty_node_more_takes_nothing_away(grove: Grove) -> None:
     extra = node("more").label(ZONE, "x").rack("1").cpu(4).value()
     before = plan_group(grove.snapshot, grove.ask)
-    after = plan_group(Snapshot({**grove.snapshot.nodes, "more": extra}, {}), grove.ask)
+    after = plan_group(Snapshot({**grove.snapshot.nodes, "more": extra}, {}, rules=PLAN_RULES), grove.ask)
     assert not (isinstance(before, Plan) and isinstance(after, Verdict))
 
 
@@ -183,4 +184,4 @@ def test_nodes_to_avoid_are_as_good_as_gone(grove: Grove, closed: frozenset[str]
     answer = plan_group(grove.snapshot, grove.ask.avoiding(closed))
     if isinstance(answer, Plan):
         assert closed.isdisjoint(answer.nodes.values())
-    assert isinstance(answer, Plan) == isinstance(plan_group(Snapshot(left, {}), grove.ask), Plan)
+    assert isinstance(answer, Plan) == isinstance(plan_group(Snapshot(left, {}, rules=PLAN_RULES), grove.ask), Plan)

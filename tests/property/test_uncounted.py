@@ -9,6 +9,7 @@ from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Table
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 IMPLICIT = "deviceclass.resource.kubernetes.io/c1"
@@ -27,7 +28,7 @@ class UncountedMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store(["serried"])
+        self.store = Store(["serried"], rules=RULES)
         self.nodes: dict[str, dict[str, int]] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.pods: dict[str, tuple[str, dict[str, int]]] = {}
@@ -50,12 +51,12 @@ class UncountedMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(CLASSES), resource=st.sampled_from(["", GPU, NIC]))
     def put_class(self, name: str, resource: str) -> None:
         self.classes[name] = DeviceClass(name, resource)
-        self.store.put_device_class(self.classes[name])
+        self.store.put_object(self.classes[name])
 
     @rule(name=st.sampled_from(CLASSES))
     def drop_class(self, name: str) -> None:
         self.classes.pop(name, None)
-        self.store.drop_device_class(name)
+        self.store.drop_object(DeviceClass, name)
 
     @rule(number=st.integers(0, PODS - 1), node=st.sampled_from([*NODES, ""]), asked=requests)
     def put_pod(self, number: int, node: str, asked: dict[str, int]) -> None:

@@ -11,6 +11,7 @@ from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import RACK
 from tests.support.strategies import nodes, shapes
 
@@ -22,7 +23,7 @@ UIDS = st.sampled_from([f"u{number}" for number in range(8)])
 class UnschedulableMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store(["serried"])
+        self.store = Store(["serried"], rules=RULES)
         self.unschedulable = UnschedulableGroups(self.store.nodes, self.store.occupancy.used)
         self.asks: dict[GroupKey, PlanRequest] = {}
 

@@ -11,6 +11,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import ControllerRef, Phase, Pod, Shape
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.usage import ClaimKind, Vacancy, match_replacements
+from serried.rules.all import RULES
 
 SCHEDULER = "serried"
 GROUP = GroupKey("default", "g")
@@ -50,7 +51,7 @@ class VacancyMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS)
+        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
         self.store.put_group(PodGroup(GROUP, "g-uid", Policy(2)))
         self.pods: dict[str, Pod] = {}
         self.kept: dict[str, Kept] = {}

@@ -22,6 +22,7 @@ from serried.plan.steps import Deadline
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
 from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case
+from tests.support.rules import PLAN_RULES
 
 RANDOMS = st.randoms(use_true_random=False)
 BINDING_MIXED = replace(BINDING, shapes=2)
@@ -154,7 +155,7 @@ def test_no_order_of_units_or_nodes_changes_the_answer(source: Random, features:
     field, ask = draw_case(source, features)
     units = order.sample(field.units, len(field.units))
     nodes = {name: field.nodes[name] for name in order.sample(sorted(field.nodes), len(field.nodes))}
-    shuffled = Snapshot(nodes, field.snapshot.used)
+    shuffled = Snapshot(nodes, field.snapshot.used, rules=PLAN_RULES)
     assert plan_victims(shuffled, ask, HIGH, units, field.allowances) == field.plan(ask)
 
 

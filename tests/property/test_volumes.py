@@ -14,6 +14,7 @@ from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import node, pod
+from tests.support.rules import PLAN_RULES
 from tests.support.volumes import volume
 
 ZONE = "topology.kubernetes.io/zone"
@@ -121,5 +122,7 @@ FEW, MANY = range(300), range(300, 3000)
 def test_a_plan_is_found_exactly_where_there_is_a_way(seeds: range) -> None:
     for seed in seeds:
         problem = draw(Random(seed))  # noqa: S311 - not for secrets
-        found = plan_gang(Snapshot(problem.nodes, {}), PlanRequest(problem.members, len(problem.members)))
+        found = plan_gang(
+            Snapshot(problem.nodes, {}, rules=PLAN_RULES), PlanRequest(problem.members, len(problem.members))
+        )
         assert isinstance(found, Plan) == exists(problem), seed

@@ -15,6 +15,7 @@ from serried.drift import Comparison
 from serried.feed import ALL_KINDS, Feed
 from serried.kube.client import ApiClient
 from serried.kube.wire import JOBS, NODES, PODS
+from serried.rules.all import RULES
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, node, pod
@@ -26,7 +27,7 @@ class Scene:
 
     def __init__(self, server: FakeApiServer, client: ApiClient) -> None:
         self.server = server
-        self.store = Store({"serried"})
+        self.store = Store({"serried"}, rules=RULES)
         self.feed = Feed(client, FALLBACK, self.store, ALL_KINDS)
         self.rests: list[float] = []
         self.while_resting: Callable[[], None] = lambda: None

@@ -15,6 +15,7 @@ from serried.kube.reflector import WatchTiming
 from serried.kube.retry import Backoff
 from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, parents
 from serried.ops.metrics import Metrics
+from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import job, pod
 from tests.support.faults import calls
@@ -44,7 +45,7 @@ class Scene:
 async def following(server: FakeApiServer) -> AsyncIterator[Scene]:
     async with server.client() as client:
         client.metrics = metrics = Metrics()
-        store = Store({"serried"})
+        store = Store({"serried"}, rules=RULES)
         feed = Feed(client, FALLBACK, store, (Kind.PODS, Kind.JOBS), optional={Kind.JOBS})
         task = asyncio.create_task(feed.run())
         try:
@@ -80,7 +81,7 @@ async def test_no_start_waits_until_its_absence_is_certain(monkeypatch: pytest.M
     async with FakeApiServer() as server:
         server.served.discard(DEVICE_CLASSES)
         async with server.client() as client:
-            feed = Feed(client, FALLBACK, Store({"serried"}), (Kind.PODS, Kind.DEVICE_CLASSES))
+            feed = Feed(client, FALLBACK, Store({"serried"}, rules=RULES), (Kind.PODS, Kind.DEVICE_CLASSES))
             task = asyncio.create_task(feed.run())
             try:
                 await asyncio.wait_for(feed.synced.wait(), USUAL_TIMING.unserved_after)
@@ -121,7 +122,7 @@ async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: 
     early = pod("early").of_replica("s", 0).scheduler("serried").value()
     async with FakeApiServer() as server, server.client() as client:
         server.served.add(SETS)
-        store = Store({"serried"})
+        store = Store({"serried"}, rules=RULES)
         feed = Feed(client, FALLBACK, store, (Kind.LEADER_WORKER_SETS,))
         task = asyncio.create_task(feed.run())
         try:

@@ -18,6 +18,7 @@ from serried.drift import Comparison
 from serried.feed import ALL_KINDS, Feed
 from serried.kube.events import EventWriter
 from serried.kube.wire import NODES
+from serried.rules.all import RULES
 from serried.settings import extender_settings
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
@@ -52,7 +53,7 @@ class DebugStage:
         """Of a Store that follows an API server, which differ in one node."""
         server = await self._left.enter_async_context(FakeApiServer())
         client = await self._left.enter_async_context(server.client())
-        feed = Feed(client, FALLBACK, Store({"serried"}), ALL_KINDS)
+        feed = Feed(client, FALLBACK, Store({"serried"}, rules=RULES), ALL_KINDS)
         following = asyncio.create_task(feed.run())
         self._left.callback(following.cancel)
         await feed.synced.wait()

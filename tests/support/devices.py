@@ -13,9 +13,18 @@ from serried.api.device import (
     decode_resource_slice,
 )
 from serried.api.pod import HELD
+from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from tests.support.builders import Builder, usable
 
 DRIVER = "gpu.example.com"
+
+
+def note_devices(store: Store, state: KindState = KindState.KNOWN) -> None:
+    """All DeviceClasses are known, and so much of the other kinds that devices are counted by."""
+    store.note_state(DeviceClass, KindState.KNOWN)
+    for kind in (ResourceSlice, ResourceClaim, DeviceTaintRule):
+        store.note_state(kind, state)
 
 
 class DeviceClassBuilder(Builder):

@@ -31,6 +31,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import EndedMembers, Store
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 from tests.support.budgets import BudgetBuilder
 from tests.support.builders import (
     Builder,
@@ -163,7 +164,9 @@ class Harness:
     ) -> None:
         self.clock, self.api, self.heard = Clock(), api or FakeApi(), heard or RecordingMetrics()
         client = self.api.client(lambda: self.term.holds_lease())  # noqa: PLW0108 - tests exchange it
-        self.store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level, other_profiles=other_profiles)
+        self.store = Store(
+            [SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level, other_profiles=other_profiles, rules=RULES
+        )
         self.term = Term(lambda: True)
         self.records = Records(client, "scheduling.serried.dev/v1beta1", "term", self.term.leads)
         options = Options(
@@ -216,7 +219,7 @@ class Harness:
                 case BudgetBuilder():
                     self.store.put_budget(builder.value())
                 case DeviceClassBuilder():
-                    self.store.put_device_class(builder.value())
+                    self.store.put_object(builder.value())
                 case PodBuilder():
                     self._add_pod(builder)
                 case _:

@@ -11,6 +11,7 @@ from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import NodeBuilder, PodBuilder
 from tests.support.oracle import count_most, find_domains
+from tests.support.rules import PLAN_RULES
 
 HIGH = 100
 """The priority of the gang that is planned."""
@@ -79,7 +80,7 @@ class Occupied:
             amounts = used.setdefault(pod.node, {})
             for name, amount in pod.shape.requests:
                 amounts[name] = amounts.get(name, 0) + amount
-        return Snapshot(self.nodes, used)
+        return Snapshot(self.nodes, used, rules=PLAN_RULES)
 
     def tell(self, ask: PlanRequest, gone: Iterable[Unit] = ()) -> PlanRequest:
         """A gang's question when some units have gone: which domains others have for themselves then."""
@@ -173,6 +174,8 @@ def fits_without(field_: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bo
 
 def fits(snapshot: Snapshot, ask: PlanRequest) -> bool:
     """Whether any one domain holds the quorum."""
-    open_ = Snapshot({name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used)
+    open_ = Snapshot(
+        {name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used, rules=PLAN_RULES
+    )
     domains = find_domains(open_, ask).values()
     return any(count_most(open_, ask, inside) >= max(ask.need, 1) for inside in domains)

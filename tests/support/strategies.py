@@ -11,6 +11,7 @@ from serried.api.resources import Resources
 from serried.api.selectors import Taint, Toleration
 from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK
+from tests.support.rules import PLAN_RULES
 
 BLOCK = "example.com/block"
 POOL = "example.com/pool"
@@ -26,12 +27,14 @@ class Problem:
 
     def with_node(self, extra: Node) -> "Problem":
         """The same with one more, empty node."""
-        return Problem(Snapshot({**self.snapshot.nodes, extra.name: extra}, self.snapshot.used), self.ask)
+        return Problem(
+            Snapshot({**self.snapshot.nodes, extra.name: extra}, self.snapshot.used, rules=PLAN_RULES), self.ask
+        )
 
     def reordered(self, names: list[str]) -> "Problem":
         """The same with the nodes in another order."""
         nodes = {name: self.snapshot.nodes[name] for name in names}
-        return Problem(Snapshot(nodes, self.snapshot.used), self.ask)
+        return Problem(Snapshot(nodes, self.snapshot.used, rules=PLAN_RULES), self.ask)
 
 
 @st.composite
@@ -77,7 +80,7 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
         pinned=frozenset(draw(st.lists(st.sampled_from(["r1", "r2"]), max_size=1)) if key else []),
         excluded=frozenset(draw(st.lists(pairs, max_size=4))),
     )
-    return Problem(Snapshot(cluster, used), ask)
+    return Problem(Snapshot(cluster, used, rules=PLAN_RULES), ask)
 
 
 @st.composite
@@ -110,7 +113,7 @@ def layered_problems(draw: st.DrawFn) -> Problem:
     shape = Shape((("cpu", 1), ("pods", 1)))
     size = draw(st.integers(1, max(1, sum(map(sum, rooms)))))
     members = [Pod("default", f"p{index:02d}", f"u{index:02d}", shape) for index in range(size)]
-    return Problem(Snapshot(cluster, {}), PlanRequest(members, size, levels=(RACK, BLOCK)))
+    return Problem(Snapshot(cluster, {}, rules=PLAN_RULES), PlanRequest(members, size, levels=(RACK, BLOCK)))
 
 
 def without_exclusions(problem: Problem) -> Problem:

@@ -8,13 +8,12 @@ import pytest
 from serried.api.job import Job
 from serried.api.level import FALLBACK
 from serried.api.names import Key
-from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
-from serried.cluster.volumes import Storage
 from serried.feed import OPTIONAL_KINDS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource
 from serried.ops.metrics import Metrics
+from serried.rules.all import RULES
 from tests.support.budgets import budget
 from tests.support.builders import Builder, compatible_group, job, node, pod, pod_group, workload
 from tests.support.devices import claim, claiming, device_class, devices, taint_rule
@@ -22,14 +21,13 @@ from tests.support.volumes import csi_driver, csi_node, storage_capacity, storag
 
 Raw = dict[str, Any]
 NAMED_LEVELS: Raw = {"metadata": {"name": "default", "uid": "u"}, "spec": {"levels": []}}
-STORAGE: tuple[type[Storage], ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
 
 
 class Watched:
     """A Feed whose watches are played by the test."""
 
     def __init__(self, *kinds: Kind, optional: Collection[Kind] = ()) -> None:
-        self.store = Store({"serried"})
+        self.store = Store({"serried"}, rules=RULES)
         self.changes: list[tuple[Item | None, Item | None]] = []
         self.metrics = Metrics()
         client = cast("ApiClient", SimpleNamespace(metrics=self.metrics))  # nothing here runs a watch
@@ -80,6 +78,7 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         (Kind.RESOURCE_SLICES, devices("n", 1)),
         (Kind.RESOURCE_CLAIMS, claim("c", 1)),
         (Kind.DEVICE_TAINT_RULES, taint_rule("t")),
+        (Kind.NAMESPACES, {"metadata": {"name": "n", "uid": "u"}}),
         (Kind.BUDGETS, budget("b")),
         (Kind.TOPOLOGY_LEVELS, NAMED_LEVELS),
         (Kind.KUEUE_TOPOLOGIES, NAMED_LEVELS),
@@ -89,15 +88,13 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
         watched.show(kind, item)
     store = watched.store
     held: list[Sized] = [store.nodes, store.pods, store.jobs, store.groups, store.workloads]
-    held += [*map(store.volumes.list_held, STORAGE), store.uncounted.classes, store.budgets]
-    held += [store.device_claims.inventory.slices, store.device_claims.claims]
-    held += [store.device_claims.inventory.taint_rules]
+    held += [*(kind.held for rule in store.all_rules for kind in rule.kinds), store.budgets]
     held += [store.levels.declared, store.levels.kueue, store.levels.grove]
-    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 15]
+    assert [len(entries) for entries in held] == [1, 1, 1, 2, *[1] * 16]
     assert set(store.pods) == {"pod-p"}
     for kind, item in shown:
         watched.end(kind, item)
-    assert [len(entries) for entries in held] == [0] * 19
+    assert [len(entries) for entries in held] == [0] * 20
     assert [new is None for _, new in watched.changes] == [False] * 20 + [True] * 20
 
 

@@ -24,12 +24,14 @@ from serried.api.volume import (
     decode_volume_claim,
 )
 from serried.cluster.cache import Store
-from serried.cluster.volumes import Storage
+from serried.cluster.rule import KindState
 from serried.plan.eviction import Allowances, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
 from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
+from serried.rules.all import RULES
+from serried.rules.volumes.cluster import Storage
 from tests.support.builders import usable
 from tests.support.preemption import HIGH
 from tests.support.truth.rules import Cluster, Raw
@@ -48,14 +50,14 @@ class Ours:
     """A Store with a cluster in it, which answers questions about pods that are not there."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.store = Store(["default-scheduler"])
-        self.store.note_namespaces(seen=True)
+        self.store = Store(["default-scheduler"], rules=RULES)
+        self.store.note_state(Namespace, KindState.KNOWN)
         for name, labels in cluster.namespaces.items():
-            self.store.put_namespace(Namespace(name, labels))
+            self.store.put_object(Namespace(name, labels))
         for kind, _ in _STORAGE.values() if cluster.storage else ():
-            self.store.note_storage(kind, seen=True)
+            self.store.note_state(kind, KindState.KNOWN)
         for found in cluster.storage:
-            self.store.put_storage(usable(_STORAGE[found["kind"]][1](found)))
+            self.store.put_object(usable(_STORAGE[found["kind"]][1](found)))
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):

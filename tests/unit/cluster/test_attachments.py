@@ -129,7 +129,7 @@ def test_what_changes_later_counts() -> None:
         store.drop_pod(uid)
     assert room(store) == "n1:1 n2:2"
     for name in ("n1", "n2"):
-        store.drop_storage(CSINode, name)
+        store.drop_object(CSINode, name)
     assert room(store) == "n1:many n2:many"
     assert not any(":" in name for each in store.nodes.values() for name in each.allocatable)
     assert store.pods["pod-p"].shape == pod("p").value().shape
@@ -161,7 +161,7 @@ def test_a_node_that_takes_none_has_no_room_though_no_other_has_a_limit() -> Non
     assert room(store) == "n1:0 n2:many"
     show(store, csi_node("n2", fast=0))
     assert room(store) == "n1:0 n2:0"
-    store.drop_storage(CSINode, "n1")
+    store.drop_object(CSINode, "n1")
     assert room(store) == "n1:many n2:0"
 
 

@@ -3,6 +3,7 @@ import pytest
 from extender.scheduling.repair import count_wanted
 from serried.api.group import PodGroup
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import JobBuilder, PodBuilder, job, pod, pod_group
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 
@@ -37,7 +38,7 @@ def wanted(store: Store, group: PodGroup, *members: PodBuilder) -> int:
     ],
 )
 def test_a_job_wants(owner: JobBuilder, expected: int) -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.put_job(owner.value())
     assert wanted(store, pod_group("g").gang(2).controlled_by("Job", "j").value()) == expected
 
@@ -56,7 +57,7 @@ def test_a_job_wants(owner: JobBuilder, expected: int) -> None:
     ],
 )
 def test_a_job_set_wants(owner: JobSetBuilder, template: str, expected: int) -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.put_parent(owner.value())
     group = pod_group("g").gang(2).of("w", template).controlled_by("JobSet", "s")
     assert wanted(store, group.value()) == expected
@@ -70,14 +71,14 @@ def test_a_job_set_wants(owner: JobSetBuilder, template: str, expected: int) -> 
     ],
 )
 def test_a_leader_worker_set_wants(owner: LeaderWorkerSetBuilder, expected: int) -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.put_parent(owner.value())
     group = pod_group("g").gang(2).replica(1).controlled_by("LeaderWorkerSet", "s")
     assert wanted(store, group.value()) == expected
 
 
 def test_where_nobody_says_a_number_min_count_is_wanted_as_long_as_anybody_is_left() -> None:
-    store, group = Store([SCHEDULER]), pod_group("g").gang(3).value()
+    store, group = Store([SCHEDULER], rules=RULES), pod_group("g").gang(3).value()
     assert wanted(store, group) == 0
     assert wanted(store, group, member(0).on("n")) == 3
     assert wanted(store, group, member(1).on("n").phase("Succeeded")) == 2

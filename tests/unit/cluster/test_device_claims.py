@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
+from serried.api.device import DeviceTaintRule
 from serried.api.names import GroupKey
 from serried.api.neighbours import HOSTNAME, Neighbours, share_claim
 from serried.api.pod import Pod
 from serried.api.resources import DEVICES
 from serried.api.verdict import Verdict
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.fit import admits, slots
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
+from serried.rules.all import RULES
+from serried.rules.devices.cluster import DeviceClaims
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.devices import (
     DRIVER,
@@ -27,6 +31,7 @@ from tests.support.devices import (
     counters,
     device_class,
     devices,
+    note_devices,
     objection,
     taint_rule,
 )
@@ -63,18 +68,18 @@ def show(store: Store, builder: Builder) -> None:
         case PodGroupBuilder():
             store.put_group(builder.value())
         case DeviceClassBuilder():
-            store.put_device_class(builder.value())
+            store.put_object(builder.value())
         case ResourceSliceBuilder():
-            store.put_resource_slice(builder.value())
+            store.put_object(builder.value())
         case ResourceClaimBuilder():
-            store.put_resource_claim(builder.value())
+            store.put_object(builder.value())
         case DeviceTaintRuleBuilder():
-            store.put_device_taint_rule(builder.value())
+            store.put_object(builder.value())
 
 
 def stored(*builders: Builder, known: bool = True) -> Store:
-    store = Store({"serried"})
-    store.note_devices(known=known)
+    store = Store({"serried"}, rules=RULES)
+    note_devices(store, KindState.KNOWN if known else KindState.DENIED)
     for builder in builders:
         show(store, builder)
     return store
@@ -245,7 +250,7 @@ def test_a_bound_pod_uses_what_its_claim_holds_whatever_it_asked_for() -> None:
         assert count(store) == (0, 3)
         store.drop_pod("pod-q")
         assert count(store) == (0, 3), "its claim holds the device still"
-        store.put_resource_claim(claim("x", 1).value())
+        store.put_object(claim("x", 1).value())
         assert count(store) == (0, 4)
 
 
@@ -302,7 +307,7 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
         assert second.neighbours == Neighbours(replace(mates, follows=True))
         assert dict(second.requests)[mates.matching.amount] == 1
         assert (slots(first, store.nodes["n1"], None), slots(second, store.nodes["n2"], None)) == (1, 64)
-        store.put_resource_claim(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
+        store.put_object(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
         assert count(store) == (1, 0)
         assert find(store).shape.neighbours is None
         assert admits(store.pods["pod-q"].shape, store.nodes["n1"])
@@ -451,9 +456,9 @@ def test_nothing_is_counted_before_everything_is_known() -> None:
     store = stored(N1, N2, P, CLASS, claim("mine", 1), devices("n1", 2), known=False)
     assert count(store) == (64, 64)
     assert find(store).counted_elsewhere
-    store.note_devices(known=False, reading="devices are being listed")
+    note_devices(store, KindState.LISTING)
     assert find(store).obstacle == "devices are being listed"
-    store.note_devices(known=True)
+    note_devices(store)
     assert count(store) == (2, 0)
     assert not find(store).obstacle
 
@@ -465,7 +470,7 @@ def test_a_taint_goes_with_its_rule() -> None:
     assert count(store) == (4, 0)
     show(store, taint_rule("t"))
     assert count(store) == (0, 0)
-    store.drop_device_taint_rule("t")
+    store.drop_object(DeviceTaintRule, "t")
     assert count(store) == (4, 0)
 
 
@@ -477,7 +482,7 @@ def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_f
         assert slots(find(store).shape, store.nodes["n1"], None) == 4, "what would be without q"
         store.drop_pod("pod-q")
         assert count(store) == (3, 0), "its claim holds the device still"
-        store.put_resource_claim(halves[1].value())
+        store.put_object(halves[1].value())
         assert count(store) == (4, 0)
 
 
@@ -497,7 +502,7 @@ def test_pods_of_one_kind_share_their_shape() -> None:
 def test_what_pods_without_claims_have_is_untouched() -> None:
     store = stored(N1, N2, pod("p").cpu(1))
     before: Any = find(store)
-    assert not store.device_claims.wanted
+    assert not store.rule(DeviceClaims).wanted
     for builder in (CLASS, claim("mine", 1), devices("n1", 4)):
         show(store, builder)
     assert find(store) is before
@@ -505,7 +510,7 @@ def test_what_pods_without_claims_have_is_untouched() -> None:
 
 
 def test_a_replay_has_no_devices_and_counts_what_was_counted() -> None:
-    store, again = stored(N1, N2, P, CLASS, claim("mine", 2), devices("n1", 4)), Store({"serried"})
+    store, again = stored(N1, N2, P, CLASS, claim("mine", 2), devices("n1", 4)), Store({"serried"}, rules=RULES)
     for each in store.nodes.values():
         again.put_node(each)
     again.put_pod(find(store))

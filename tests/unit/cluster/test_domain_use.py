@@ -8,6 +8,7 @@ from serried.api.node import Node
 from serried.api.preference import Level
 from serried.cluster.cache import Store
 from serried.cluster.domain_use import MAX_KEYS, DomainUse
+from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 
 BLOCK = "example.com/block"
@@ -23,7 +24,7 @@ def rack(name: str, block: str = "", *nodes: str) -> list[NodeBuilder]:
 
 
 def world(*objects: Thing) -> Store:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for each in objects:
         put(store, each)
     return store

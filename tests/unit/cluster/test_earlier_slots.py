@@ -13,6 +13,7 @@ from serried.api.pod import Pod
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.membership import provisional
 from serried.cluster.usage import Vacancy
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, PodGroupBuilder, job, node, pod, pod_group, workload
 from tests.support.composites import composite
 
@@ -66,7 +67,7 @@ def make_store(level: ApiLevel, *items: Item) -> Store:
 
 
 def make_jobless(level: ApiLevel, *items: Item) -> Store:
-    store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level)
+    store = Store([SCHEDULER], ended=EndedMembers.KEEP_SLOTS, level=level, rules=RULES)
     for index in range(2):
         store.put_node(node(f"n{index}").cpu(1).value())
     for item in items:

@@ -11,6 +11,7 @@ from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.run_times import Endings, PodEnds, Trust
 from serried.plan.request import PlanRequest
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod, pod_group
 from tests.support.memory import read_memory
 
@@ -34,7 +35,7 @@ def of(work: str, index: int = 0) -> PodBuilder:
 
 
 def known(*builders: Builder) -> Store:
-    store = Store([])
+    store = Store([], rules=RULES)
     for builder in builders:
         match builder:
             case JobBuilder():
@@ -185,7 +186,7 @@ class TestWork:
 
 
 def test_a_slot_that_is_kept_for_a_dead_member_ends_once_also_when_another_one_has_got_it() -> None:
-    store = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS)
+    store = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
     store.put_group(pod_group("g").gang(2).value())
     for name in ("a", "b"):
         store.put_pod(pod(name).in_group("g").on("n1").value())

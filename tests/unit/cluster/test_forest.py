@@ -8,6 +8,7 @@ import pytest
 from serried.api.group import Branch, Leaf, Policy
 from serried.api.names import Disruption, GroupKey, GroupKind, Key
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import RACK, Builder, PodBuilder, PodGroupBuilder, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
 
@@ -17,7 +18,7 @@ SCHEDULER = "serried"
 
 
 def store_of(*builders: Builder) -> Store:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     for builder in builders:
         add(store, builder)
     return store

@@ -7,6 +7,7 @@ from serried.api.names import JOB, REQUIRED_TOPOLOGY, GroupKey, GroupKind, Key
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.membership import provisional
+from serried.rules.all import RULES
 from tests.support.builders import RACK, job, pod, workload
 
 PART = GroupKey("default", "w", GroupKind.WORKLOAD, "workers")
@@ -16,7 +17,7 @@ SECOND = PART._replace(replica="1")
 
 @pytest.fixture
 def store() -> Store:
-    return Store(["serried"])
+    return Store(["serried"], rules=RULES)
 
 
 def w(min_count: int = 2) -> Workload:

@@ -26,8 +26,9 @@ from serried.api.topology import (
 )
 from serried.cluster.cache import Store
 from serried.cluster.levels import Levels
+from serried.rules.all import RULES
 from tests.support.builders import job, node, pod, pod_group
-from tests.support.devices import DRIVER, devices
+from tests.support.devices import DRIVER, devices, note_devices
 
 AWS_RACK, AWS_BLOCK = "topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"
 GKE_RACK = "cloud.google.com/gce-topology-subblock"
@@ -48,7 +49,7 @@ def make(count: int, *labels: str, gpus: int = 0, prefix: str = "n") -> list[Nod
 
 
 def world(*nodes: Node) -> Store:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     for each in nodes:
         store.put_node(each)
     return store
@@ -138,9 +139,9 @@ def test_which_labels_nodes_will_have_that_are_not_there_yet_nobody_knows() -> N
 
 def test_any_node_may_have_what_a_device_class_provides() -> None:
     store = world(*make(3, AWS_RACK))
-    store.put_device_class(DeviceClass("fpga", FPGA))
+    store.put_object(DeviceClass("fpga", FPGA))
     assert store.levels.table.find_label("rack", {FPGA}) == AWS_RACK
-    store.drop_device_class("fpga")
+    store.drop_object(DeviceClass, "fpga")
     assert store.levels.table.find_label("rack", {FPGA}) == ""
 
 
@@ -163,10 +164,10 @@ KEY = f"{DRIVER}/aisle"
 @pytest.mark.parametrize("said", [pytest.param(["example.com/none"], id="later"), pytest.param([KEY], id="first")])
 def test_an_attribute_of_devices_counts_as_the_label_that_it_stands_for(said: list[str]) -> None:
     store = world(*make(1))
-    store.note_devices(known=True)
+    note_devices(store)
     store.put_levels(declare(rack=said))
     store.put_group(pod_group("g").gang(2).topology(KEY).value())
-    store.put_resource_slice(devices("n0", 2).attribute("aisle", {"string": "a"}).value())
+    store.put_object(devices("n0", 2).attribute("aisle", {"string": "a"}).value())
     store.put_levels(declare(rack=[KEY]))
     assert store.levels.table.find_label("rack", ()) == KEY
     store.put_node(node("n0").cpu(16).value())

@@ -9,6 +9,7 @@ from serried.api.names import JOB, GroupKey, Key
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional, provisional
+from serried.rules.all import RULES
 from tests.support.builders import (
     Builder,
     JobBuilder,
@@ -69,7 +70,7 @@ def tell(store: Store, builder: Builder) -> None:
 
 
 def stored(*builders: Builder) -> Store:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     for builder in builders:
         tell(store, builder)
     return store

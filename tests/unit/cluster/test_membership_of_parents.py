@@ -10,6 +10,7 @@ from serried.api.parent import WORKERS, OwnerKey
 from serried.api.pod import COMPLETION_INDEX
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional, provisional
+from serried.rules.all import RULES
 from tests.support.builders import (
     Builder,
     PodBuilder,
@@ -141,7 +142,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
 
 
 def stored(*builders: Builder) -> Store:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.membership.followed |= set(ParentKind)
     for builder in builders:
         if isinstance(builder, JobSetBuilder | LeaderWorkerSetBuilder):
@@ -163,7 +164,7 @@ def test_a_pods_group_follows_from_the_objects_in_any_order(
 
 
 def test_where_job_sets_are_not_watched_their_pods_are_their_jobs() -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     tell(store, child_job())
     tell(store, worker())
     assert store.members.group_of("pod-w-0") == provisional(CHILD)
@@ -243,11 +244,11 @@ def test_the_rank_of_a_member(asked: PodBuilder, others: Sequence[Builder], rank
 
 
 def test_a_pod_that_is_not_known_has_no_rank() -> None:
-    assert Store([SCHEDULER]).members.rank_of("nobody") is None
+    assert Store([SCHEDULER], rules=RULES).members.rank_of("nobody") is None
 
 
 def test_a_pod_whose_label_names_another_replica_by_now_is_in_that_one_only() -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     for replica in (0, 1):
         store.put_pod(pod("p").of_replica("s", replica, 1).value())
     found = {replica: [each.name for each in store.owners.pods_at(SERVE, replica)] for replica in ("0", "1")}

@@ -6,6 +6,7 @@ from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.api.names import GroupKey, GroupKind
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityMismatch
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import (
     Builder,
     CompatibleGroupBuilder,
@@ -26,7 +27,7 @@ SYSTEM = priority_class("system-cluster-critical", 2_000_000_000)
 
 
 def store_at(level: ApiLevel, *builders: Builder) -> Store:
-    store = Store([SCHEDULER], level=level)
+    store = Store([SCHEDULER], level=level, rules=RULES)
     for builder in builders:
         match builder:
             case PriorityClassBuilder():

@@ -6,6 +6,7 @@ from serried.api.names import JOB, GroupKey, Key
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
 
@@ -66,7 +67,7 @@ class TestMovingMembers:
         assert store.members.group_of("pod-j-1") == WAITING
 
     def test_dropping_what_is_not_there_changes_nothing(self) -> None:
-        store = Store(["serried"])
+        store = Store(["serried"], rules=RULES)
         store.drop_pod("p")
         store.drop_node("n")
         store.drop_group(GroupKey("default", "x"))
@@ -91,7 +92,7 @@ class TestRoom:
         assert store.occupancy.used == {}
 
     def test_a_heartbeat_frees_nothing_and_a_label_may(self) -> None:
-        store = Store([])
+        store = Store([], rules=RULES)
         store.put_node(node("n1").version("1").value())
         before = store.occupancy.freed
         store.put_node(node("n1").version("2").value())

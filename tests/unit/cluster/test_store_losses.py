@@ -2,6 +2,7 @@
 
 from serried.api.names import GroupKey, GroupKind
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import PodGroupBuilder, job, pod, pod_group, workload
 
 GANG = job("train").size(2).scheduler("serried")
@@ -12,7 +13,7 @@ RUNS, WAITS = (pod(f"train-{index}").of_job("train", index).scheduler("serried")
 
 def running_gang(group: PodGroupBuilder = GROUP) -> Store:
     """A Job with a bound pod and a waiting one."""
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     store.put_job(GANG.value())
     store.put_workload(LOAD.value())
     store.put_group(group.value())
@@ -40,7 +41,7 @@ def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() ->
 
 
 def test_pods_of_a_job_that_began_without_objects_are_let_go_again_when_the_api_is_back() -> None:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     store.put_job(GANG.value())
     for each in (RUNS.on("n1"), WAITS):
         store.put_pod(each.value())
@@ -70,7 +71,7 @@ def test_a_pod_group_whose_owner_was_taken_off_leaves_no_trace_behind() -> None:
 
 
 def test_a_job_that_comes_to_say_that_it_is_no_gang_lets_its_pods_go() -> None:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     store.put_job(GANG.value())
     store.put_pod(WAITS.value())
     store.put_job(GANG.gang_policy("NoGang").value())

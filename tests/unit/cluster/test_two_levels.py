@@ -8,6 +8,7 @@ from serried.api.names import JOB, GroupKey, Key
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.membership import provisional
+from serried.rules.all import RULES
 from tests.support.builders import job, pod, pod_group, workload
 
 BESIDE = FALLBACK.api_version
@@ -21,7 +22,7 @@ def at(level_api: str, item: Workload | PodGroup) -> Workload | PodGroup:
 
 def told(*items: Workload | PodGroup) -> Store:
     """A Store with a Job of two, one of whose pods waits."""
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
     for item in items:
         if isinstance(item, Workload):

@@ -4,10 +4,14 @@ from itertools import permutations
 
 import pytest
 
+from serried.api.device import DeviceClass
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.fit import slots
+from serried.rules.all import RULES
+from serried.rules.extended.cluster import Uncounted
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.devices import DeviceClassBuilder, device_class
 from tests.support.memory import read_memory
@@ -29,15 +33,15 @@ def show(store: Store, builder: Builder) -> None:
         case NodeBuilder():
             store.put_node(builder.value())
         case DeviceClassBuilder():
-            store.put_device_class(builder.value())
+            store.put_object(builder.value())
         case VolumeBuilder():
-            store.put_storage(builder.value())
+            store.put_object(builder.value())
         case VolumeClaimBuilder():
-            store.put_storage(builder.value())
+            store.put_object(builder.value())
 
 
 def stored(*builders: Builder) -> Store:
-    store = Store({"serried"})
+    store = Store({"serried"}, rules=RULES)
     for builder in builders:
         show(store, builder)
     return store
@@ -85,10 +89,10 @@ def test_what_is_missing_is_what_nothing_brings_whatever_is_known_first(
 ) -> None:
     for order in permutations([ASKING, *builders]):
         store = stored(*order)
-        store.meet_class_obstacle(obstacle)
+        store.note_state(DeviceClass, KindState.DENIED if obstacle else KindState.KNOWN, obstacle)
         assert store.pods["pod-p"].missing == store.show_pod(ASKING.value()).missing == missing
-        store.meet_class_obstacle("" if obstacle else "they are not shown")
-        store.meet_class_obstacle(obstacle)
+        store.note_state(DeviceClass, KindState.KNOWN if obstacle else KindState.DENIED)
+        store.note_state(DeviceClass, KindState.DENIED if obstacle else KindState.KNOWN, obstacle)
         assert store.pods["pod-p"].missing == missing
 
 
@@ -106,10 +110,10 @@ def test_a_class_that_changes_or_goes_takes_its_resource_with_it() -> None:
     show(store, CLASS)
     assert count(store) == {"rich": 2, "plain": 8}
     show(store, device_class("second").providing(GPU))
-    store.drop_device_class("gpu")
+    store.drop_object(DeviceClass, "gpu")
     assert count(store) == {"rich": 2, "plain": 8}
-    store.drop_device_class("second")
-    store.drop_device_class("second")
+    store.drop_object(DeviceClass, "second")
+    store.drop_object(DeviceClass, "second")
     assert count(store) == {"rich": 2, "plain": 0}
 
 
@@ -139,7 +143,7 @@ def test_what_uses_the_resource_is_forgotten_with_its_pods() -> None:
     assert store.occupancy.used["rich"][GPU] == 2
     store.drop_pod("pod-p")
     show(store, CLASS)
-    left = read_memory(store.uncounted)
+    left = read_memory(store.rule(Uncounted))
     assert not left["pods"]
     assert not left["users"]
     assert "pod-p" not in store.pods
@@ -156,7 +160,7 @@ def test_volumes_and_uncounted_resources_do_not_lose_each_other() -> None:
         assert count(store) == {"rich": 0, "plain": 8}
         show(store, volume("v").local_to("rich"))
         assert count(store) == {"rich": 2, "plain": 0}
-        store.drop_device_class("gpu")
+        store.drop_object(DeviceClass, "gpu")
         show(store, disk)
         assert count(store) == {"rich": 0, "plain": 0}
 

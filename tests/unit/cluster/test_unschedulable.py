@@ -13,6 +13,7 @@ from serried.cluster.usage import ClaimKind, Freed
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
 from serried.plan.request import PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import RACK, PodBuilder, node, pod
 
 G, H = GroupKey("default", "g"), GroupKey("default", "h")
@@ -23,7 +24,7 @@ class Scene:
     """A cluster of three full nodes in two racks, and the unschedulable of its gangs."""
 
     def __init__(self) -> None:
-        self.store = Store([])
+        self.store = Store([], rules=RULES)
         for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
             self.store.put_node(node(name).cpu(4).rack(rack).value())
             self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000), ("pods", 1)))

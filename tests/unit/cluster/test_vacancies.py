@@ -5,6 +5,7 @@ import pytest
 from serried.api.names import GroupKey
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.usage import Vacancy, match_replacements
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, pod, pod_group
 
 GROUP = GroupKey("default", "g")
@@ -56,7 +57,7 @@ def test_in_a_dead_members_place_comes(
 
 
 def test_who_places_nobody_keeps_no_slots() -> None:
-    store = Store(["default-scheduler"])
+    store = Store(["default-scheduler"], rules=RULES)
     store.put_group(pod_group("g").gang(1).value())
     store.put_pod(pod("p").in_group("g").on("n").value())
     store.drop_pod("pod-p")
@@ -64,7 +65,7 @@ def test_who_places_nobody_keeps_no_slots() -> None:
 
 
 def test_a_vacancy_is_found_by_the_member_that_left_it() -> None:
-    vacancies = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS).vacancies
+    vacancies = Store(["default-scheduler"], ended=EndedMembers.KEEP_SLOTS, rules=RULES).vacancies
     for name in ("a", "b"):
         vacancies.open(GroupKey("default", f"gang-{name}"), pod(name).on("n1").value(), "refused")
     found = vacancies.find(pod("b").value().uid)

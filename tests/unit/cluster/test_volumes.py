@@ -8,13 +8,16 @@ from serried.api.names import GroupKey, Key
 from serried.api.pod import Pod
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.capacity import group_classes
 from serried.plan.fit import admits, slots
 from serried.plan.request import Snapshot
 from serried.plan.steps import finish
-from serried.plan.volumes import VolumeChoices
+from serried.rules.volumes.cluster import Volumes
+from serried.rules.volumes.plan import VolumeChoices
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory
+from tests.support.rules import PLAN_RULES, RULES
 from tests.support.volumes import (
     csi_driver,
     storage_capacity,
@@ -36,11 +39,11 @@ def show(store: Store, builder: Builder) -> None:
         case NodeBuilder():
             store.put_node(builder.value())
         case _:
-            store.put_storage(builder.value())  # type: ignore[attr-defined]
+            store.put_object(builder.value())  # type: ignore[attr-defined]
 
 
 def stored(*builders: Builder) -> Store:
-    store = Store({"serried"})
+    store = Store({"serried"}, rules=RULES)
     for builder in builders:
         show(store, builder)
     return store
@@ -50,7 +53,7 @@ def reached(store: Store) -> str:
     """The nodes that admit pod p."""
     nodes = {each.value().name: each.value() for each in NODES}
     (kind,) = group_classes([store.pods["pod-p"]])
-    choices = VolumeChoices(Snapshot(nodes, {}), [kind])
+    choices = VolumeChoices(Snapshot(nodes, {}, rules=PLAN_RULES), [kind])
     finish(choices.count())
     return " ".join(n for n in nodes if admits(kind.shape, nodes[n]) and choices.admits(kind, n))
 
@@ -101,10 +104,10 @@ def test_what_changes_later_counts() -> None:
         show(store, change)
         assert reached(store) == nodes
     assert store.dirty.groups == {GroupKey("default", "g")}
-    store.drop_storage(Volume, "w")
+    store.drop_object(Volume, "w")
     assert reached(store) == "n1 n2 n3"
     show(store, volume("w").local_to("n2"))
-    store.drop_storage(VolumeClaim, Key("default", "c"))
+    store.drop_object(VolumeClaim, Key("default", "c"))
     assert reached(store) == "n1 n2 n3"
 
 
@@ -114,7 +117,7 @@ def test_a_change_that_changes_nothing_touches_nobody() -> None:
     for builder in CLAIMED:
         show(store, builder.version("8"))
     assert not store.dirty.groups
-    assert store.volumes.supply.volumes["v"].version == "8"
+    assert store.rule(Volumes).supply.volumes["v"].version == "8"
 
 
 def test_pods_of_equal_volumes_have_equal_shapes() -> None:
@@ -130,15 +133,15 @@ def test_nothing_is_kept_of_a_pod_that_needs_no_node_any_more(end: str) -> None:
         store.put_pod(pod("p").mounting("c").on("n1").phase("Succeeded").value())
     else:
         store.drop_pod("pod-p")
-    assert store.volumes.put(volume("v").value()) == []
-    left = read_memory(store.volumes)
+    store.put_object(volume("v").value())
+    left = read_memory(store.rule(Volumes))
     assert (left["pods"], left["users"]) == ({}, {})
 
 
 def test_unbound_claims_are_counted_by_pod() -> None:
     store = stored(*CLAIMED, volume_claim("d"))
     pods = [pod("p").mounting("c"), pod("q").mounting("d", "c"), pod("r").mounting("unknown"), pod("s")]
-    assert store.volumes.count_unbound(each.value() for each in pods) == 1
+    assert store.rule(Volumes).count_unbound(each.value() for each in pods) == 1
 
 
 KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
@@ -146,9 +149,9 @@ KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, C
 
 def seeing(*builders: Builder) -> Store:
     """A Store that is shown all kinds of storage."""
-    store = Store({"serried"})
+    store = Store({"serried"}, rules=RULES)
     for kind in KINDS:
-        store.note_storage(kind, seen=True)
+        store.note_state(kind, KindState.KNOWN)
     for builder in builders:
         show(store, builder)
     return store
@@ -235,18 +238,18 @@ def test_what_we_are_not_shown_keeps_nobody_from_anywhere() -> None:
     for _, others, _ in (*NOWHERE[:1], *NOWHERE[5:]):
         assert not stored(P, *others).pods["pod-p"].obstacle
     blind = seeing(P, FAST, MADE, SCARCE)
-    blind.note_storage(StorageCapacity, seen=False)
+    blind.note_state(StorageCapacity, KindState.DENIED)
     assert (blind.pods["pod-p"].obstacle, reached(blind)) == ("", "n1 n2 n3")
-    blind.note_storage(VolumeClaim, seen=False)
-    blind.drop_storage(VolumeClaim, Key("default", "c"))
+    blind.note_state(VolumeClaim, KindState.DENIED)
+    blind.drop_object(VolumeClaim, Key("default", "c"))
     assert not blind.pods["pod-p"].obstacle
 
 
 def test_a_pod_waits_until_all_is_known_of_the_clusters_storage() -> None:
     store = seeing(P, FAST, MADE)
-    store.note_reading(still=True)
+    store.note_state(StorageCapacity, KindState.LISTING)
     assert store.pods["pod-p"].obstacle == "the storage of the cluster is being read"
-    store.note_reading(still=False)
+    store.note_state(StorageCapacity, KindState.KNOWN)
     assert not store.pods["pod-p"].obstacle
 
 
@@ -415,7 +418,7 @@ def test_a_gang_is_looked_at_again_when_there_is_one_more_volume() -> None:
 def test_nothing_is_kept_of_wishes_that_nobody_has() -> None:
     store = seeing(LOCAL, P, WAITING, *HERE_AND_THERE)
     store.drop_pod("pod-p")
-    store.drop_storage(VolumeClaim, Key("default", "c"))
+    store.drop_object(VolumeClaim, Key("default", "c"))
     show(store, HERE_AND_THERE[0].deleting())
-    left = read_memory(store.volumes.supply)
+    left = read_memory(store.rule(Volumes).supply)
     assert (left["pools"], left["offers"]) == ({}, {})

@@ -6,11 +6,12 @@ from controller.reconciler import observe
 from controller.writes import Expectations
 from serried.api.level import FALLBACK
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import job, pod_group, workload
 
 
 def test_of_workloads_at_two_levels_that_of_the_level_in_use_counts_as_for_the_extender() -> None:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     owner = job("j").size(2).scheduler("serried").value()
     store.put_job(owner)
     for name, api in (("beside", FALLBACK.api_version), ("used", "")):
@@ -21,7 +22,7 @@ def test_of_workloads_at_two_levels_that_of_the_level_in_use_counts_as_for_the_e
 
 
 def test_of_pod_groups_that_were_made_a_moment_ago_a_job_of_a_parents_workload_goes_by_its_own() -> None:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     controller = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainJob", "name": "t"}
     made = workload("w").gang_template("a", 2).gang_template("b", 2).having(controller, "spec", "controllerRef")
     store.put_workload(made.value())

@@ -11,6 +11,7 @@ from serried.cluster.cache import Store
 from serried.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from serried.kube.retry import Backoff
 from serried.kube.wire import Failure
+from serried.rules.all import RULES
 from tests.support.builders import job, pod, pod_group, workload
 
 RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, pause=Backoff(first=1.0, cap=8.0))
@@ -21,7 +22,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.store = Store(["serried"])
+        self.store = Store(["serried"], rules=RULES)
         self.named: set[GroupKey] = set()
         self.reads: list[float] = []
         self.freed: list[str] = []

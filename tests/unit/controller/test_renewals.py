@@ -7,6 +7,7 @@ from controller.diff.owner import DesiredAction
 from controller.reconciler import Renewals
 from serried.api.job import Job
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import JobBuilder, job, pod, pod_group, workload
 
 MADE, LEFT, ANEW = ("w", "g"), ("w",), ("w-anew",)
@@ -36,16 +37,16 @@ def suspended() -> JobBuilder:
     ],
 )
 def test_the_objects_of_a_job(looks: list[tuple[str, ...]], begun: list[bool]) -> None:
-    assert begin(Renewals(Store(["serried"])), suspended().value(), *looks) == begun
+    assert begin(Renewals(Store(["serried"], rules=RULES)), suspended().value(), *looks) == begun
 
 
 def test_with_the_next_change_they_are_given_up_again() -> None:
-    renewals = Renewals(Store(["serried"]))
+    renewals = Renewals(Store(["serried"], rules=RULES))
     assert begin(renewals, suspended().value(), MADE, ANEW) == [True, False]
     assert begin(renewals, suspended().topology().value(), ANEW) == [True]
 
 
 def test_while_pods_of_it_are_there_they_stay() -> None:
-    store = Store(["serried"])
+    store = Store(["serried"], rules=RULES)
     store.put_pod(pod("p").of_job("j", 0).value())
     assert begin(Renewals(store), suspended().value(), MADE) == [False]

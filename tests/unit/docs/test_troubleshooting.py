@@ -9,6 +9,7 @@ import pytest
 from serried.api.topology import LevelTable, Pool, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
+from serried.cluster.rule import KindState
 from tests.support.builders import RACK, Builder, NodeBuilder, node, pod
 from tests.support.devices import objection
 from tests.support.extender_harness import Harness, gang, members, small_nodes
@@ -133,7 +134,7 @@ def test_a_heading_for_one_cause_has_the_words_by_which_people_find_it(heading: 
 @pytest.mark.parametrize("heading", SCENES)
 async def test_a_cluster_says_what_stands_there(heading: str) -> None:
     world = Harness()
-    world.store.note_storage(VolumeClaim, seen=True)
+    world.store.note_state(VolumeClaim, KindState.KNOWN)
     await world.add(*SCENES[heading]).go()
     assert split(heading)[0] == render(world.heard.verdicts[-1][1])
     await world.close()

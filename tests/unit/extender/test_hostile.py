@@ -24,6 +24,7 @@ from serried.plan.capacity import Capacity
 from serried.plan.eviction import Preemption
 from serried.plan.fit import weigh
 from serried.plan.request import PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, job, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
@@ -82,7 +83,7 @@ def grow(store: Store, width: int, depth: int, parent: str = "root") -> int:
 
 @pytest.fixture
 def store() -> Store:
-    made = Store([SCHEDULER])
+    made = Store([SCHEDULER], rules=RULES)
     made.put_composite(composite("root").value())
     return made
 
@@ -126,7 +127,7 @@ def test_a_chain_of_3000_groups_is_refused_with_a_sentence(store: Store) -> None
 
 
 def test_a_chain_of_groups_costs_a_share_for_each() -> None:
-    assert find_growth(lambda length: lambda: chain(Store([SCHEDULER]), length), 300) < 3
+    assert find_growth(lambda length: lambda: chain(Store([SCHEDULER], rules=RULES), length), 300) < 3
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ def crowd(count: int, first: int = 0) -> Iterable[PodBuilder]:
 
 
 def test_the_priorities_of_thousands_of_groups_are_counted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     looked_at: list[GroupKey] = []
     find = store.priorities.of_group
     for number in range(3_000):

@@ -9,6 +9,7 @@ from extender.protocol import Hold, Pass
 from serried.api.names import Disruption, GroupKey, decode_group_key
 from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
+from serried.rules.all import RULES
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, job, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.unit.cluster.test_membership import tell
@@ -114,7 +115,7 @@ ORDERS: list[Sequence[Builder]] = [[job("train").size(2), job_gang(), *workers(1
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_in_whatever_order_they_are_seen(order: tuple[int, ...]) -> None:
     (everything,) = ORDERS
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     for place in order:
         tell(store, everything[place])
     assert [each.name for each in store.members.of_group(GANG)] == ["m0"]
@@ -124,7 +125,7 @@ def test_in_whatever_order_they_are_seen(order: tuple[int, ...]) -> None:
 
 
 def test_a_member_below_a_tree_is_a_stranger_like_any_other() -> None:
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     for each in (job_gang().under("root"), stranger(), *workers(1)):
         tell(store, each)
     tree = store.forest.lift(GANG)

@@ -6,6 +6,7 @@ from serried.plan.fit import still_holds
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, node, pod
+from tests.support.rules import PLAN_RULES
 
 HOST = node("n1").rack("a").cpu(4)
 PAIR = PlanRequest([pod(name).cpu(2).value() for name in ("m0", "m1")], 2, RACK)
@@ -26,9 +27,12 @@ PAIR = PlanRequest([pod(name).cpu(2).value() for name in ("m0", "m1")], 2, RACK)
 )
 def test_a_plan_of_two_members_on_one_node_holds(now: list[NodeBuilder], used: int, *, holds: bool) -> None:
     then = {"n1": HOST.value()}
-    plan = plan_gang(Snapshot(then, {}), PAIR)
+    plan = plan_gang(Snapshot(then, {}, rules=PLAN_RULES), PAIR)
     assert isinstance(plan, Plan)
     by_others = {"n1": {"cpu": 1000 * used}}
     assert (
-        still_holds(plan, PAIR, then, Snapshot({each.value().name: each.value() for each in now}, by_others)) is holds
+        still_holds(
+            plan, PAIR, then, Snapshot({each.value().name: each.value() for each in now}, by_others, rules=PLAN_RULES)
+        )
+        is holds
     )

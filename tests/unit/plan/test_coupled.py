@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from serried.api.neighbours import Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.coupled import restore_waves
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
 LEADER, WORKER = {"app": "leader"}, {"app": "worker"}
@@ -18,9 +20,9 @@ class Ground:
     """Nodes, and members that wait."""
 
     def __init__(self, nodes: Sequence[NodeBuilder], members: Sequence[PodBuilder]) -> None:
-        self.store = Store(["default-scheduler"])
-        self.store.note_namespaces(seen=True)
-        self.store.put_namespace(Namespace("default"))
+        self.store = Store(["default-scheduler"], rules=RULES)
+        self.store.note_state(Namespace, KindState.KNOWN)
+        self.store.put_object(Namespace("default"))
         for each in nodes:
             self.store.put_node(each.value())
         for member in members:

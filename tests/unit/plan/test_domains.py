@@ -8,6 +8,7 @@ from serried.plan.gang import assign, measure
 from serried.plan.placement import CLUSTER, Budget, Step, Trial
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.steps import finish
+from tests.support.rules import PLAN_RULES
 
 WHOLE = Step((), ())
 
@@ -19,7 +20,9 @@ def trial_of(seed: int) -> Trial:
     nodes = [Node(f"n{i}", {"cpu": cpu, "memory": memory, "pods": 99}) for i, (cpu, memory) in enumerate(sizes)]
     shapes = [Shape((("cpu", source.randint(1, 5)), ("memory", source.randint(1, 5)), ("pods", 1))) for _ in range(3)]
     members = [Pod("ns", f"p{i}", f"u{i}", source.choice(shapes)) for i in range(source.randint(4, 15))]
-    return Trial(Snapshot({node.name: node for node in nodes}, {}), PlanRequest(members, len(members)))
+    return Trial(
+        Snapshot({node.name: node for node in nodes}, {}, rules=PLAN_RULES), PlanRequest(members, len(members))
+    )
 
 
 def test_what_was_measured_is_assigned_though_it_could_not_be_found_again() -> None:

@@ -10,6 +10,7 @@ from serried.api.pod import Pod, Shape
 from serried.plan.forecast import Ending, Forecast, foresee
 from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
+from tests.support.rules import PLAN_RULES
 
 FOUR = (("cpu", 4000), ("pods", 1))
 ONE = (("cpu", 1000), ("pods", 1))
@@ -18,7 +19,7 @@ ONE = (("cpu", 1000), ("pods", 1))
 def full(*nodes: NodeBuilder) -> Snapshot:
     """Nodes of four CPUs, all used."""
     values = {each.cpu(4).value().name: each.cpu(4).value() for each in nodes}
-    return Snapshot(values, {name: {"cpu": 4000, "pods": 4} for name in values})
+    return Snapshot(values, {name: {"cpu": 4000, "pods": 4} for name in values}, rules=PLAN_RULES)
 
 
 RACKS = full(node("a1").rack("a"), node("a2").rack("a"), node("b1").rack("b"), node("b2").rack("b"))
@@ -68,7 +69,7 @@ def test_of_nodes_that_nobody_can_time_those_with_fewer_pods_come_first() -> Non
 
 
 def test_of_racks_that_nobody_can_time_the_one_in_which_the_fewest_pods_have_to_end_comes_first() -> None:
-    snapshot = Snapshot(RACKS.nodes, {**RACKS.used, "b2": {}})
+    snapshot = Snapshot(RACKS.nodes, {**RACKS.used, "b2": {}}, rules=PLAN_RULES)
     endings = [Ending(name, FOUR, None) for name in ("a1", "a2", "b1")]
     found = foresee(snapshot, PlanRequest(gang(2), 2, RACK), endings)
     assert found == Forecast("b", frozenset({"b1", "b2"}), None)
@@ -115,7 +116,7 @@ def test_a_tree_is_foreseen_as_soon_as_its_groups_fit_though_slots_for_all_were_
     parts = [replace(part, members=tuple(members[i * 4 : i * 4 + 4])) for i, part in enumerate(parts)]
     ask = PlanRequest(tuple(members), 8, parts=tuple(parts), wanted=2)
     endings = [Ending(name, FOUR, float(1 + int(name[1:3]))) for name in used]
-    found = foresee(Snapshot(nodes, used), ask, endings)
+    found = foresee(Snapshot(nodes, used, rules=PLAN_RULES), ask, endings)
     assert found is not None
     assert (found.at, {name[:3] for name in found.nodes}) == (2.0, {"r00", "r01"})
 
@@ -157,5 +158,7 @@ def test_the_last_try_is_made_where_those_before_it_were_in_vain() -> None:
     members = [Pod("ns", f"m{i}", f"m{i}", Shape((wide, tall)[i % 2])) for i in range(20)]
     full_up = {"cpu": 4000, "memory": 4000}
     endings = [Ending(name, tuple(full_up.items()), float(place)) for place, name in enumerate(nodes)]
-    found = foresee(Snapshot(nodes, dict.fromkeys(nodes, full_up)), PlanRequest(members, 20, RACK), endings)
+    found = foresee(
+        Snapshot(nodes, dict.fromkeys(nodes, full_up), rules=PLAN_RULES), PlanRequest(members, 20, RACK), endings
+    )
     assert found == Forecast("r", frozenset(nodes), 19.0)

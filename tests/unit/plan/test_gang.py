@@ -8,12 +8,15 @@ from serried.plan.capacity import Capacity
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
+from tests.support.rules import PLAN_RULES
 
 
 def cluster(*nodes: NodeBuilder, used: dict[str, int] | None = None) -> Snapshot:
     """Nodes, and how many CPUs of each are used."""
     values = {value.name: value for value in (each.value() for each in nodes)}
-    return Snapshot(values, {name: {"cpu": cpus * 1000, "pods": 1} for name, cpus in (used or {}).items()})
+    return Snapshot(
+        values, {name: {"cpu": cpus * 1000, "pods": 1} for name, cpus in (used or {}).items()}, rules=PLAN_RULES
+    )
 
 
 def racks(*sizes: Iterable[int]) -> Snapshot:
@@ -135,7 +138,7 @@ class TestOneDomain:
         )
 
     def test_a_refusal_for_want_of_room_does_not(self) -> None:
-        busy = Snapshot(racks([4, 4]).nodes, {"r1-1": {"cpu": 3000, "pods": 1}})
+        busy = Snapshot(racks([4, 4]).nodes, {"r1-1": {"cpu": 3000, "pods": 1}}, rules=PLAN_RULES)
         found = plan_gang(busy, PlanRequest(gang(8), 8, RACK), on_ground(busy))
         assert isinstance(found, Verdict)
         assert found.detail == ""

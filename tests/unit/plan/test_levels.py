@@ -9,6 +9,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
 from serried.plan.request import Opening, Plan, PlanRequest, Snapshot, open_levels
 from tests.support.builders import RACK, NodeBuilder, node, pod
+from tests.support.rules import PLAN_RULES
 
 BLOCK = "example.com/block"
 ONE_CPU = pod("p").cpu(1).value().shape
@@ -27,7 +28,7 @@ def cluster(**blocks: list[list[int]]) -> Snapshot:
         for place, cpus in enumerate(sizes)
     ]
     values = [builder.value() for builder in built]
-    return Snapshot({value.name: value for value in values}, {})
+    return Snapshot({value.name: value for value in values}, {}, rules=PLAN_RULES)
 
 
 def solve(snapshot: Snapshot, size: int, need: int | None = None, **said: object) -> Plan | Verdict:
@@ -68,13 +69,13 @@ class TestPreferredLevels:
 
     def test_racks_of_one_name_in_two_blocks_are_two(self) -> None:
         nodes = [node("n1").cpu(2).rack("r").label(BLOCK, "a"), node("n2").cpu(2).rack("r").label(BLOCK, "b")]
-        snapshot = Snapshot({each.value().name: each.value() for each in nodes}, {})
+        snapshot = Snapshot({each.value().name: each.value() for each in nodes}, {}, rules=PLAN_RULES)
         verdict = solve(snapshot, 3, topology_key=BLOCK, levels=(RACK,))
         assert isinstance(verdict, Verdict)
         assert verdict.reason is Reason.NO_DOMAIN_FITS
 
     def test_a_node_without_the_label_is_taken_when_the_gang_spills(self) -> None:
-        snapshot = Snapshot({"n1": node("n1").cpu(3).value()}, {})
+        snapshot = Snapshot({"n1": node("n1").cpu(3).value()}, {}, rules=PLAN_RULES)
         assert isinstance(solve(snapshot, 3), Plan)
 
     def test_while_it_may_not_spill_it_waits_and_names_the_level(self) -> None:
@@ -91,7 +92,10 @@ class TestPreferredLevels:
         plan = solve(snapshot, 2, 0, assigned_nodes=frozenset({"a-0-0"}))
         assert racks_of(plan) == ["a-0"]
         plan = solve(
-            Snapshot(snapshot.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}), 2, 0, assigned_nodes=frozenset({"a-0-0"})
+            Snapshot(snapshot.nodes, {"a-0-0": {"cpu": 1000, "pods": 1}}, rules=PLAN_RULES),
+            2,
+            0,
+            assigned_nodes=frozenset({"a-0-0"}),
         )
         assert racks_of(plan) == ["a-1", "a-1"]
 

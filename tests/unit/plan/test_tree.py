@@ -10,6 +10,7 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 from tests.support.builders import RACK, node, pod
+from tests.support.rules import PLAN_RULES
 
 CPUS = {"n0": 8, "n1": 4}
 
@@ -17,7 +18,7 @@ CPUS = {"n0": 8, "n1": 4}
 def cluster(cpus: Mapping[str, int]) -> Snapshot:
     """Nodes with so many CPUs, each a rack of its own."""
     found: dict[str, Node] = {name: node(name).rack(name).cpu(each).value() for name, each in cpus.items()}
-    return Snapshot(found, {})
+    return Snapshot(found, {}, rules=PLAN_RULES)
 
 
 @dataclass(frozen=True)
@@ -116,4 +117,4 @@ def test_other_quorums_of_groups_with_surplus_leave_tries_for_other_domains(grou
     parts.append(PlanRequest(last, 2, RACK, name="last"))
     everybody = [member for part in parts for member in part.members]
     ask = PlanRequest(everybody, 3 * groups + 2, name="root", parts=tuple(parts), wanted=groups + 1)
-    assert isinstance(plan_group(Snapshot(nodes, {}), ask), Plan)
+    assert isinstance(plan_group(Snapshot(nodes, {}, rules=PLAN_RULES), ask), Plan)

@@ -10,9 +10,11 @@ import pytest
 from serried.api.neighbours import Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, names
 
@@ -24,9 +26,9 @@ class Ground:
     """Nodes, and pods of some priorities that run there."""
 
     def __init__(self, *nodes: NodeBuilder) -> None:
-        self.store = Store(["default-scheduler"])
-        self.store.note_namespaces(seen=True)
-        self.store.put_namespace(Namespace("default"))
+        self.store = Store(["default-scheduler"], rules=RULES)
+        self.store.note_state(Namespace, KindState.KNOWN)
+        self.store.put_object(Namespace("default"))
         self._priorities: dict[str, int] = {}
         self._nodes = [each.value().name for each in nodes]
         for each in nodes:

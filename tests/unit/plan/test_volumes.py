@@ -12,8 +12,9 @@ from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import finish
-from serried.plan.volumes import VolumeChoices, chooses
+from serried.rules.volumes.plan import VolumeChoices, chooses
 from tests.support.builders import node, pod
+from tests.support.rules import PLAN_RULES
 from tests.support.volumes import volume
 
 ZONE = "topology.kubernetes.io/zone"
@@ -40,7 +41,7 @@ def classes(*choices: tuple[Choice, ...]) -> list[MemberClass]:
 
 
 def state(kinds: list[MemberClass], used: dict[str, dict[str, int]] | None = None) -> VolumeChoices:
-    found = VolumeChoices(Snapshot(NODES, used or {}), kinds)
+    found = VolumeChoices(Snapshot(NODES, used or {}, rules=PLAN_RULES), kinds)
     finish(found.count())
     return found
 
@@ -101,11 +102,11 @@ def test_whoever_is_first_has_to_be_there_before_others_of_a_shared_claim() -> N
     (made,) = classes((Choice(None, "default/data"),))
     found = state([made])
     found.begin_wave()
-    assert found.admits_in_any_order(made, "a1")
+    assert found.fits_wave(made, "a1")
     found.place(made, "a1")
-    assert not found.admits_in_any_order(made, "b1")
+    assert not found.fits_wave(made, "b1")
     found.begin_wave()
-    assert found.admits_in_any_order(made, "b1")
+    assert found.fits_wave(made, "b1")
     assert admitting(found, made) == "a1 a2 b1 b2"
 
 
@@ -130,7 +131,7 @@ def test_a_full_node_takes_a_member_whose_shared_volume_is_attached_there() -> N
     (kind,) = group_classes([replace(value, shape=replace(value.shape, requests=((shared, 1),)))])
     nodes = {name: node(name).allocatable(limit, 1).value() for name in ("with", "without")}
     used = {"with": {limit: 2, shared: 1}, "without": {limit: 2}}  # more than the driver's limit, which was lowered
-    found = VolumeChoices(Snapshot(nodes, used), [kind])
+    found = VolumeChoices(Snapshot(nodes, used, rules=PLAN_RULES), [kind])
     finish(found.count())
     assert [name for name in nodes if found.admits(kind, name)] == ["with"]
 
@@ -157,7 +158,7 @@ def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> No
 
 def test_many_volumes_are_sorted_in_steps() -> None:
     (kind,) = classes((Choice(pool_of(*(disk(f"v{at}", "a") for at in range(3000)))),))
-    assert len(list(VolumeChoices(Snapshot(NODES, {}), [kind]).count())) > 5
+    assert len(list(VolumeChoices(Snapshot(NODES, {}, rules=PLAN_RULES), [kind]).count())) > 5
 
 
 def test_others_choose_nothing() -> None:
@@ -167,7 +168,7 @@ def test_others_choose_nothing() -> None:
 def plan(*choices: tuple[Choice, ...], used: dict[str, dict[str, int]] | None = None) -> Plan | Verdict:
     """Where a gang goes whose members have these claims."""
     members = [member for kind in classes(*choices) for member in kind.members]
-    return plan_gang(Snapshot(NODES, used or {}), PlanRequest(members, len(members)))
+    return plan_gang(Snapshot(NODES, used or {}, rules=PLAN_RULES), PlanRequest(members, len(members)))
 
 
 def test_members_of_one_class_go_where_each_has_a_volume() -> None:

@@ -13,6 +13,7 @@ from serried.cluster.cache import Store
 from serried.kube.errors import AlreadyExists, ApiError, Conflict
 from serried.kube.retry import Backoff
 from serried.kube.wire import Resource
+from serried.rules.all import RULES
 from tests.support.builders import pod_group
 from tests.support.composites import composite
 from tests.support.extender_harness import GANG, gang
@@ -65,7 +66,7 @@ async def test_the_record_of_a_part_of_a_workload_has_a_name_that_objects_may_ha
 
 
 async def test_the_record_of_a_tree_brings_back_its_groups_and_their_quorums(api: FakeApi, records: Records) -> None:
-    store = Store([])
+    store = Store([], rules=RULES)
     store.put_composite(composite("root").gang(2).value())
     tree = store.groups[GroupKey("default", "root", GroupKind.COMPOSITE)]
     slots = {"a": Slot("a", "a0", "n1", "leader"), "b": Slot("b", "b0", "n1", "workers")}

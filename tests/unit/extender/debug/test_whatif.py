@@ -18,11 +18,14 @@ from extender.simulation.manifests import read_documents
 from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
 from serried.api.volume import StorageClass, Volume, VolumeClaim
+from serried.cluster.rule import KindState
 from serried.ops.slices import Slices
+from serried.rules.devices.cluster import DeviceClaims
+from serried.rules.volumes.cluster import Volumes
 from tests.support.budgets import budget
 from tests.support.builders import RACK, compatible_group, node, pod, pod_group, workload
 from tests.support.composites import composite
-from tests.support.devices import claim, device_class, devices
+from tests.support.devices import claim, device_class, devices, note_devices
 from tests.support.extender_harness import SCHEDULER, Harness, members, small_nodes
 from tests.support.memory import read_memory
 from tests.support.parents import job_set
@@ -545,7 +548,7 @@ async def test_claims_that_are_made_from_a_template_are_there_by_then(world: Har
         "Fits",
         "2 of 2 members fit; 2 members claim devices, which only the scheduler can count",
     )
-    assert world.store.device_claims.wanted, "so that they are listed for the next question"
+    assert world.store.rule(DeviceClaims).wanted, "so that they are listed for the next question"
 
 
 # --- claims that come with the question ------------------------------------------------------------------------------
@@ -555,8 +558,8 @@ def see_devices(world: Harness, *counts: int) -> None:
     """Each node has so many devices."""
     world.add(*small_nodes(len(counts)), device_class("gpu"))
     for at, count in enumerate(counts, 1):
-        world.store.put_resource_slice(devices(f"n{at}", count).value())
-    world.store.note_devices(known=True)
+        world.store.put_object(devices(f"n{at}", count).value())
+    note_devices(world.store)
 
 
 def template_of(count: int) -> Raw:
@@ -646,7 +649,7 @@ def see_storage(world: Harness) -> None:
     """Two nodes, of which n1 reaches two disks and n2 one; and a class whose volumes are made on n2."""
     world.add(*(node(f"n{at}").cpu(8).label("kubernetes.io/hostname", f"n{at}") for at in (1, 2)))
     for kind in (VolumeClaim, Volume, StorageClass):
-        world.store.note_storage(kind, seen=True)
+        world.store.note_state(kind, KindState.KNOWN)
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     made = storage_class("made", "made.example.com").allowing("kubernetes.io/hostname", "n2")
     for each in (
@@ -654,9 +657,9 @@ def see_storage(world: Harness) -> None:
         made.having(default, "metadata", "annotations"),
         storage_class("now").at_once(),
     ):
-        world.store.put_storage(each.value())
+        world.store.put_object(each.value())
     for name, where in (("v1", "n1"), ("v2", "n1"), ("v3", "n2")):
-        world.store.put_storage(volume(name).local_to(where).free("local").value())
+        world.store.put_object(volume(name).local_to(where).free("local").value())
 
 
 def scratch(**spec: Any) -> Raw:
@@ -703,12 +706,12 @@ async def test_a_volume_claim_is_created_sent_or_missing(world: Harness, asking:
 async def test_where_volumes_can_be_is_not_known_before_anybody_has_asked(world: Harness, asking: Asking) -> None:
     world.add(*small_nodes(2))
     for kind in (VolumeClaim, Volume):
-        world.store.note_storage(kind, seen=True)
+        world.store.note_state(kind, KindState.KNOWN)
     assert (await asking.one(training(2, **scratch())))["message"] == (
         "2 of 2 members fit; where volume claim train-scratch can be is not known before StorageClasses are listed; "
         "ask again"
     )
-    assert world.store.volumes.wanted
+    assert world.store.rule(Volumes).wanted
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------

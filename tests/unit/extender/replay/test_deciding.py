@@ -8,6 +8,7 @@ from extender.simulation.decide import Ruling, decide, recall
 from extender.simulation.snapshot import Capture, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from serried.cluster.rule import KindState
 from serried.plan.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
@@ -122,12 +123,12 @@ async def test_a_planned_gang_for_which_others_have_ended_keeps_its_slots(world:
 
 async def test_members_get_the_volumes_that_there_were(world: Harness) -> None:
     for kind in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
-        world.store.note_storage(kind, seen=True)
+        world.store.note_state(kind, KindState.KNOWN)
     nodes = [each.label("kubernetes.io/hostname", f"n{at}") for at, each in enumerate(small_nodes(3), start=1)]
     disks = [volume(f"jane-{at}").free("local").local_to(f"n{at}").label("owner", "jane") for at in (1, 3)]
     claims = [volume_claim(f"c{at}").asking("local") for at in range(2)]
     for each in (storage_class("local"), *disks, *claims, csi_node("n1", other=1)):
-        world.store.put_storage(each.value())  # type: ignore[attr-defined]
+        world.store.put_object(each.value())  # type: ignore[attr-defined]
     mounting = [each.mounting(f"c{at}") for at, each in enumerate(members(2))]
     await world.add(*nodes, gang(3), *mounting).go()
     world.add(gang(2))

@@ -13,6 +13,7 @@ from serried.api.names import GroupKey, GroupKind, ParentKind
 from serried.api.topology import TopologyLevels, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
+from serried.cluster.rule import KindState
 from tests.support.builders import RACK, job, node, pod, pod_group, workload
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.parents import job_set
@@ -49,16 +50,16 @@ class TestBeforeAPlan:
     ) -> None:
         racked = [each.rack(f"r{index}") for index, each in enumerate(small_nodes(2))]
         here = {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}
-        world.store.put_storage(volume("v").reached_from(here).value())
-        world.store.put_storage(volume_claim("c").bound_to("v").value())
+        world.store.put_object(volume("v").reached_from(here).value())
+        world.store.put_object(volume_claim("c").bound_to("v").value())
         await world.add(*racked, gang(3), *[each.mounting("c") for each in members(3)]).go()
         assert verdict_of(world) == (Reason.NO_CAPACITY, 2, 3)
-        world.store.put_storage(volume("v").value())
+        world.store.put_object(volume("v").value())
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_claims_without_a_volume_are_said_with_the_plan(self, world: Harness) -> None:
-        world.store.put_storage(volume_claim("c").value())
+        world.store.put_object(volume_claim("c").value())
         await world.add(*small_nodes(2), gang(2), members(1)[0].mounting("c"), *members(1, first=1)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == "1 members mount volume claims that are not bound yet"
@@ -66,7 +67,7 @@ class TestBeforeAPlan:
     async def test_a_claim_that_does_not_exist_is_the_reason_and_nobody_is_evicted_for_its_pod(
         self, world: Harness
     ) -> None:
-        world.store.note_storage(VolumeClaim, seen=True)
+        world.store.note_state(VolumeClaim, KindState.KNOWN)
         low = [pod(f"low-{index}").cpu(4).on(f"n{index}") for index in range(2)]
         high = [each.priority(10).mounting("c") for each in members(2)]
         await world.add(*small_nodes(2), *low, gang(2), *high).go()

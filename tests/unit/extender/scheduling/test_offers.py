@@ -3,9 +3,11 @@
 from extender.options import NominationPolicy, PreemptionMode
 from extender.protocol import Hold, Steer
 from extender.scheduling.binding_cycle import CycleStage
+from serried.api.device import DeviceClass
 from serried.api.names import GroupKey, GroupKind
 from serried.api.resources import MARKERS
 from serried.api.verdict import Reason, Verdict, render
+from serried.cluster.rule import KindState
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.devices import device_class, objection, offer
@@ -159,7 +161,7 @@ class TestAResourceThatNoNodeHas:
         self, world: Harness
     ) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
-        world.store.meet_class_obstacle("the API server does not let us see deviceclasses")
+        world.store.note_state(DeviceClass, KindState.DENIED, "the API server does not let us see deviceclasses")
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 

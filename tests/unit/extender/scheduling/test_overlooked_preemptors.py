@@ -170,14 +170,14 @@ async def test_nobody_else_is_woken(left: Harness, other: PodBuilder) -> None:
 
 async def test_a_pod_that_may_wait_for_its_volume_is_left_alone(left: Harness) -> None:
     # kube-scheduler nominates it too, and has chosen the node.
-    left.store.put_storage(volume_claim("c").value())
+    left.store.put_object(volume_claim("c").value())
     await left.add(preemptor().mounting("c")).go()
     await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
 
 async def test_a_pod_whose_volume_is_there_is_woken(left: Harness) -> None:
-    left.store.put_storage(volume_claim("c").bound_to("v").value())
+    left.store.put_object(volume_claim("c").bound_to("v").value())
     await left.add(preemptor().mounting("c")).go()
     await left.pass_time(11)
     assert left.is_requeued("p", "n1")

@@ -13,6 +13,7 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.usage import ClaimKind
 from serried.kube.retry import Backoff
+from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
@@ -347,7 +348,7 @@ async def test_a_member_is_asked_about_again_before_each_attempt(world: Harness)
 @pytest.fixture
 def planned() -> tuple[Store, Reservation]:
     """Members m0 and m1 with slots on n1, which they fill."""
-    store = Store([SCHEDULER])
+    store = Store([SCHEDULER], rules=RULES)
     store.put_node(node("n1").cpu(2).value())
     pods = [builder.value() for builder in members(2)]
     for each in pods:
@@ -439,7 +440,7 @@ class TestSlotsOfOthers:
 
     def make(self, own: int, others: int) -> tuple[Store, Ledger]:
         """Gangs g and h have a slot each on n1, which they fill; then a plain pod is bound there."""
-        store = Store([SCHEDULER])
+        store = Store([SCHEDULER], rules=RULES)
         store.put_node(node("n1").cpu(2).value())
         ledger = Ledger(store.occupancy, store.pending_victims)
         for name, priority in (("g", own), ("h", others)):

@@ -591,8 +591,8 @@ class TestARefusalByTheKubelet:
         assert slot(world, "m2") == "n1"
 
     async def test_the_node_is_out_for_members_with_volumes_too(self, world: Harness) -> None:
-        world.store.put_storage(volume("v").local_to("n1", "n2").value())
-        world.store.put_storage(volume_claim("c").bound_to("v").value())
+        world.store.put_object(volume("v").local_to("n1", "n2").value())
+        world.store.put_object(volume_claim("c").bound_to("v").value())
         nodes = [node(name).label("kubernetes.io/hostname", name).cpu(2) for name in ("n1", "n2")]
         first, second, replacement = (each.mounting("c") for each in members(3))
         await world.add(*nodes, gang(2), first.on("n1"), second.on("n1")).go()

@@ -5,6 +5,7 @@ from serried.cluster.usage import ClaimKind
 from serried.plan.fit import slots
 from serried.plan.quorum import classify
 from serried.plan.request import PlanRequest
+from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, PodGroupBuilder, node
 from tests.support.extender_harness import SCHEDULER, gang, members
 
@@ -44,7 +45,7 @@ class TestRequests:
 
 
 def test_room_left_is_what_a_class_finds_free() -> None:
-    store = Store([])
+    store = Store([], rules=RULES)
     store.occupancy.claim("x", ClaimKind.BOUND, "n1", (("cpu", 3000), ("pods", 1)))
     assert slots(MEMBER.shape, node("n1").cpu(8).value(), store.occupancy.used.get("n1")) == 5
     assert slots(MEMBER.shape, node("n1").cpu(8).cordoned().value(), store.occupancy.used.get("n1")) == 0

@@ -2,6 +2,7 @@
 
 from extender.protocol import Hold, Steer
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from serried.cluster.rule import KindState
 from tests.support.builders import PodBuilder, node
 from tests.support.devices import objection
 from tests.support.extender_harness import GANG, Harness, gang, members
@@ -19,9 +20,9 @@ def sharing(count: int) -> list[PodBuilder]:
 async def planned(world: Harness) -> tuple[str, list[str]]:
     """A gang of three with a node each; the names of the member that goes first and of the others."""
     for kind in KINDS:
-        world.store.note_storage(kind, seen=True)
-    world.store.put_storage(storage_class("fast", "fast.example.com").value())
-    world.store.put_storage(CLAIM.value())
+        world.store.note_state(kind, KindState.KNOWN)
+    world.store.put_object(storage_class("fast", "fast.example.com").value())
+    world.store.put_object(CLAIM.value())
     await world.add(*[node(f"n{at}").cpu(1) for at in range(3)], gang(3), *sharing(3)).go()
     (first,), others = world.cycle().waves
     return first.removeprefix("pod-"), sorted(uid.removeprefix("pod-") for uid in others)
@@ -29,8 +30,8 @@ async def planned(world: Harness) -> tuple[str, list[str]]:
 
 def bind(world: Harness, claim: VolumeClaimBuilder) -> None:
     """The provisioner has made the volume, and kube-controller-manager has bound the claim to it."""
-    world.store.put_storage(volume("v").value())
-    world.store.put_storage(claim.bound_to("v").value())
+    world.store.put_object(volume("v").value())
+    world.store.put_object(claim.bound_to("v").value())
 
 
 async def test_one_member_goes_first_and_the_others_once_the_claim_has_its_volume(world: Harness) -> None:
@@ -54,7 +55,7 @@ async def test_one_member_goes_first_and_the_others_once_the_claim_has_its_volum
 async def test_what_the_scheduler_says_of_the_others_meanwhile_is_not_held_against_their_nodes(world: Harness) -> None:
     first, others = await planned(world)
     world.filter(first)
-    world.store.put_storage(CLAIM.for_node(world.node_of(first)).value())
+    world.store.put_object(CLAIM.for_node(world.node_of(first)).value())
     for name in others:
         assert isinstance(world.filter(name, world.node_of(first)), Hold)
         world.give_up(name, KEPT_OFF)

@@ -9,6 +9,7 @@ from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.wire import JSON, TOPOLOGY_LEVELS
+from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node
 from tests.support.faults import calls
@@ -22,7 +23,7 @@ class Scene:
     def __init__(self, server: FakeApiServer, client: ApiClient) -> None:
         self.server = server
         self.now = 0.0
-        self.store = Store(["serried"])
+        self.store = Store(["serried"], rules=RULES)
         self.store.put_node(node("n").label(RACK, "r").value())
         self.report = LevelReport(client, self.store.levels, lambda: True, lambda: self.now)
 

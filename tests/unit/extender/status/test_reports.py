@@ -13,6 +13,7 @@ from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict, render
 from serried.cluster.cache import Store
 from serried.kube.events import EventWriter
+from serried.rules.all import RULES
 from tests.support.builders import job, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.composites import composite
@@ -58,7 +59,7 @@ class Office:
     """Reports over a Store in which PodGroup g and its member m0 exist. Time passes when told to."""
 
     def __init__(self, level: ApiLevel = FALLBACK) -> None:
-        self.api, self.speaker, self.store = FakeApi(), Speaker(), Store([SCHEDULER])
+        self.api, self.speaker, self.store = FakeApi(), Speaker(), Store([SCHEDULER], rules=RULES)
         self.store.put_group(gang(2).value())
         self.store.put_pod(members(1)[0].value())
         self.clock = Clock()

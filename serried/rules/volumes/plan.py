@@ -12,18 +12,17 @@ from itertools import chain, islice
 
 from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
-from serried.api.resources import ATTACHED, CHOSEN, Resources, capacity
+from serried.api.resources import ATTACHED, CHOSEN, capacity
 from serried.api.selectors import Terms
 from serried.api.volume import SHARED, Choice, Pool, Volume
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, HurdleKind, matches_terms
-from serried.plan.neighbours import Neighbours, concerns
 from serried.plan.request import Snapshot
+from serried.plan.rule import PlanRule, PlanRuleType
 from serried.plan.steps import Work
 
 _NODES_PER_STEP = 500
 _VOLUMES_PER_STEP = 500
-_MEMBERS_PER_STEP = 64
 
 _Taken = list[tuple[Choice, Volume | None]]
 """What a member takes: the volume that is chosen for each claim, None for one that is made."""
@@ -144,7 +143,7 @@ class _Attachments:
             here.remove(kind)
 
 
-class VolumeChoices:
+class VolumeChoices(PlanRule):
     """The volumes that a gang's classes choose from, and what the members that are placed leave of them.
 
     Also whether nodes take the volumes that members share.
@@ -234,8 +233,9 @@ class VolumeChoices:
     def _reaches(self, volume: Volume, name: str) -> bool:
         return volume.terms is None or matches_terms(volume.terms, self._snapshot.nodes[name])
 
-    def describe(self) -> str:
-        """Which volumes are too few for all members, a phrase; "" if there are as many as claims."""
+    def describe(self) -> Work[str]:
+        """Return which volumes are too few for all members, a phrase; "" if there are as many as claims."""
+        yield
         wanted: Counter[str] = Counter()
         claims: set[str] = set()
         for kind in self._classes:
@@ -288,7 +288,7 @@ class VolumeChoices:
         """From now on members are placed of whom nobody knows who comes first."""
         self._before = frozenset(self._at)
 
-    def admits_in_any_order(self, kind: MemberClass, name: str) -> bool:
+    def fits_wave(self, kind: MemberClass, name: str) -> bool:
         """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before.
 
         Whoever comes first decides where the volume of a shared claim is. Until that is bound, others are kept off all
@@ -311,107 +311,4 @@ def _is_shared(amount: str) -> bool:
     return amount.startswith(ATTACHED) and SHARED in amount
 
 
-def has_rules(classes: Sequence[MemberClass]) -> bool:
-    """Whether slots may say little about these: who else is where decides, or which volumes are left."""
-    return concerns(classes) or chooses(classes)
-
-
-def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> Work["MemberRules | None"]:
-    """What members of these classes decide for each other in a cluster; None where no rule is about that. In steps."""
-    neighbours = Neighbours(snapshot, classes) if concerns(classes) else None
-    volumes = VolumeChoices(snapshot, classes) if chooses(classes) else None
-    for each in (neighbours, volumes):
-        if each is not None:
-            yield from each.count()
-    return MemberRules(neighbours, volumes) if neighbours is not None or volumes is not None else None
-
-
-class MemberRules:
-    """All that members decide for each other: who is beside whom, and which volumes are left; either may be nothing."""
-
-    def __init__(self, neighbours: Neighbours | None, volumes: VolumeChoices | None) -> None:
-        self._neighbours = neighbours
-        self._volumes = volumes
-
-    def list_closed(self, kind: MemberClass) -> frozenset[str]:
-        """The nodes that a class may not use, whoever else of the gang is placed."""
-        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
-        return frozenset[str]().union(*(each.closed[kind] for each in parts))
-
-    @property
-    def couples(self) -> bool:
-        """Whether members decide about each other."""
-        return any(each.couples for each in (self._neighbours, self._volumes) if each is not None)
-
-    def list_keys(self) -> list[str]:
-        """The label keys by which members decide about each other."""
-        parts = [each for each in (self._neighbours, self._volumes) if each is not None]
-        return list(dict.fromkeys(key for each in parts for key in each.list_keys()))
-
-    def admits(self, kind: MemberClass, name: str) -> bool:
-        """Whether kube-scheduler would take this node for the next member of a class; closed ones are not looked at."""
-        return (self._neighbours is None or self._neighbours.admits(kind, name)) and (
-            self._volumes is None or self._volumes.admits(kind, name)
-        )
-
-    def begin_wave(self) -> None:
-        """From now on members are placed of whom nobody knows who comes first."""
-        for each in (self._neighbours, self._volumes):
-            if each is not None:
-                each.begin_wave()
-
-    def join_wave(self, kind: MemberClass, name: str) -> bool:
-        """Place one more member if those of its wave may come to their nodes in any order; else it is not placed."""
-        if self._volumes is not None and not self._volumes.admits_in_any_order(kind, name):
-            return False
-        if self._neighbours is not None and not self._neighbours.join_wave(kind, name):
-            return False
-        if self._volumes is not None:
-            self._volumes.place(kind, name)
-        return True
-
-    def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Some members of a class are on a node by now; a negative number takes them off again."""
-        for each in (self._neighbours, self._volumes):
-            if each is not None:
-                each.place(kind, name, pods)
-
-    def note(self, amounts: Resources, name: str, pods: int) -> None:
-        """So many more pods that are no members, with these amounts, are on a node; a negative number: so many fewer.
-
-        A volume that one of them will take stays taken.
-        """
-        if self._neighbours is not None:
-            self._neighbours.note(amounts, name, pods)
-
-    def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> Work[bool]:
-        """Whether members could come to these nodes one after the other; nobody is placed afterwards."""
-        placed = 0
-        for kind, name in moves:
-            if not self.admits(kind, name):
-                break
-            self.place(kind, name)
-            placed += 1
-            if placed % _MEMBERS_PER_STEP == 0:
-                yield
-        for kind, name in reversed(moves[:placed]):
-            self.place(kind, name, -1)
-        return placed == len(moves)
-
-    def crowd(self, kind: MemberClass, name: str) -> int:
-        """How many there are in a node's domains by the constraints of a class: the emptiest are to be taken first."""
-        return self._neighbours.crowd(kind, name) if self._neighbours is not None else 0
-
-    def find_first_key(self, kind: MemberClass) -> str | None:
-        """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
-        return self._neighbours.find_first_key(kind) if self._neighbours is not None else None
-
-    def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """What about other pods or shared volumes keeps the next member of a class off a node; None if nothing."""
-        parts = (each for each in (self._neighbours, self._volumes) if each is not None)
-        return next((hurdle for each in parts if (hurdle := each.find_hurdle(kind, name)) is not None), None)
-
-    def describe(self) -> Work[str]:
-        """Which of it keeps members off, a phrase; "" if nothing does."""
-        said = (yield from self._neighbours.describe()) if self._neighbours is not None else ""
-        return ", ".join(filter(None, (said, self._volumes.describe() if self._volumes is not None else "")))
+VOLUMES = PlanRuleType(chooses, VolumeChoices)

@@ -4,7 +4,7 @@
   volume that fits (FindMatchingVolume), or one that is provisioned where its StorageClass, and the storage that its
   driver reports, allow. Any other claim must be bound first.
 - VolumeZone: a volume's zone labels are those of its node, if that has any.
-- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.cluster.storage`).
+- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.rules.volumes.supply`).
 - VolumeRestrictions: a claim that is ReadWriteOncePod is one pod's. One of lower priority may be preempted for another.
 
 What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
@@ -16,13 +16,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from serried.api.device import Coming
+from serried.api.device import NOTHING, Coming
 from serried.api.names import Key
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape, is_for_room
 from serried.api.priority import PreemptionPolicy
 from serried.api.resources import ATTACHED, ONCE, SHARES
-from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
+from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, both
 from serried.api.volume import (
     READ_WRITE_ONCE_POD,
     SHARED,
@@ -35,34 +35,42 @@ from serried.api.volume import (
     Volume,
     VolumeClaim,
     Wish,
+    decode_csi_driver,
+    decode_csi_node,
+    decode_storage_capacity,
+    decode_storage_class,
+    decode_volume,
+    decode_volume_claim,
 )
 from serried.cluster.index import discard
-from serried.cluster.storage import MAX_TERMS, Attachments, Reach, Supply, at_node, both, unite
+from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
+from serried.rules.volumes.supply import Attachments, Reach, Supply, at_node, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
 """What says where volumes are, or can be."""
+
+_LAZY = (StorageClass, StorageCapacity, CSIDriver, CSINode)
+"""Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
 
 _Put = Callable[[Any], list[Pod]]
 _Drop = Callable[[Any], list[Pod]]
 
 
-class Volumes:
+class Volumes(Rule):
     """Confines the shapes of pods to the nodes that their claims leave them.
 
-    ``put``, ``drop`` and ``note_*`` return the pods, as they came, whose shapes may be others now. A pod with claims
-    is remembered while it waits for a node or uses one; others cost nothing.
+    A pod with claims is remembered while it waits for a node or uses one; others cost nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are offered to it
         self.supply = Supply()
         self.attachments = Attachments()
         self.claims: dict[Key, VolumeClaim] = {}
         self.reading = False
         """Whether the kinds that say what there is for claims are being listed for the first time."""
 
-        self.wanted = False
-        """Whether somebody has asked about claims, though no pod has waited with any."""
-
+        self._listing: set[type] = set()
+        self.kinds = self._list_kinds()
         self._pods: dict[str, Pod] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
@@ -74,16 +82,17 @@ class Volumes:
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def confine(self, pod: Pod) -> Pod:
-        """The pod with the shape that its volumes leave it; remembers it as it came."""
+    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers is what the rules before have left
+        """Return a pod with the shape that its volumes leave it, and remember it."""
         if not pod.claims:
             return pod
+        self.wanted = self.wanted or (pod.pending and pod.linked)
         self._note(pod.uid, pod if pod.pending or pod.bound else None)
         shared = {key for key in _keys(pod) if self._is_shared(key)}
         return self._confine(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
-    def show(self, pod: Pod, coming: Coming) -> Pod:
-        """The same for a pod that does not exist: nothing is remembered, and claims may come with it."""
+    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+        """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
         if not pod.claims:
             return pod
         self.wanted = True
@@ -109,38 +118,28 @@ class Volumes:
             return f"where volume claim {name} will be is not known, as StorageClass {found.name} waits for no pod"
         return ""
 
-    def forget(self, uid: str) -> None:
-        """A pod went."""
-        if uid in self._pods:
-            self._note(uid, None)
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that went."""
+        if pod.uid in self._pods:
+            self._note(pod.uid, None)
 
-    def has_news(self) -> bool:
-        """Whether `take_turned`, `take_touched` or `take_nodes` has any."""
-        return bool(self._turned or self._touched or self._turned_nodes)
+    def take_news(self) -> News | None:
+        """Return the pods that are others now, and who may find a volume by now, though the pod is as it was."""
+        if not (self._turned or self._touched):
+            return None
+        turned, touched, self._turned, self._touched = self._turned, self._touched, {}, {}
+        return News([self._pods[uid] for uid in turned if uid in self._pods], members=touched)
 
-    def take_turned(self) -> list[Pod]:
-        """The pods, as they came, that are others now because of the pods that mount their claims, too."""
-        turned = [self._pods[uid] for uid in self._turned if uid in self._pods]
-        self._turned.clear()
+    def take_nodes(self) -> Collection[str]:
+        """Return the nodes that take another number of volumes now."""
+        turned, self._turned_nodes = self._turned_nodes, {}
         return turned
 
-    def equip(self, node: Node) -> Node:
+    def offer(self, node: Node) -> Node:
         """The node with the volumes that it takes of each driver, as an amount of what it has."""
         pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
         return self.attachments.equip(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
-
-    def take_touched(self) -> list[str]:
-        """The pods (UIDs) that may find a volume by now, though they are as they were."""
-        touched = list(self._touched)
-        self._touched.clear()
-        return touched
-
-    def take_nodes(self) -> list[str]:
-        """The names of the nodes that have other amounts now."""
-        turned = list(self._turned_nodes)
-        self._turned_nodes.clear()
-        return turned
 
     def count_unbound(self, pods: Iterable[Pod]) -> int:
         """How many of these pods mount a claim that has no volume yet."""
@@ -288,43 +287,52 @@ class Volumes:
 
     # --- objects of storage -------------------------------------------------------------------------------------
 
-    def list_held(self, kind: type[Storage]) -> Mapping[Any, Any]:
-        """The objects of a kind; live."""
-        supply = self.supply
-        held: Mapping[type[Storage], Mapping[Any, Any]] = {
-            VolumeClaim: self.claims,
-            Volume: supply.volumes,
-            StorageClass: supply.classes,
-            StorageCapacity: supply.capacities,
-            CSIDriver: supply.drivers,
-            CSINode: self.attachments.nodes,
-        }
-        return held[kind]
+    def _list_kinds(self) -> tuple[RuleKind, ...]:
+        supply, group = self.supply, "storage.k8s.io"
+        claims = self.claims, self._put_claim, self._drop_claim
+        volumes = supply.volumes, self._put_volume, self._drop_volume
+        classes = supply.classes, self._put_class, self._drop_class
+        capacities = supply.capacities, self._put_capacity, self._drop_capacity
+        drivers = supply.drivers, self._put_driver, self._drop_driver
+        nodes = self.attachments.nodes, self._put_csi_node, self._drop_csi_node
+        return (
+            self._make_kind(VolumeClaim, "", "persistentvolumeclaims", decode_volume_claim, claims, namespaced=True),
+            self._make_kind(Volume, "", "persistentvolumes", decode_volume, volumes),
+            self._make_kind(StorageClass, group, "storageclasses", decode_storage_class, classes),
+            self._make_kind(
+                StorageCapacity, group, "csistoragecapacities", decode_storage_capacity, capacities, namespaced=True
+            ),
+            self._make_kind(CSIDriver, group, "csidrivers", decode_csi_driver, drivers),
+            self._make_kind(CSINode, group, "csinodes", decode_csi_node, nodes),
+        )
 
-    def _find_changes(self, kind: type[Storage]) -> tuple[_Put, _Drop]:
-        changes: Mapping[type[Storage], tuple[_Put, _Drop]] = {
-            VolumeClaim: (self._put_claim, self._drop_claim),
-            Volume: (self._put_volume, self._drop_volume),
-            StorageClass: (self._put_class, self._drop_class),
-            StorageCapacity: (self._put_capacity, self._drop_capacity),
-            CSIDriver: (self._put_driver, self._drop_driver),
-            CSINode: (self._put_csi_node, self._drop_csi_node),
-        }
-        return changes[kind]
+    def _make_kind(
+        self,
+        kind: type[Storage],
+        group: str,
+        plural: str,
+        decode: Callable[[object], Any],
+        about: tuple[Mapping[Any, Any], _Put, _Drop],
+        *,
+        namespaced: bool = False,
+    ) -> RuleKind:
+        held, put, drop = about
+        return RuleKind(
+            *(kind, group, "v1", plural, decode, held),
+            put=lambda item: self._turn_pods(put(item)),
+            drop=lambda key: self._turn_pods(drop(key)),
+            namespaced=namespaced,
+            lazy=kind in _LAZY,
+        )
 
-    def put(self, item: Storage) -> list[Pod]:
-        """An object came or changed."""
-        return self._note_nodes(self._find_changes(type(item))[0](item))
+    def _turn_pods(self, pods: list[Pod]) -> None:
+        """Note pods that may be others now, and their nodes, which may have another number of volumes left."""
+        self._turned.update((pod.uid, None) for pod in pods)
+        self._note_nodes(pods)
 
-    def drop(self, kind: type[Storage], key: Any) -> list[Pod]:
-        """An object of a kind went."""
-        return self._note_nodes(self._find_changes(kind)[1](key))
-
-    def _note_nodes(self, pods: list[Pod]) -> list[Pod]:
-        """These pods are others now; so may be what their nodes have left."""
+    def _note_nodes(self, pods: list[Pod]) -> None:
         if self.attachments.limited:
             self._turned_nodes.update((pod.node, None) for pod in pods if pod.bound)
-        return pods
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -352,29 +360,18 @@ class Volumes:
 
     # --- what there is for them ---------------------------------------------------------------------------------
 
-    def note_seen(self, kind: type) -> list[Pod]:
-        """All objects of a kind are known."""
-        if kind in self.supply.seen:
-            return []
-        self.supply.seen.add(kind)
-        return self._turn_all()
-
-    def note_unseen(self, kind: type) -> list[Pod]:
-        """Objects of a kind cannot be seen (any more)."""
-        if kind not in self.supply.seen:
-            return []
-        self.supply.seen.discard(kind)
-        return self._turn_all()
-
-    def note_reading(self, *, still: bool) -> list[Pod]:
-        """Whether kinds that say what there is for claims are being listed for the first time."""
-        before, self.reading = self.reading, still
-        return list(self._pods.values()) if before is not still else []
-
-    def _turn_all(self) -> list[Pod]:
+    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - it says it in its own words
+        """Note whether all objects of a kind are known; else what they say counts as not known."""
+        (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
+        if self.reading is not bool(self._listing):
+            self.reading = bool(self._listing)
+            self._turned.update(dict.fromkeys(self._pods))
+        if state in {KindState.IDLE, KindState.LISTING} or (state is KindState.KNOWN) is (kind in self.supply.seen):
+            return
+        (self.supply.seen.add if state is KindState.KNOWN else self.supply.seen.discard)(kind)
         for name in list(self._unbound):
             self._turn(name)
-        return list(self._pods.values())
+        self._turned.update(dict.fromkeys(self._pods))
 
     def _turn(self, name: str) -> set[Wish]:
         return self.supply.turn_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})

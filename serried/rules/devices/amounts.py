@@ -15,7 +15,7 @@ from serried.api.device import Amount, Capacity, Constraint, DeviceId
 from serried.api.names import Key
 from serried.api.resources import DEVICES, SETS, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
-from serried.cluster.devices import Group, Inventory, Match, Sort
+from serried.rules.devices.inventory import Group, Inventory, Match, Sort
 
 
 @dataclass(frozen=True, slots=True)

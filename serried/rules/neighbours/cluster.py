@@ -8,13 +8,24 @@ Sources: interpodaffinity/filtering.go and podtopologyspread/filtering.go of kub
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.neighbours import APART, COUNTS, SHARING, UNSEEN, Matching, Namespace, read_apart
+from serried.api.device import NOTHING, Coming
+from serried.api.neighbours import (
+    APART,
+    COUNTS,
+    SHARING,
+    UNSEEN,
+    Matching,
+    Namespace,
+    decode_namespace,
+    read_apart,
+)
 from serried.api.pod import Phase, Pod, Shape
 from serried.cluster.index import discard
+from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
 
 _MAX_IDLE = 256
 """How many matchings are kept that nobody needs any more: the next gang of the same kind may come soon."""
@@ -26,24 +37,27 @@ Place = tuple[str, str, str]
 """A namespace, a label key and its value."""
 
 
-class MatchingPods:
-    """Adds to the shapes of pods for what they count. ``pods`` are all that are known, by UID, as they are now.
+class MatchingPods(Rule):
+    """Adds to the shapes of pods for what they count.
 
-    ``count``, ``put_namespace`` and ``drop_namespace`` may make other pods count, or count no more: these are in
-    ``take_turned`` afterwards, with the shape that they had, and are to be counted anew.
+    A pod or a namespace may make other pods count, or count no more: these are recounted in the next news.
     """
 
-    def __init__(self, pods: Mapping[str, Pod]) -> None:
+    def __init__(self, ground: Ground) -> None:
         self.namespaces: dict[str, Namespace] = {}
-
-        self.needs_namespaces = False
-        """Whether any rule was about the labels of namespaces."""
+        namespaces = RuleKind(
+            *(Namespace, "", "v1", "namespaces", decode_namespace),
+            *(self.namespaces, self._put_namespace, self._drop_namespace),
+            namespaced=False,
+            lazy=True,
+        )
+        self.kinds = (namespaces,)
 
         self.are_counted = False
         """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
 
         self._sees_namespaces = False
-        self._pods = pods
+        self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
         self._matchings_of: dict[str, tuple[Matching, ...]] = {}
         self._idle: OrderedDict[Matching, None] = OrderedDict()
@@ -59,8 +73,8 @@ class MatchingPods:
 
         self._turned: dict[str, None] = {}
 
-    def count(self, pod: Pod) -> Pod:
-        """The pod with the amounts of what it counts for; remembers what its own rules need."""
+    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - labels are those that the rules before have left
+        """Return a pod with the amounts of what it counts for, and remember what its own rules need."""
         self._follow(pod)
         if self._labelled:
             before = self._pods.get(pod.uid)
@@ -71,7 +85,7 @@ class MatchingPods:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
         return self.recount(pod) if self._by_place else pod
 
-    def show(self, pod: Pod) -> Pod:
+    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
         """Return a pod that does not exist with the amounts of what it counts for.
 
         Pods count for its rules until the next call of ``forget_shown``.
@@ -109,28 +123,43 @@ class MatchingPods:
             if key in pod.labels:
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
-    def take_turned(self) -> list[Pod]:
-        """The pods that are to be counted anew since the last call, as they are now."""
-        if not self._turned:
-            return []
-        turned, self._turned = self._turned, {}
-        return [self._pods[uid] for uid in turned if uid in self._pods]
+    def list_reached(self, shape: Shape) -> Iterator[str]:
+        """Return whom it concerns that a pod of this shape comes to a node or leaves it (`list_concerns`).
 
-    def put_namespace(self, found: Namespace) -> None:
+        The rules of its own gang do not count: what they wait for is not each other.
+        """
+        own = shape.neighbours
+        mine = {each.amount for each in own.matchings} if own is not None else ()
+        for name, amount in shape.requests:
+            if name.startswith(COUNTS) and name not in mine:
+                yield name
+            elif name.startswith(APART) and amount == 1:
+                yield APART + read_apart(name)[1]
+
+    def take_news(self) -> News | None:
+        """Return the pods that count for other rules now."""
+        if not self._turned:
+            return None
+        turned, self._turned = self._turned, {}
+        pods = [self._pods[uid] for uid in turned if uid in self._pods]
+        return News(recounted=[new for old in pods if (new := self.recount(old)) is not old])
+
+    def _put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
         old = self.namespaces.get(found.name)
         self.namespaces[found.name] = found
         if old is None or old.labels != found.labels:
             self._turn_by_namespace()
 
-    def drop_namespace(self, name: str) -> None:
+    def _drop_namespace(self, name: str) -> None:
         """A namespace went."""
         if self.namespaces.pop(name, None) is not None:
             self._turn_by_namespace()
 
-    def note_namespaces(self, *, seen: bool) -> None:
-        """Namespaces are all known, or cannot be seen."""
-        if seen is not self._sees_namespaces:
+    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
+        """Note whether namespaces are all known, or cannot be seen."""
+        seen = state is KindState.KNOWN
+        if state not in {KindState.IDLE, KindState.LISTING} and seen is not self._sees_namespaces:
             self._sees_namespaces = seen
             self._turn_by_namespace()
             about = (
@@ -174,7 +203,7 @@ class MatchingPods:
             self._end(self._idle.popitem(last=False)[0])
 
     def _begin(self, matching: Matching) -> None:
-        self.needs_namespaces = self.needs_namespaces or matching.by_namespace_labels
+        self.wanted = self.wanted or matching.by_namespace_labels
         places = _list_places(matching)
         if all(matching in self._by_place.get(place, ()) for place in places):
             return  # it was idle
@@ -235,20 +264,6 @@ class MatchingPods:
         else:
             for namespace in scopes:
                 yield from self._labelled[label[0]].get((namespace, label[1]), ())
-
-
-def list_reached(shape: Shape) -> Iterator[str]:
-    """Whom it concerns that a pod of this shape has come to a node or left it, beside the room there (`list_concerns`).
-
-    Its gang's own rules do not count: what they wait for is not each other.
-    """
-    own = shape.neighbours
-    mine = {each.amount for each in own.matchings} if own is not None else ()
-    for name, amount in shape.requests:
-        if name.startswith(COUNTS) and name not in mine:
-            yield name
-        elif name.startswith(APART) and amount == 1:
-            yield APART + read_apart(name)[1]
 
 
 def list_concerns(shape: Shape) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from serried.api.names import Key
 from serried.api.node import Node
 from serried.api.resources import ATTACHED, CHOSEN
-from serried.api.selectors import NodeSelectorTerm, Requirement, Terms
+from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, both, says_something
 from serried.api.volume import (
     MIGRATIONS,
     Choice,
@@ -31,9 +31,6 @@ from serried.api.volume import (
     Wish,
 )
 from serried.cluster.index import discard
-
-MAX_TERMS = 64
-"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
 
 _NOWHERE: Terms = ()
 
@@ -307,7 +304,7 @@ def unite(ways: Iterable[Terms | None]) -> Terms | None:
     for terms in ways:
         if terms is None:
             return None
-        for term in filter(_says_something, terms):
+        for term in filter(says_something, terms):
             if not term.fields and len(term.labels) == 1 and term.labels[0].operator == "In":
                 values.setdefault(term.labels[0].key, {}).update(dict.fromkeys(term.labels[0].values))
             else:
@@ -317,22 +314,7 @@ def unite(ways: Iterable[Terms | None]) -> Terms | None:
     return united if len(united) <= MAX_TERMS else None
 
 
-def both(one: Terms | None, other: Terms | None) -> Terms | None:
-    """The nodes of both; those of the first where it is too much to say."""
-    if one is None or other is None:
-        return other if one is None else one
-    left, right = tuple(filter(_says_something, one)), tuple(filter(_says_something, other))
-    if len(left) * len(right) > MAX_TERMS:
-        return one
-    # A term that says nothing matches nothing; together with another one it would say what that one does.
-    return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
-
-
 def _name_amount(wish: Wish) -> str:
     asked = (f"{each.key} {each.operator} ({','.join(each.values)})" for each in wish.selector)
     kind = (*sorted(wish.access_modes), wish.volume_mode, wish.attributes_class, *asked)
     return f"{CHOSEN}{wish.storage_class}/{wish.request}/{'/'.join(filter(None, kind))}"
-
-
-def _says_something(term: NodeSelectorTerm) -> bool:
-    return bool(term.labels or term.fields)

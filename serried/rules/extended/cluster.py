@@ -10,32 +10,42 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from serried.api.device import DeviceClass
+from serried.api.device import NOTHING, Coming, DeviceClass, decode_device_class
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
 from serried.cluster.index import discard
+from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
 
 
-class Uncounted:
+class Uncounted(Rule):
     """Renames in the shapes of pods what cannot be counted everywhere (``resources.PROVIDED``).
 
     These are the resources that a DeviceClass provides, and the ones that no node has: nodes with some are counted, the
-    others are without limit. ``put_*``, ``drop_*``, ``note_*`` and ``meet_obstacle`` return the pods, as they came, of
-    which this may be another now. Each costs the pods that ask for the resource, no others.
+    others are without limit. A change costs the pods that ask for the resource, no others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are told to it
         self.classes: dict[str, DeviceClass] = {}
-        self._obstacle = ""
+        classes = RuleKind(
+            *(DeviceClass, "resource.k8s.io", "v1", "deviceclasses", decode_device_class),
+            *(self.classes, self._put_class, self._drop_class),
+            namespaced=False,
+        )
+        self.kinds = (classes,)
+
+        self._turned: dict[str, None] = {}
+        """The pods (UIDs) of which the shape may be another now."""
+
+        self._are_hidden = False
         self._providers: Counter[str] = Counter()
         self._nodes: Counter[str] = Counter()
         self._pods: dict[str, Pod] = {}
         self._users: dict[str, dict[str, None]] = {}
 
-    def relax(self, pod: Pod) -> Pod:
-        """The pod with a shape of what can be counted; remembers it as it came if it asks for an extended resource."""
-        self.forget(pod.uid)
+    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it is the first of the rules
+        """Return a pod with a shape of what can be counted, and remember it if it asks for an extended resource."""
+        self.forget(pod)
         asked = _find_extended(pod.shape)
         if not asked:
             return pod
@@ -45,23 +55,23 @@ class Uncounted:
             self._users.setdefault(name, {})[pod.uid] = None
         return self._show(pod, asked)
 
-    def show(self, pod: Pod) -> Pod:
-        """The same for a pod that does not exist: nothing is remembered."""
+    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
+        """As `ask`, for a pod that does not exist: nothing is remembered."""
         return self._show(pod, _find_extended(pod.shape))
 
     def _show(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
         uncounted = tuple([name for name in asked if name in self._providers or name not in self._nodes])
         if not uncounted:
             return pod
-        missing = () if self._obstacle else tuple([name for name in uncounted if name not in self._providers])
+        missing = () if self._are_hidden else tuple([name for name in uncounted if name not in self._providers])
         return replace(pod, shape=_relax(pod.shape, uncounted), uncounted=uncounted, missing=missing)
 
-    def forget(self, uid: str) -> None:
-        """A pod went."""
-        pod = self._pods.pop(uid, None)
-        if pod is not None:
-            for name in _find_extended(pod.shape):
-                discard(self._users, name, uid)
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that went."""
+        known = self._pods.pop(pod.uid, None)
+        if known is not None:
+            for name in _find_extended(known.shape):
+                discard(self._users, name, pod.uid)
 
     def restore(self, pod: Pod) -> Pod:
         """A pod as it came."""
@@ -71,31 +81,41 @@ class Uncounted:
         """Whether a DeviceClass provides a resource."""
         return resource in self._providers
 
-    def put_class(self, found: DeviceClass) -> list[Pod]:
-        """A DeviceClass came or changed."""
+    def _put_class(self, found: DeviceClass) -> None:
         old = self.classes.get(found.name)
         self.classes[found.name] = found
-        return self._turn(self._providers, old.provides if old is not None else (), found.provides)
+        self._turn(self._providers, old.provides if old is not None else (), found.provides)
 
-    def drop_class(self, name: str) -> list[Pod]:
-        """A DeviceClass went."""
+    def _drop_class(self, name: str) -> None:
         old = self.classes.pop(name, None)
-        return self._turn(self._providers, old.provides if old is not None else (), ())
+        self._turn(self._providers, old.provides if old is not None else (), ())
 
-    def meet_obstacle(self, what: str) -> list[Pod]:
-        """What keeps us from seeing DeviceClasses, a phrase; "" for nothing (any more). Then nothing is missing."""
-        turned = bool(self._obstacle) is not bool(what)
-        self._obstacle = what
-        return list(self._pods.values()) if turned else []
+    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
+        """Note whether DeviceClasses can be seen: while they cannot, nothing is missing.
 
-    def note_node(self, old: Node | None, new: Node | None) -> list[Pod]:
-        """A node came, changed or went."""
+        Where their API is not served there are none, and kube-scheduler has none either.
+        """
+        hidden = state is KindState.DENIED
+        if hidden is not self._are_hidden:
+            self._are_hidden = hidden
+            self._turned.update(dict.fromkeys(self._pods))
+
+    def note_node(self, old: Node | None, new: Node | None) -> None:
+        """Note what extended resources a node has."""
         less = _list_extended(old)
         more = _list_extended(new)
-        return self._turn(self._nodes, less, more) if less or more else []
+        if less or more:
+            self._turn(self._nodes, less, more)
 
-    def _turn(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> list[Pod]:
-        """The pods that ask for a resource that has its first source now, or has lost its last."""
+    def take_news(self) -> News | None:
+        """Return the pods that ask for a resource that is counted otherwise now."""
+        if not self._turned:
+            return None
+        turned, self._turned = self._turned, {}
+        return News([self._pods[uid] for uid in turned if uid in self._pods])
+
+    def _turn(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> None:
+        """Turn the pods that ask for a resource that has its first source now, or has lost its last."""
         less = frozenset(less)
         more = frozenset(more)
         turned = [name for name in more - less if name not in counts]
@@ -105,8 +125,7 @@ class Uncounted:
             if not counts[name]:
                 del counts[name]
                 turned.append(name)
-        uids = dict.fromkeys(uid for name in turned for uid in self._users.get(name, ()))
-        return [self._pods[uid] for uid in uids]
+        self._turned.update((uid, None) for name in turned for uid in self._users.get(name, ()))
 
 
 def _find_extended(shape: Shape) -> tuple[str, ...]:

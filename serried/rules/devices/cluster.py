@@ -15,40 +15,57 @@ from dataclasses import replace
 from functools import lru_cache
 
 from serried.api.cel import Broken
-from serried.api.device import NOTHING, Amount, Ask, ClaimRef, Coming, DeviceClass, DeviceId, Request, ResourceClaim
+from serried.api.device import (
+    NOTHING,
+    Amount,
+    Ask,
+    ClaimRef,
+    Coming,
+    DeviceClass,
+    DeviceId,
+    DeviceTaintRule,
+    Request,
+    ResourceClaim,
+    ResourceSlice,
+    decode_device_taint_rule,
+    decode_resource_claim,
+    decode_resource_slice,
+)
 from serried.api.names import Key, is_label_value
 from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import DEVICES, PROVIDED
-from serried.api.selectors import Terms, Toleration
-from serried.cluster.device_amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
-from serried.cluster.devices import Inventory, Match, Sort, Wish
+from serried.api.selectors import Terms, Toleration, both
 from serried.cluster.index import discard
-from serried.cluster.storage import both
+from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
 from serried.plan.fit import admits
+from serried.rules.devices.amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
+from serried.rules.devices.inventory import Inventory, Match, Sort, Wish
+
+_KINDS = (DeviceClass, ResourceSlice, ResourceClaim, DeviceTaintRule)
+"""What there must be of all to count devices."""
 
 
-class DeviceClaims:
-    """Counts devices in the shapes of pods and in the amounts of nodes. ``nodes`` and ``classes`` are the Store's maps.
+class DeviceClaims(Rule):
+    """Counts devices in the shapes of pods and in the amounts of nodes; where nobody claims any, that costs nothing."""
 
-    Changes note whom they touch: who changes something has to put the nodes of `take_changed` and the pods of
-    `take_turned` anew. A cluster without claims of devices pays nothing.
-    """
+    reads = (DeviceClass,)
 
-    def __init__(self, nodes: Mapping[str, Node], classes: Mapping[str, DeviceClass]) -> None:
+    def __init__(self, ground: Ground) -> None:
         self.claims: dict[Key, ResourceClaim] = {}
-        self.inventory = Inventory(nodes)
+        self.inventory = Inventory(ground.nodes)
+        self.kinds = self._list_kinds()
 
         self.known = False
         """Whether all slices and claims are known; else nothing is counted."""
 
-        self.wanted = False
-        """Whether somebody has waited whose devices would have to be counted."""
-
+        self._states: dict[type, KindState] = {}
         self._reading = ""
-        self._nodes = nodes
-        self._classes = classes
+        """What pods wait for while devices are not known, a phrase; "" if they need not wait."""
+
+        self._nodes = ground.nodes
+        self._classes: Mapping[str, DeviceClass] = ground.held[DeviceClass]
         self._pods: dict[str, Pod] = {}
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
@@ -70,10 +87,10 @@ class DeviceClaims:
 
     # --- pods --------------------------------------------------------------------------------------------------
 
-    def count(self, raw: Pod, pod: Pod) -> Pod:
-        """The pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
+    def ask(self, raw: Pod, pod: Pod) -> Pod:
+        """Return a pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
         if not _is_concerned(pod):
-            self.forget(raw.uid)
+            self.forget(raw)
             return pod
         if not self.known and raw.counted:
             return pod  # as it was where its devices were counted: in a replay
@@ -93,8 +110,8 @@ class DeviceClaims:
         self._follow_inventory()
         return self._dress(pod, demand)
 
-    def show(self, pod: Pod, coming: Coming) -> Pod:
-        """The same for a pod that does not exist: nothing is remembered, and claims may come with it."""
+    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+        """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
         if not _is_concerned(pod):
             return pod
         self.wanted = True
@@ -107,15 +124,15 @@ class DeviceClaims:
         self._amounts.register(demand, -1)
         return shown
 
-    def forget(self, uid: str) -> None:
-        """A pod went."""
-        raw = self._pods.pop(uid, None)
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that went."""
+        raw = self._pods.pop(pod.uid, None)
         if raw is None:
             return
         self._leave_claims(raw)
-        self._turned.pop(uid, None)
-        self._release(uid)
-        self._touch_reserved(uid)
+        self._turned.pop(raw.uid, None)
+        self._release(raw.uid)
+        self._touch_reserved(raw.uid)
 
     def _join_claim(self, key: Key, raw: Pod) -> None:
         users = self._users.setdefault(key, {})
@@ -151,10 +168,12 @@ class DeviceClaims:
         """A pod as it came."""
         return self._pods.get(pod.uid, pod)
 
-    def take_turned(self) -> list[Pod]:
-        """The pods, as they came, of which the shape may be another now; they are told once."""
+    def take_news(self) -> News | None:
+        """Return the pods, as they came, of which the shape may be another."""
+        if not self._turned:
+            return None
         turned, self._turned = self._turned, {}
-        return [self._pods[uid] for uid in turned if uid in self._pods]
+        return News([self._pods[uid] for uid in turned if uid in self._pods])
 
     def _release(self, uid: str) -> None:
         demand = self._demands.pop(uid, None)
@@ -179,8 +198,8 @@ class DeviceClaims:
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
-    def take_changed(self) -> set[str]:
-        """The nodes of which the amounts may be others now; they are told once."""
+    def take_nodes(self) -> Collection[str]:
+        """Return the nodes of which the amounts may be others now."""
         self._follow_inventory()
         changed, searched = self.inventory.changed, self.inventory.searched
         if changed:
@@ -190,8 +209,8 @@ class DeviceClaims:
                 self._turned.update(dict.fromkeys(uid for uid in self.claims[key].consumers if uid in self._pods))
         return changed
 
-    def equip(self, node: Node) -> Node:
-        """The node with the amounts of its devices, and with labels for their attributes that are topology keys."""
+    def offer(self, node: Node) -> Node:
+        """Return the node with the amounts of its devices; their attributes that are topology keys are labels of it."""
         if not self.known:
             return node
         if self._keys or self._lent:
@@ -235,18 +254,30 @@ class DeviceClaims:
 
     # --- what there is -----------------------------------------------------------------------------------------
 
-    def note_known(self, *, known: bool, reading: str = "") -> None:
-        """Whether all slices and claims are known; else ``reading`` says what pods wait for, "" if they need not."""
+    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - all kinds are needed
+        """Note how much is known of a kind: devices are counted when all are known, or pods wait until that is certain.
+
+        kube-scheduler of 1.36 has no DeviceTaintRules by default.
+        """
+        self._states[kind] = state
+        states = {each: self._states.get(each, KindState.IDLE) for each in _KINDS}
+        if KindState.IDLE in states.values():
+            return
+        listing = KindState.LISTING in states.values()
+        if states[DeviceTaintRule] is KindState.UNSERVED:
+            del states[DeviceTaintRule]
+        known = not listing and set(states.values()) == {KindState.KNOWN}
+        reading = "devices are being listed" if listing else ""
         if (known, reading) != (self.known, self._reading):
             self.known, self._reading = known, reading
             self._turned.update(dict.fromkeys(self._pods))
 
-    def note_node(self, name: str) -> None:
-        """A node came, has other labels, or went."""
+    def note_labels(self, name: str) -> None:
+        """Note that a node came, has other labels, or went."""
         self.inventory.note_node(name)
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """The topology keys of a PodGroup are others."""
+        """Note the topology keys of a PodGroup: attributes of devices may be labels of their nodes."""
         if before != after:
             known = set(self._keys)
             self._keys.update(key for key in after if "/" in key)
@@ -255,19 +286,38 @@ class DeviceClaims:
             if known != set(self._keys) and self.known:
                 self.inventory.touch_all()
 
-    def note_classes(self) -> None:
-        """A DeviceClass came, changed or went."""
+    def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
+        """Note that a DeviceClass came, changed or went."""
         self._turned.update(dict.fromkeys(self._pods))
 
-    def put_claim(self, claim: ResourceClaim) -> None:
-        """A ResourceClaim came or changed."""
+    def _list_kinds(self) -> tuple[RuleKind, ...]:
+        group, found = "resource.k8s.io", self.inventory
+        slices = RuleKind(
+            *(ResourceSlice, group, "v1", "resourceslices", decode_resource_slice),
+            *(found.slices, found.put_slice, found.drop_slice),
+            namespaced=False,
+            lazy=True,
+        )
+        taints = RuleKind(
+            *(DeviceTaintRule, group, "v1", "devicetaintrules", decode_device_taint_rule),
+            *(found.taint_rules, found.put_taint_rule, found.drop_taint_rule),
+            namespaced=False,
+            lazy=True,
+        )
+        claims = RuleKind(
+            *(ResourceClaim, group, "v1", "resourceclaims", decode_resource_claim),
+            *(self.claims, self._put_claim, self._drop_claim),
+            lazy=True,
+        )
+        return slices, taints, claims
+
+    def _put_claim(self, claim: ResourceClaim) -> None:
         old = self.claims.get(claim.key)
         self.claims[claim.key] = claim
         if old is None or replace(old, version=claim.version) != claim:
             self._index(old, claim)
 
-    def drop_claim(self, key: Key) -> None:
-        """A ResourceClaim went."""
+    def _drop_claim(self, key: Key) -> None:
         old = self.claims.pop(key, None)
         if old is not None:
             self._index(old, None)

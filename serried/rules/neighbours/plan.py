@@ -21,6 +21,7 @@ from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, HurdleKind, admits_labels, tolerates
 from serried.plan.request import Snapshot
+from serried.plan.rule import PlanRule, PlanRuleType
 from serried.plan.steps import Work
 
 _NODES_PER_STEP = 500
@@ -126,7 +127,7 @@ class _Wave:
     places: set[_Place] = field(default_factory=set)
 
 
-class Neighbours:
+class Neighbours(PlanRule):
     """The rules of a gang's classes in one cluster, and what the members that are placed make of them."""
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -283,20 +284,25 @@ class Neighbours:
         self._least_then = {count: count.find_least() for each in rules for count in each.spread}
         self._wave = {}
 
-    def join_wave(self, kind: MemberClass, name: str) -> bool:
-        """Place one more member if those of its wave may come to their nodes in any order; else it is not placed.
+    def fits_wave(self, kind: MemberClass, name: str) -> bool:
+        """Return whether the members of the wave and one more may come to their nodes in any order.
 
         Members that keep each other apart do so whoever comes first.
         """
+        if not self._wave:
+            return True
+        rules, node = self._rules[kind], self._snapshot.nodes[name]
+        self.place(kind, name)
+        fits = self._has_mates_whenever(rules, node) and all(map(self._keeps_skew_whenever, _list_places(rules, node)))
+        fits = fits and self._leaves_open(kind, node)
+        self.place(kind, name, -1)
+        return fits
+
+    def join_wave(self, kind: MemberClass, name: str) -> None:
+        """Place one more member in the wave."""
         self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
-        places = {(count, node.labels[count.key]) for count in rules.spread}
-        fits = self._has_mates_whenever(rules, node) and all(map(self._keeps_skew_whenever, places))
-        if self._wave and not (fits and self._leaves_open(kind, node)):
-            self.place(kind, name, -1)
-            return False
-        self._wave.setdefault(kind, _Wave(node)).places.update(places)
-        return True
+        self._wave.setdefault(kind, _Wave(node)).places.update(_list_places(rules, node))
 
     def _has_mates_whenever(self, rules: _Rules, node: Node) -> bool:
         """Whether a member that is placed has its neighbours before and after any others of its wave."""
@@ -389,6 +395,10 @@ class Neighbours:
         return rules.near[0].key if free and rules.near else None
 
 
+def _list_places(rules: _Rules, node: Node) -> set[_Place]:
+    return {(count, node.labels[count.key]) for count in rules.spread}
+
+
 def concerns(classes: Iterable[MemberClass]) -> bool:
     """Whether any rule about other pods may decide about these."""
     return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
@@ -400,6 +410,9 @@ def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
         counted = COUNTS + read_apart(amount)[1]
         return any(counted in kind.request for kind in classes)
     return any(rule.amount == amount for kind in classes for rule in (kind.shape.neighbours or _NO_RULES).matchings)
+
+
+NEIGHBOURS = PlanRuleType(concerns, Neighbours, decides)
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""What nodes have of devices: DynamicResources of kube-scheduler."""

@@ -1,0 +1,1 @@
+"""Extended resources that only kube-scheduler counts on some nodes: a part of NodeResourcesFit."""

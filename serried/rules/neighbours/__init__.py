@@ -1,0 +1,1 @@
+"""What one pod does to another: InterPodAffinity and PodTopologySpread of kube-scheduler."""

@@ -1,0 +1,1 @@
+"""Which nodes the volumes of a pod leave it: VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits."""
