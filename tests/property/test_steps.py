@@ -18,11 +18,12 @@ from serried.plan.preemption import plan_victims, solve_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.steps import Result, Work
 from serried.plan.tree import plan_group, solve_group
+from serried.rules.all import RULES
 from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH
 from tests.support.preemption_cases import BINDING, MIXED, Features, draw_case
-from tests.support.rules import PLAN_RULES, RULES
+from tests.support.rules import PLAN_RULES
 from tests.support.strategies import POOL, nodes
 
 _NAMES = tuple(f"n{number}" for number in range(5))

@@ -13,11 +13,12 @@ from serried.plan.capacity import group_classes
 from serried.plan.fit import admits, slots
 from serried.plan.request import Snapshot
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 from serried.rules.volumes.cluster import Volumes
 from serried.rules.volumes.plan import VolumeChoices
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.memory import read_memory
-from tests.support.rules import PLAN_RULES, RULES
+from tests.support.rules import PLAN_RULES
 from tests.support.volumes import (
     csi_driver,
     storage_capacity,
