@@ -473,7 +473,7 @@ class SchedulingCycle:
 
 
 def order_slots(
-    waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
+    waves: Sequence[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
 ) -> tuple[list[list[str]], frozenset[str]]:
     """The waves of a cycle, and the members (UIDs) that take the slots of theirs one after the other.
 
@@ -486,7 +486,7 @@ def order_slots(
         alone = uid in ranked or any(choice.claim for choice in pod.shape.volumes)
         return None if alone else (pod.shape, leaf_of(uid))
 
-    return join_waves(waves, describe)
+    return join_waves(waves, describe) if waves else ([], frozenset())
 
 
 def make_reservation(

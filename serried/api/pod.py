@@ -54,7 +54,18 @@ from serried.api.names import (
 from serried.api.neighbours import APART, SHARING, Neighbours, read_neighbours
 from serried.api.parent import WORKER_INDEX, Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
-from serried.api.resources import ATTACHED, CHOSEN, DEVICES, ONCE, PROVIDED, SHARES, is_marked, is_resized, pod_requests
+from serried.api.resources import (
+    ATTACHED,
+    CHOSEN,
+    DEVICES,
+    ONCE,
+    PROVIDED,
+    SHARES,
+    is_extended,
+    is_marked,
+    is_resized,
+    pod_requests,
+)
 from serried.api.selectors import (
     Labels,
     NodeSelectorTerm,
@@ -146,6 +157,12 @@ class Shape:
 
     volumes: tuple[Choice, ...] = ()
     """The claims for which kube-scheduler will choose volumes where the pod is, and which limit where that can be."""
+
+    @property
+    def extended(self) -> tuple[str, ...]:
+        """The extended resources that the pod asks for, as nodes name them."""
+        # Asked of every pod that changes: most names are done with before a call.
+        return tuple([name for name, _ in self.requests if "/" in name and is_extended(name)])
 
 
 OURS = "serried: "
@@ -325,6 +342,11 @@ class Pod:
     """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
 
     version: str = ""
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
+        return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)
 
     @property
     def counted_elsewhere(self) -> bool:

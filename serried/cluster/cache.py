@@ -38,7 +38,7 @@ from serried.cluster.membership import (
     workload_of,
 )
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
-from serried.cluster.rule import Ground, KindState, News, R, RuleType, make_rules
+from serried.cluster.rule import Ground, KindState, News, R, Rule, RuleType, make_rules
 from serried.cluster.run_times import Endings
 from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
 from serried.plan.capacity import Capacity
@@ -177,7 +177,16 @@ class Store:
         ground = Ground(self.nodes, self.pods)
         self.all_rules = make_rules(rules, ground)
         self._kinds = {kind.type: kind for rule in self.all_rules for kind in rule.kinds}
-        self._readers = {kind: [rule for rule in self.all_rules if kind in rule.reads] for kind in self._kinds}
+        self._followers = {
+            kind: [rule for rule in self.all_rules if kind in rule.reads or about in rule.kinds]
+            for kind, about in self._kinds.items()
+        }
+        self._raw: dict[str, Pod] = {}
+        """The pods (by UID) that are others here, with the shape that rules give them, as the watch showed them."""
+
+        self._stirred: dict[Rule, None] = {}
+        """The rules that were told something, and may have news."""
+
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.
         self.occupancy = Occupancy(self._note_used)
@@ -255,6 +264,7 @@ class Store:
             self.nodes[node.name] = node
             for rule in self.all_rules:
                 rule.note_labels(node.name)
+        self._stirred.update(dict.fromkeys(self.all_rules))
         node = self.offer(node)
         self.levels.note_node(node)
         if old is not None and _room(old) == _room(node):
@@ -282,6 +292,7 @@ class Store:
         for rule in self.all_rules:
             rule.note_labels(name)
             rule.note_node(old, None)
+        self._stirred.update(dict.fromkeys(self.all_rules))
         self._settle()
 
     def _note_used(self, name: str) -> None:
@@ -308,14 +319,15 @@ class Store:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
-        raw = pod
-        for rule in self.all_rules:
-            pod = rule.ask(raw, pod)
-        self._put_nodes_anew()  # before the room of one that has ended is free: its claims hold devices a little longer
+        raw, pod = pod, self._ask(pod)
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
         if is_about_one_node(pod.objection) and len(self.nodes) > 1:
             pod = replace(pod, objection="", wants_room=False)
+        if pod is not raw:
+            self._raw[raw.uid] = raw
+        elif self._raw:
+            self._raw.pop(raw.uid, None)
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:
@@ -344,6 +356,7 @@ class Store:
         """
         for rule in self.all_rules:
             pod = rule.show(pod, coming)
+        self._stirred.update(dict.fromkeys(self.all_rules))
         self._settle()
         return pod
 
@@ -351,6 +364,7 @@ class Store:
         """Forget the pods that were only shown: a question is answered."""
         for rule in self.all_rules:
             rule.forget_shown()
+        self._stirred.update(dict.fromkeys(self.all_rules))
         self._settle()
 
     def drop_pod(self, uid: str) -> None:
@@ -363,8 +377,9 @@ class Store:
         self._count_running(pod, None)
         self.vacancies.forget_replacement(uid)
         self.occupancy.forget(uid)
-        for rule in self.all_rules:
+        for rule in self._list_concerned(pod):
             rule.forget(pod)
+        self._raw.pop(uid, None)
         self.nominations.follow(uid, None)
         turned = self.owners.follow(pod, None)
         self._leave(uid)
@@ -376,59 +391,89 @@ class Store:
 
     def _note_reached(self, pod: Pod) -> None:
         """A pod came to its node, or left it: that may matter to pods on other nodes, too."""
-        for rule in self.all_rules:
+        for rule in self._list_concerned(pod):
             self.occupancy.note_neighbours(rule.list_reached(pod.shape))
 
     # --- rules -------------------------------------------------------------------------------------------------
+
+    def _ask(self, raw: Pod) -> Pod:
+        """Return a pod with the shape that the rules give it. What concerns no rule passes none."""
+        pod = raw
+        for rule in self.all_rules:
+            if _is_concerned(rule, pod):
+                self._stirred[rule] = None
+                pod = rule.ask(raw, pod)
+        # Before the room of a pod that has ended is free: its claims hold devices a little longer.
+        for rule in list(self._stirred):
+            self._put_nodes(rule)
+        return pod
+
+    def _list_concerned(self, pod: Pod) -> list[Rule]:
+        found = [rule for rule in self.all_rules if _is_concerned(rule, pod)]
+        self._stirred.update(dict.fromkeys(found))
+        return found
 
     def rule(self, of: type[R]) -> R:
         """Return the rule of a class. Raises LookupError if this Store was made without it."""
         return next(rule for rule in self.all_rules if isinstance(rule, of))
 
+    def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
+        """A PodGroup asks for other topology keys."""
+        if before != after:
+            for rule in self.all_rules:
+                rule.note_keys(before, after)
+            self._stirred.update(dict.fromkeys(self.all_rules))
+            self._settle()
+
     def put_object(self, item: Any) -> None:
         """An object that a rule follows came or changed."""
-        kind = self._kinds[type(item)]
-        kind.put(item)
-        self._note_read(kind.type)
+        self._kinds[type(item)].put(item)
+        self._note_object(type(item))
 
     def drop_object(self, kind: type, key: Key | str) -> None:
         """An object that a rule follows went."""
         self._kinds[kind].drop(key)
-        self._note_read(kind)
+        self._note_object(kind)
 
-    def _note_read(self, kind: type) -> None:
-        for rule in self._readers[kind]:
-            rule.note_read(kind)
+    def _note_object(self, kind: type) -> None:
+        for rule in self._followers[kind]:
+            self._stirred[rule] = None
+            if kind in rule.reads:
+                rule.note_read(kind)
         if kind is DeviceClass:
             self.levels.note_classes()
         self._settle()
 
     def note_state(self, kind: type, state: KindState, why: str = "") -> None:
         """Note how much is known of the objects of a kind; ``why`` is a phrase if they are hidden from us."""
-        for rule in self.all_rules:
-            if kind in rule.reads or any(each.type is kind for each in rule.kinds):
-                rule.note_state(kind, state, why)
+        for rule in self._followers[kind]:
+            self._stirred[rule] = None
+            rule.note_state(kind, state, why)
         self._settle()
 
     def _settle(self) -> None:
         """Put anew what has changed by the rules, until nothing changes any more."""
-        self._put_nodes_anew()
-        while found := [news for rule in self.all_rules if (news := rule.take_news()) is not None]:
-            for news in found:
-                self._take(news)
-            self._put_nodes_anew()
+        while self._stirred:
+            stirred, self._stirred = self._stirred, {}
+            rules = [rule for rule in self.all_rules if rule in stirred]
+            for rule in rules:
+                self._put_nodes(rule)
+            for rule in rules:
+                if (news := rule.take_news()) is not None:
+                    self._take(news)
 
-    def _put_nodes_anew(self) -> None:
-        for rule in self.all_rules:
-            for name in rule.take_nodes():
-                if name in self.nodes:
-                    self._put_node(self.nodes[name])
+    def _put_nodes(self, rule: Rule) -> None:
+        for name in rule.take_nodes():
+            if name in self.nodes:
+                self._put_node(self.nodes[name])
 
     def _take(self, news: News) -> None:
-        for raw in news.pods:
-            self._put_anew(raw)
+        for uid in news.pods:
+            if (pod := self._raw.get(uid) or self.pods.get(uid)) is not None:
+                self.put_pod(pod)
         for pod in news.recounted:
             old = self.pods[pod.uid]
+            self._raw.setdefault(pod.uid, old)
             self.pods[pod.uid] = pod
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
@@ -438,11 +483,6 @@ class Store:
             for uid in news.members:
                 if (group := self.members.group_of(uid)) is not None:
                     self.dirty.add(group, uid)
-
-    def _put_anew(self, pod: Pod) -> None:
-        for rule in self.all_rules:
-            pod = rule.restore(pod)
-        self.put_pod(pod)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
@@ -545,9 +585,7 @@ class Store:
             self.schedules_gangs = any(pod.scheduler in self.schedulers for pod in self.members.of_group(group.key))
         self.exclusives.note_group(old, group)
         self.domain_use.note_group(old, group)
-        for rule in self.all_rules:
-            rule.note_keys(list_keys(old), list_keys(group))
-        self._settle()
+        self._note_keys(list_keys(old), list_keys(group))
         self.dirty.add(group.key)
         self.priorities.note(group.key)
         if old is not None and old.api == group.api and old.uid != group.uid:
@@ -566,9 +604,7 @@ class Store:
         if old is not None:
             self.exclusives.note_group(old, None)
             self.domain_use.note_group(old, None)
-            for rule in self.all_rules:
-                rule.note_keys(list_keys(old), ())
-            self._settle()
+            self._note_keys(list_keys(old), ())
             self.dirty.add(key)
             self.priorities.note(key)
             self.vacancies.close_group(key)
@@ -705,6 +741,11 @@ class Store:
 
 def _room(node: Node) -> tuple[object, ...]:
     return node.allocatable, node.labels, node.taints, node.unschedulable
+
+
+def _is_concerned(rule: Rule, pod: Pod) -> bool:
+    """Whether a rule is to hear of a pod. No file of its room is entered for one that it need not hear of."""
+    return rule.watches_all or pod.uid in rule.remembered or bool(rule.concerns(pod))
 
 
 def _group_facts(group: PodGroup) -> tuple[object, ...]:

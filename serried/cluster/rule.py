@@ -78,11 +78,11 @@ class RuleKind:
 class News:
     """What a rule has changed since it was asked last."""
 
-    pods: Sequence[Pod] = ()
-    """Pods, as the rule remembers them, of which the shape may be another now: they are put again."""
+    pods: Collection[str] = ()
+    """UIDs of pods of which the shape may be another now: they are put again, as the watch showed them."""
 
     recounted: Sequence[Pod] = ()
-    """Pods with a new shape already, for which nothing but amounts has changed, and no room."""
+    """Pods with a new shape already: nothing but amounts has changed, and no room."""
 
     members: Collection[str] = ()
     """UIDs of pods that may fit on some node by now, though their shape has not changed."""
@@ -98,6 +98,18 @@ class Rule(ABC):
 
     wanted: bool = False
     """Whether anybody has needed the lazy kinds."""
+
+    concerns: Callable[[Pod], object]
+    """Returns something true for a pod that asks for what the rule is about; a function outside of the rule's room.
+
+    Most pods concern no rule, and are not taken through any.
+    """
+
+    remembered: Collection[str]
+    """The UIDs of the pods that the rule remembers: they are told to it whatever they ask for by now."""
+
+    watches_all: bool = False
+    """Whether pods matter at the moment that do not concern the rule, such as those that a selector means."""
 
     @abstractmethod
     def ask(self, raw: Pod, pod: Pod) -> Pod:
@@ -118,10 +130,6 @@ class Rule(ABC):
 
     def forget(self, pod: Pod) -> None:  # noqa: B027 - a rule may remember nothing
         """Forget a pod that went; ``pod`` is as the Store had it."""
-
-    def restore(self, pod: Pod) -> Pod:
-        """Return the pod as the watch showed it if the rule remembers that, else ``pod``."""
-        return pod
 
     def offer(self, node: Node) -> Node:
         """Return the node with the amounts and labels that the rule knows of."""

@@ -3,7 +3,7 @@
 Each rule is a room of its own in `serried.rules`; the planner knows them by this interface only. Those that may decide
 about a gang are made for its plan, with the cluster as the plan sees it, and told of each member that is placed:
 
-    PlanRuleType.concerns(classes)       no: the plan of this gang never enters the room
+    PlanRuleType.part, .amounts, .concerns(classes)   none: the plan of this gang never enters the room
           │ yes
     make(snapshot, classes) ── count() ──▶ closed     nodes that are no use to a class, whoever else is placed
                                            couples    members decide about each other: they are placed one by one
@@ -91,8 +91,14 @@ class PlanRule(ABC):
 class PlanRuleType:
     """How the planner comes to the rules of one room. One value for each room, in `serried.rules.all`."""
 
+    part: str
+    """The field of `Shape` that is not empty if a pod has such a rule itself."""
+
+    amounts: tuple[str, ...]
+    """How the amounts begin by which a pod may meet such a rule of others."""
+
     concerns: Callable[[Collection[MemberClass]], bool]
-    """Returns whether the rule may decide about any of these classes: cheap, and asked of each plan."""
+    """Returns whether the rule may decide about any of these classes; asked only if one has the part or an amount."""
 
     make: Callable[[Snapshot, Sequence[MemberClass]], PlanRule]
     """Makes the rule for a plan."""
@@ -100,10 +106,19 @@ class PlanRuleType:
     is_about: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
     """Returns whether a pod with this amount, anywhere, decides about any of these classes."""
 
+    def may_concern(self, classes: Collection[MemberClass]) -> bool:
+        """Return whether the rule decides about any of these classes; most gangs are done with here."""
+        if not any(getattr(kind.shape, self.part) or self._has_amount(kind) for kind in classes):
+            return False
+        return self.concerns(classes)
+
+    def _has_amount(self, kind: MemberClass) -> bool:
+        return any(name.startswith(self.amounts) for name in kind.request)
+
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
     """Return whether any rule may decide about these classes, so that free amounts of a node say too little."""
-    return any(each.concerns(classes) for each in snapshot.rules)
+    return any(each.may_concern(classes) for each in snapshot.rules)
 
 
 def is_about(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
@@ -113,7 +128,7 @@ def is_about(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) ->
 
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> Work["GangRules | None"]:
     """Return the rules that decide about these classes, None without any. In steps."""
-    rules = [each.make(snapshot, classes) for each in snapshot.rules if each.concerns(classes)]
+    rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
         yield from rule.count()
     return GangRules(rules) if rules else None

@@ -95,7 +95,7 @@ def test_objects_of_every_kind_reach_the_store_and_leave_it(watched: Watched) ->
     for kind, item in shown:
         watched.end(kind, item)
     assert [len(entries) for entries in held] == [0] * 20
-    assert [new is None for _, new in watched.changes] == [False] * 20 + [True] * 20
+    assert [new is None for _, new in watched.changes] == [False] * 21 + [True] * 21
 
 
 def test_the_owner_is_told_what_was_and_what_is(watched: Watched) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 
 from serried.api.cel import Broken
 from serried.api.device import (
@@ -51,6 +52,7 @@ class DeviceClaims(Rule):
     """Counts devices in the shapes of pods and in the amounts of nodes; where nobody claims any, that costs nothing."""
 
     reads = (DeviceClass,)
+    concerns = staticmethod(attrgetter("claims_devices"))
 
     def __init__(self, ground: Ground) -> None:
         self.claims: dict[Key, ResourceClaim] = {}
@@ -67,6 +69,7 @@ class DeviceClaims(Rule):
         self._nodes = ground.nodes
         self._classes: Mapping[str, DeviceClass] = ground.held[DeviceClass]
         self._pods: dict[str, Pod] = {}
+        self.remembered = self._pods.keys()
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._leaders: dict[Key, str] = {}
@@ -89,7 +92,7 @@ class DeviceClaims(Rule):
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:
         """Return a pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
-        if not _is_concerned(pod):
+        if not pod.claims_devices:
             self.forget(raw)
             return pod
         if not self.known and raw.counted:
@@ -112,7 +115,7 @@ class DeviceClaims(Rule):
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
-        if not _is_concerned(pod):
+        if not pod.claims_devices:
             return pod
         self.wanted = True
         demand = self._resolve(pod, coming)
@@ -164,16 +167,12 @@ class DeviceClaims(Rule):
         elif before is not None:
             self._turned.update(dict.fromkeys(uid for uid in (before.uid, leader.uid) if uid in self._users[key]))
 
-    def restore(self, pod: Pod) -> Pod:
-        """A pod as it came."""
-        return self._pods.get(pod.uid, pod)
-
     def take_news(self) -> News | None:
         """Return the pods, as they came, of which the shape may be another."""
         if not self._turned:
             return None
         turned, self._turned = self._turned, {}
-        return News([self._pods[uid] for uid in turned if uid in self._pods])
+        return News(turned)
 
     def _release(self, uid: str) -> None:
         demand = self._demands.pop(uid, None)
@@ -556,11 +555,6 @@ def _are_alike(one: Pod, other: Pod) -> bool:
 def _stand(pod: Pod) -> tuple[object, ...]:
     """What decides who leads the pods of a claim, and who follows."""
     return pod.claim_refs, _rank(pod), pod.group, pod.owner, pod.shape
-
-
-def _is_concerned(pod: Pod) -> bool:
-    """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
-    return bool(pod.claim_refs) or len(pod.uncounted) > len(pod.missing)
 
 
 TOLERATES_ALL = (Toleration("", "Exists", "", ""),)

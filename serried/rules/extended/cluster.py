@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 
 from serried.api.device import NOTHING, Coming, DeviceClass, decode_device_class
 from serried.api.node import Node
@@ -24,6 +25,8 @@ class Uncounted(Rule):
     These are the resources that a DeviceClass provides, and the ones that no node has: nodes with some are counted, the
     others are without limit. A change costs the pods that ask for the resource, no others.
     """
+
+    concerns = staticmethod(attrgetter("shape.extended"))
 
     def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are told to it
         self.classes: dict[str, DeviceClass] = {}
@@ -41,12 +44,13 @@ class Uncounted(Rule):
         self._providers: Counter[str] = Counter()
         self._nodes: Counter[str] = Counter()
         self._pods: dict[str, Pod] = {}
+        self.remembered = self._pods.keys()
         self._users: dict[str, dict[str, None]] = {}
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it is the first of the rules
         """Return a pod with a shape of what can be counted, and remember it if it asks for an extended resource."""
         self.forget(pod)
-        asked = _find_extended(pod.shape)
+        asked = pod.shape.extended
         if not asked:
             return pod
         # Bound ones, too: the same resource must count under the same name for all pods of a node.
@@ -57,7 +61,7 @@ class Uncounted(Rule):
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
         """As `ask`, for a pod that does not exist: nothing is remembered."""
-        return self._show(pod, _find_extended(pod.shape))
+        return self._show(pod, pod.shape.extended)
 
     def _show(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
         uncounted = tuple([name for name in asked if name in self._providers or name not in self._nodes])
@@ -70,12 +74,8 @@ class Uncounted(Rule):
         """Forget a pod that went."""
         known = self._pods.pop(pod.uid, None)
         if known is not None:
-            for name in _find_extended(known.shape):
+            for name in known.shape.extended:
                 discard(self._users, name, pod.uid)
-
-    def restore(self, pod: Pod) -> Pod:
-        """A pod as it came."""
-        return self._pods.get(pod.uid, pod)
 
     def is_provided(self, resource: str) -> bool:
         """Whether a DeviceClass provides a resource."""
@@ -112,7 +112,7 @@ class Uncounted(Rule):
         if not self._turned:
             return None
         turned, self._turned = self._turned, {}
-        return News([self._pods[uid] for uid in turned if uid in self._pods])
+        return News(turned)
 
     def _turn(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> None:
         """Turn the pods that ask for a resource that has its first source now, or has lost its last."""
@@ -126,11 +126,6 @@ class Uncounted(Rule):
                 del counts[name]
                 turned.append(name)
         self._turned.update((uid, None) for name in turned for uid in self._users.get(name, ()))
-
-
-def _find_extended(shape: Shape) -> tuple[str, ...]:
-    # Asked of every pod that changes: most names are done with before a call.
-    return tuple([name for name, _ in shape.requests if "/" in name and is_extended(name)])
 
 
 def _list_extended(node: Node | None) -> list[str]:

@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 
 from serried.api.device import NOTHING, Coming
 from serried.api.neighbours import (
@@ -43,6 +44,8 @@ class MatchingPods(Rule):
     A pod or a namespace may make other pods count, or count no more: these are recounted in the next news.
     """
 
+    concerns = staticmethod(attrgetter("shape.neighbours"))
+
     def __init__(self, ground: Ground) -> None:
         self.namespaces: dict[str, Namespace] = {}
         namespaces = RuleKind(
@@ -60,6 +63,7 @@ class MatchingPods(Rule):
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
         self._matchings_of: dict[str, tuple[Matching, ...]] = {}
+        self.remembered = self._matchings_of.keys()
         self._idle: OrderedDict[Matching, None] = OrderedDict()
         self._shown: dict[Matching, None] = {}
         """The matchings that began with a pod of a what-if question, which does not exist."""
@@ -209,6 +213,7 @@ class MatchingPods(Rule):
             return  # it was idle
         for place in places:
             self._by_place.setdefault(place, {})[matching] = None
+        self.watches_all = True
         label = _find_label(matching)
         if label is not None:
             self._note_key(label[0])
@@ -223,6 +228,7 @@ class MatchingPods(Rule):
             self._keys[label[0]] -= 1
             if not self._keys[label[0]]:
                 del self._keys[label[0]], self._labelled[label[0]]
+        self.watches_all = bool(self._by_place)
 
     def _note_key(self, key: str) -> None:
         self._keys[key] += 1

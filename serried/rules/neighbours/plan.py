@@ -412,7 +412,7 @@ def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
     return any(rule.amount == amount for kind in classes for rule in (kind.shape.neighbours or _NO_RULES).matchings)
 
 
-NEIGHBOURS = PlanRuleType(concerns, Neighbours, decides)
+NEIGHBOURS = PlanRuleType("neighbours", (COUNTS,), concerns, Neighbours, decides)
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:

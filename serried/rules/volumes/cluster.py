@@ -14,6 +14,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from serried.api.device import NOTHING, Coming
@@ -62,6 +63,8 @@ class Volumes(Rule):
     A pod with claims is remembered while it waits for a node or uses one; others cost nothing.
     """
 
+    concerns = staticmethod(attrgetter("claims"))
+
     def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are offered to it
         self.supply = Supply()
         self.attachments = Attachments()
@@ -72,6 +75,7 @@ class Volumes(Rule):
         self._listing: set[type] = set()
         self.kinds = self._list_kinds()
         self._pods: dict[str, Pod] = {}
+        self.remembered = self._pods.keys()
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
         self._unbound: dict[str, dict[Key, None]] = {}
@@ -128,7 +132,7 @@ class Volumes(Rule):
         if not (self._turned or self._touched):
             return None
         turned, touched, self._turned, self._touched = self._turned, self._touched, {}, {}
-        return News([self._pods[uid] for uid in turned if uid in self._pods], members=touched)
+        return News(turned, members=touched)
 
     def take_nodes(self) -> Collection[str]:
         """Return the nodes that take another number of volumes now."""

@@ -311,4 +311,4 @@ def _is_shared(amount: str) -> bool:
     return amount.startswith(ATTACHED) and SHARED in amount
 
 
-VOLUMES = PlanRuleType(chooses, VolumeChoices)
+VOLUMES = PlanRuleType("volumes", (ATTACHED,), chooses, VolumeChoices)

@@ -83,7 +83,7 @@ async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) ->
     with walk.follow():
         look(world)
     assert world.ledger.slot_of("pod-m1") is not None
-    assert walk.measure() == Length(37, 19), list(walk.files)
+    assert walk.measure() == Length(35, 19), list(walk.files)
 
 
 async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
@@ -117,7 +117,7 @@ async def test_a_watch_event_of_a_pod() -> None:
             for line in LineSplitter().feed(orjson.dumps({"type": "MODIFIED", "object": bound}) + b"\n"):
                 await reflector._take(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
     assert world.store.pods["pod-m0"].bound
-    assert walk.measure() == Length(25, 16), list(walk.files)
+    assert walk.measure() == Length(21, 12), list(walk.files)
     await world.close()
 
 
@@ -128,7 +128,7 @@ async def test_a_job_gets_its_workload_and_pod_group() -> None:
         with walk.follow():
             server.add(JOBS, gang_job("train", 3).raw())
             await until(lambda: len(server.all(GROUPS)) > 0 and controller.queue.idle)
-    assert walk.measure() == Length(32, 25), list(walk.files)
+    assert walk.measure() == Length(31, 24), list(walk.files)
 
 
 async def test_a_preemption_to_its_evictions() -> None:
@@ -141,5 +141,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(56, 33), list(walk.files)
+    assert walk.measure() == Length(54, 33), list(walk.files)
     await world.close()
