@@ -46,7 +46,7 @@ def test_off_leaves_alone_what_is_there_and_on_begins_with_what_does_not_run_yet
     stage.cluster.kill("controller", signal.SIGKILL)
     stage.submit_job("early")
     stage.await_reason("job:early", "PodGroupMissing")
-    assert gated(stage, "early") == 2
+    eventually("both pods", lambda: len(stage.pods("early")) == gated(stage, "early") == 2)
 
     stage.cluster.start("controller", "--gang-jobs", "none")
     load = submit_load(stage, "before")
