@@ -61,6 +61,7 @@ _REPLACEMENT_SECONDS = 30.0
 _RETRY_SECONDS = 5.0
 """The pause after which victims are looked at anew that were not evicted."""
 
+_KEPT_OFF = Verdict(Reason.PLAN_OUTDATED, detail="other pods or volumes keep members off their nodes by now")
 _FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
 
 
@@ -280,8 +281,8 @@ class Preempting:
         refusal = self._judge(cycle)
         if refusal is not None or cycle.over:
             return refusal
-        if self._is_full(cycle):
-            return _FULL
+        if self._is_full(cycle) or self._permit.breaks_rules(cycle):
+            return _FULL if self._is_full(cycle) else _KEPT_OFF
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")

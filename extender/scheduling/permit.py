@@ -32,6 +32,8 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.plan.fit import admits, slots
 from serried.plan.quorum import Standing, count_missing
+from serried.plan.revalidate import keeps_rules
+from serried.plan.steps import finish
 
 
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
@@ -264,6 +266,17 @@ class Permit:
     def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
         misfit = find_misfit(self._group_of(cycle), cycle.reservation, uids, self._store, beside=self._ledger)
         return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
+
+    def breaks_rules(self, cycle: BindingCycle) -> bool:
+        """Return whether rules keep members off their slots, also when the victims of the cycle have ended."""
+        reservation = cycle.reservation
+        pods = ((uid, self._store.pods.get(uid)) for uid in reservation.slots)
+        members = [pod for _, pod in pods if pod is not None and pod.pending]
+        nodes = {member.uid: reservation.slots[member.uid].node for member in members}
+        leaving = [pod for uid in reservation.victims if (pod := self._store.pods.get(uid)) is not None and pod.bound]
+        priority = self._store.priorities.of_group(reservation.group)
+        now = self._store.snapshots.take(priority, members)
+        return not finish(keeps_rules(members, nodes, leaving, now))
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
         return next(self._store.members.iterate_standing(cycle.reservation.group, Standing.BOUND), None)

@@ -24,10 +24,11 @@ from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import Vacancy
 from serried.ops.log import name_group
 from serried.plan.capacity import Capacity
-from serried.plan.fit import still_holds, weigh
+from serried.plan.fit import weigh
 from serried.plan.forecast import Forecast
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Deadline, Work
+from serried.plan.revalidate import revalidate
+from serried.plan.steps import Deadline, Work, finish
 from serried.plan.tree import solve_group
 
 GO_SECONDS = 0.05
@@ -405,7 +406,7 @@ class PlanningTasks:
         if not isinstance(task.found, Plan):
             return True
         now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.leaving)
-        return still_holds(task.found, request, task.nodes, now)
+        return finish(revalidate(task.found, request, task.nodes, now))
 
     def _renew(self, task: PlanningTask, request: PlanRequest) -> Answer:
         """The ground has changed: once more, straight if by now that will do.

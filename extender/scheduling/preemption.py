@@ -31,9 +31,9 @@ from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import PendingVictims, Vacancy
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
-from serried.plan.fit import still_holds
 from serried.plan.preemption import solve_victims
 from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
+from serried.plan.revalidate import revalidate
 from serried.plan.steps import Deadline, Work, finish
 
 _MIN_PAUSE_SECONDS = 1.0
@@ -311,7 +311,8 @@ class Preemptions:
         key = ask.topology_key
         if key and any(node is not None and node.labels.get(key) != found.plan.domain for node in assigned):
             return False
-        return still_holds(found.plan, ask, now.nodes, replace(now, used=Overlay(used, now.used), over=used.keys()))
+        without = replace(now, used=Overlay(used, now.used), over=used.keys())
+        return finish(revalidate(found.plan, ask, now.nodes, without))
 
     def _breaks_more(self, found: Preemption) -> bool:
         """Whether more gangs would break by now: what they could spare has ended meanwhile, or ends for others."""

@@ -372,15 +372,5 @@ def restore_waves(
     if rules is None or not rules.couples or not all(name in snapshot.nodes for name in nodes.values()):
         return ()
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
-    order: dict[str, str] = {}
-    left, before = dict(nodes), -1
-    while left and len(order) > before:
-        before = len(order)
-        for uid, name in list(left.items()):
-            if rules.admits(kind_of[uid], name):
-                rules.place(kind_of[uid], name)
-                order[uid] = left.pop(uid)
-        yield
-    for uid, name in reversed(order.items()):
-        rules.place(kind_of[uid], name, -1)
-    return () if left else (yield from list_waves(rules, classes, order))
+    order = yield from rules.find_order({uid: (kind_of[uid], name) for uid, name in nodes.items()})
+    return () if order is None else (yield from list_waves(rules, classes, order))

@@ -1,4 +1,4 @@
-"""Whether a pod may run on a node, how many of it fit, and whether a plan that took some time still holds.
+"""Whether a pod may run on a node, and how many of it fit.
 
 The rules are kube-scheduler's: NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
 (component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The comparison operators Lt and Gt of
@@ -13,9 +13,8 @@ from enum import StrEnum
 from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
-from serried.api.resources import Resources, add, count_slots
+from serried.api.resources import Resources, count_slots
 from serried.api.selectors import Labels, NodeSelectorTerm, Requirement, Taint, Toleration
-from serried.plan.request import Plan, PlanRequest, Snapshot
 
 
 class HurdleKind(StrEnum):
@@ -218,24 +217,3 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Gt": lambda value, values: _compare(value, values) == 1,
     "Lt": lambda value, values: _compare(value, values) == -1,
 }
-
-
-def still_holds(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> bool:
-    """Whether each member of a plan finds its node as it was ``then``, and room there ``now``, all together.
-
-    A node may have got more or less to give. One with other labels may be in another domain, so it will not do.
-    """
-    used: dict[str, Resources] = {}
-    for member in ask.members:
-        name = plan.nodes.get(member.uid)
-        if name is None:
-            continue
-        node = now.nodes.get(name)
-        if node is None or node.labels != then[name].labels or not admits(member.shape, node):
-            return False
-        taken = used.get(name) or now.used.get(name, {})
-        request = dict(member.shape.requests)
-        if not count_slots(node.allocatable, taken, request):
-            return False
-        used[name] = add(taken, request)
-    return True

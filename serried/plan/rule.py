@@ -17,7 +17,7 @@ So do kube-scheduler's Filter plugins: PreFilter counts, AddPod and RemovePod fo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serried.api.resources import Resources
@@ -183,6 +183,25 @@ class GangRules:
         for kind, name in reversed(moves[:placed]):
             self.place(kind, name, -1)
         return placed == len(moves)
+
+    def find_order(self, moves: Mapping[str, tuple[MemberClass, str]]) -> Work[dict[str, str] | None]:
+        """Return members (UIDs) with their nodes in an order in which they could come; None if none is found.
+
+        ``moves`` is the class and node of each. After each pass those that were kept off are tried again. Nobody is
+        placed afterwards.
+        """
+        order: dict[str, str] = {}
+        left, before = dict(moves), -1
+        while left and len(order) > before:
+            before = len(order)
+            for uid, (kind, name) in list(left.items()):
+                if self.admits(kind, name):
+                    self.place(kind, name)
+                    order[uid] = left.pop(uid)[1]
+            yield
+        for uid in reversed(order):
+            self.place(*moves[uid], -1)
+        return None if left else order
 
     def begin_wave(self) -> None:
         """As `PlanRule.begin_wave`."""

@@ -11,12 +11,12 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity, Census, group_classes
-from serried.plan.fit import still_holds
 from serried.plan.forecast import Ending, foresee, solve_forecast
 from serried.plan.gang import plan_gang, solve_gang
 from serried.plan.preemption import plan_victims, solve_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Result, Work
+from serried.plan.revalidate import revalidate
+from serried.plan.steps import Result, Work, finish
 from serried.plan.tree import plan_group, solve_group
 from serried.rules.all import RULES
 from tests.support.builders import RACK, pod
@@ -212,7 +212,7 @@ def test_a_plan_that_still_holds_is_sound_in_the_cluster_as_it_is_now(
         change(store)
     now = store.snapshots.take(0, [])
     if isinstance(plan, Plan):
-        holds = still_holds(plan, ask, before.nodes, now)
+        holds = finish(revalidate(plan, ask, before.nodes, now))
         event(f"holds: {holds}")
         if holds:
             assert is_sound(now, ask, dict(plan.nodes))

@@ -2,9 +2,10 @@
 
 import pytest
 
-from serried.plan.fit import still_holds
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
+from serried.plan.revalidate import revalidate
+from serried.plan.steps import finish
 from tests.support.builders import RACK, NodeBuilder, node, pod
 from tests.support.rules import PLAN_RULES
 
@@ -30,9 +31,5 @@ def test_a_plan_of_two_members_on_one_node_holds(now: list[NodeBuilder], used: i
     plan = plan_gang(Snapshot(then, {}, rules=PLAN_RULES), PAIR)
     assert isinstance(plan, Plan)
     by_others = {"n1": {"cpu": 1000 * used}}
-    assert (
-        still_holds(
-            plan, PAIR, then, Snapshot({each.value().name: each.value() for each in now}, by_others, rules=PLAN_RULES)
-        )
-        is holds
-    )
+    snapshot = Snapshot({each.value().name: each.value() for each in now}, by_others, rules=PLAN_RULES)
+    assert finish(revalidate(plan, PAIR, then, snapshot)) is holds

@@ -1,0 +1,76 @@
+"""Whether a plan still holds: asked wherever time has passed since it was made.
+
+Plans that are made in slices, victims that were searched for, and records that are written before the first eviction
+all reserve or evict later than they were planned. One function asks again, by everything that made the plan.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.resources import Resources, add, count_slots, subtract
+from serried.plan.capacity import group_classes
+from serried.plan.fit import admits
+from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
+from serried.plan.rule import has_rules, read_rules
+from serried.plan.steps import Work
+
+
+def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> Work[bool]:
+    """Return whether all members of a plan find their nodes ``now`` as they were ``then``, in the order of the plan.
+
+    A node may have got more or less to give. One with other labels may be in another domain, so it will not do. Nor
+    does one that a rule keeps a member off by now: those are asked as for a new plan, with ``now`` without the members.
+    In steps.
+    """
+    members = [member for member in ask.members if member.uid in plan.nodes]
+    if not _have_room(plan, members, then, now):
+        return False
+    rules = yield from read_rules(now, classes := group_classes(members))
+    if rules is None:
+        return True
+    kind_of = {member.uid: kind for kind in classes for member in kind.members}
+    moves = [(kind_of[uid], name) for uid, name in plan.nodes.items() if uid in kind_of]
+    if any(name in rules.list_closed(kind) for kind, name in set(moves)):
+        return False
+    return (yield from rules.holds(moves))
+
+
+def keeps_rules(
+    members: Collection[Pod], nodes: Mapping[str, str], leaving: Iterable[Pod], now: Snapshot
+) -> Work[bool]:
+    """Return whether the rules let members have their nodes in some order once the ``leaving`` pods have left theirs.
+
+    ``nodes`` are by member UID, and ``now`` counts the members there already. Says nothing of room. In steps.
+    """
+    classes = group_classes(members)
+    if not has_rules(now, classes):
+        return True
+    used: dict[str, Resources] = {}
+    for pod in (*members, *leaving):
+        name = nodes.get(pod.uid, pod.node)
+        used[name] = subtract(used.get(name) or now.used.get(name, {}), dict(pod.shape.requests))
+    rules = yield from read_rules(replace(now, used=Overlay(used, now.used), over={*now.over, *used}), classes)
+    if rules is None:
+        return True
+    moves = {member.uid: (kind, nodes[member.uid]) for kind in classes for member in kind.members}
+    if any(name in rules.list_closed(kind) for kind, name in set(moves.values())):
+        return False
+    return (yield from rules.find_order(moves)) is not None
+
+
+def _have_room(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:
+    """Whether each member finds its node as it was, and room there, all together."""
+    used: dict[str, Resources] = {}
+    for member in members:
+        name = plan.nodes[member.uid]
+        node = now.nodes.get(name)
+        if node is None or node.labels != then[name].labels or not admits(member.shape, node):
+            return False
+        taken = used.get(name) or now.used.get(name, {})
+        request = dict(member.shape.requests)
+        if not count_slots(node.allocatable, taken, request):
+            return False
+        used[name] = add(taken, request)
+    return True
