@@ -288,7 +288,7 @@ class Store:
         old = self.nodes.pop(name, None)
         self.levels.drop_node(name)
         self.capacity.note_node(old, None)
-        self.domain_use.changed.add(name)
+        self.domain_use.forget(name)
         for rule in self.all_rules:
             rule.note_labels(name)
             rule.note_node(old, None)

@@ -63,6 +63,12 @@ class DomainUse:
         for name, node in self._nodes.items():
             level.put(name, node, self._used.get(name, _NOTHING))
 
+    def forget(self, name: str) -> None:
+        """Forget a node that went: names of nodes come and go by the thousand. O(keys)."""
+        self.changed.discard(name)
+        for level in self._levels.values():
+            level.put(name, None, _NOTHING)
+
     def score(self, names: Sequence[str]) -> list[int]:
         """How good each of these nodes is for a pod that may go to all of them, from 0 to `MAX_SCORE`.
 

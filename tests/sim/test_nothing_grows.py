@@ -16,18 +16,27 @@ import pytest
 from controller import process
 from extender.options import BackfillMode, Disrupted, Method, PlainRule
 from extender.status import timeline
+from serried.api.neighbours import Namespace
+from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster import priorities
+from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.kube.events import EventWriter
 from serried.kube.wire import JOBS, PODS
+from serried.plan import capacity
+from serried.rules.all import RULES
+from serried.rules.neighbours import cluster as neighbours
 from tests.property.test_evictions import draw_owner
 from tests.support.apiserver import FakeApiServer
-from tests.support.builders import pod
+from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.churn import Churn, LongHarness
 from tests.support.containers import count_items, list_grown
 from tests.support.controller_harness import GROUPS, WORKLOADS, controller_on, events, gang, job_pod, settle, until
+from tests.support.devices import claim, claiming, device_class, devices, note_devices
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.faults import calls
 from tests.support.storm import Storm, take_no_pause
+from tests.support.volumes import csi_driver, csi_node, storage_class, volume, volume_claim
 
 PACKING = "scheduling.serried.dev/packing"
 
@@ -42,6 +51,8 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     take_no_pause(monkeypatch)
     monkeypatch.setattr(timeline, "_MAX_GROUPS", 1)
     monkeypatch.setattr(priorities, "_MAX_CHANGED", 1)
+    monkeypatch.setattr(capacity, "_MIN_NAMES_KEPT", 1)
+    monkeypatch.setattr(neighbours, "_MAX_IDLE", 1)
     monkeypatch.setattr(process, "EventWriter", partial(EventWriter, pause=0.0))
 
 
@@ -159,3 +170,54 @@ def collect_garbage(server: FakeApiServer) -> bool:
             if "deletionTimestamp" not in each["metadata"]:
                 server.remove(kind, "default", each["metadata"]["name"])
     return not server.all(GROUPS) and not server.all(WORKLOADS)
+
+
+def test_nodes_pods_and_what_rules_follow_come_and_go_and_the_store_holds_no_more() -> None:
+    """An autoscaler makes thousands of names a day, and nobody asks for scores in an isolated installation."""
+    store, looks = Store([SCHEDULER], rules=RULES), []
+    for kind in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode, Namespace):
+        store.note_state(kind, KindState.KNOWN)
+    note_devices(store)
+    for season in range(SEASONS):
+        live_through_a_season(store, f"s{season}")
+        looks.append(count_items(store))
+    assert list_grown(looks) == []
+
+
+def live_through_a_season(store: Store, name: str) -> None:
+    group, host, volume_name, claim_name = f"{name}-g", f"{name}-n", f"{name}-v", f"{name}-c"
+    driver = csi_driver(f"{name}.example.com").value()
+    objects: list[Any] = [
+        device_class(name).providing(f"{name}.example.com/gpu").value(),
+        driver,
+        csi_node(host, **{driver.name: 2}).value(),
+        storage_class(name, driver.name).value(),
+        volume(volume_name).local_to(host).free(name).value(),
+        volume_claim(claim_name).asking(name).value(),
+        devices(host, 2).value(),
+        claim(claim_name, 1).value(),
+        Namespace(name),
+    ]
+    members = [pod(f"{name}-{index}").cpu(1).scheduler(SCHEDULER).in_group(group) for index in range(2)]
+    members[0] = members[0].mounting(claim_name).label("app", name).spread({"app": name}, RACK)
+    members[1] = members[1].having(claiming(claim_name), "spec", "resourceClaims").apart({"app": name}, RACK)
+    store.put_node(node(host).cpu(8).rack(name).value())
+    for each in objects:
+        store.put_object(each)
+    store.put_group(pod_group(group).gang(2).topology(f"{name}.example.com/numa").value())
+    for each in members:
+        store.put_pod(each.value())
+        store.put_pod(each.on(host).value())
+    for each in members:
+        store.drop_pod(each.value().uid)
+    store.drop_group(pod_group(group).value().key)
+    for each in objects:
+        key = getattr(each, "key", None)
+        store.drop_object(type(each), each.name if key is None else key)
+    store.drop_node(host)
+    store.dirty.take_groups()
+    list(store.dirty.take_members())
+    store.dirty.take_orphans()
+    for freed in (store.occupancy.freed_nodes, store.nominations.withdrawn_nodes):
+        freed.take()
+        freed.take_neighbours()

@@ -17,6 +17,7 @@ from serried.api.cel import Broken, Selector, Unsupported, Value, compile_select
 from serried.api.device import Device, DeviceId, DeviceTaintRule, Place, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
+from serried.cluster.index import discard
 from serried.plan.fit import matches_terms, tolerates
 
 _MAX_SUBSETS = 4
@@ -279,7 +280,7 @@ class Inventory:
         pool = self._pools[key]
         touched = set(self.nodes_of(key))
         for name in pool.nodes if not pool.wide else ():
-            del self._pools_at[name][key]
+            discard(self._pools_at, name, key)
         self._wide.pop(key, None)
         pool.settle(key, self.taint_rules.values())
         if pool.wide:

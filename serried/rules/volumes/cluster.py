@@ -355,12 +355,16 @@ class Volumes(Rule):
 
     def _index(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
         if old is not None:
-            discard(
-                *((self._claims_of, old.volume) if old.volume else (self._unbound, old.wish.storage_class)), old.key
-            )
+            discard(*self._find_place(old), old.key)
         if new is not None:
-            index, place = (self._claims_of, new.volume) if new.volume else (self._unbound, new.wish.storage_class)
+            index, place = self._find_place(new)
             index.setdefault(place, {})[new.key] = None
+        if old is not None and not old.volume and old.wish.storage_class not in self._unbound:
+            self.supply.turn_class(old.wish.storage_class, ())  # nobody wants any of it
+
+    def _find_place(self, claim: VolumeClaim) -> tuple[dict[str, dict[Key, None]], str]:
+        """The index in which a claim is, and its place there."""
+        return (self._claims_of, claim.volume) if claim.volume else (self._unbound, claim.wish.storage_class)
 
     # --- what there is for them ---------------------------------------------------------------------------------
 

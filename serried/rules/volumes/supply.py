@@ -260,14 +260,12 @@ class Attachments:
     def __init__(self) -> None:
         self.nodes: dict[str, CSINode] = {}
         self.limited: Counter[str] = Counter()
-        self._equipped: set[str] = set()
 
     def equip(self, node: Node, shared: Mapping[str, int]) -> Node:
         """The node with what it takes of each driver; ``shared`` are the volumes there that several pods mount."""
         limits = self.nodes[node.name].limits if node.name in self.nodes else {}
-        if not limits and node.name not in self._equipped:
+        if not limits and not any(name.startswith(ATTACHED) for name in node.allocatable):
             return node
-        self._equipped.add(node.name)
         amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
         amounts.update((ATTACHED + driver, limit - shared.get(driver, 0)) for driver, limit in limits.items())
         return node if amounts == node.allocatable else replace(node, allocatable=amounts)
