@@ -41,10 +41,10 @@ def take_claims(
             rest.append((place, raw))
             named.update(_list_named(raw, namespace))
     shared = frozenset(key for key, count in named.items() if count > 1)
-    return rest, Coming(volumes, devices, templates, shared)
+    return rest, Coming(volumes, devices, templates, shared, default_class)
 
 
-def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], default_class: str, *, alike: bool) -> Coming:
+def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], *, alike: bool) -> Coming:
     """The same with the claims that are made for one pod; what it names besides is shared if others are ``alike``."""
     own = dict(coming.volumes)
     for volume in read_objects(spec, "volumes"):
@@ -52,7 +52,7 @@ def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], default_class: st
         name = f"{pod.name}-{volume.get('name')}"
         if name in pod.own_claims:
             metadata = {**read_map(template, "metadata"), "namespace": pod.namespace, "name": name}
-            found = decode_volume_claim(_default({**template, "metadata": metadata}, default_class))
+            found = decode_volume_claim(_default({**template, "metadata": metadata}, coming.default_class))
             if isinstance(found, Malformed):
                 raise ValueError(f"volume {volume.get('name')}: {found.problem}")
             own[found.key] = replace(found, owner=pod.uid)

@@ -48,7 +48,6 @@ from serried.api.resolved import Named, resolve_owner
 from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.kube.wire import read_json
-from serried.rules.volumes.cluster import Volumes
 
 if TYPE_CHECKING:
     from serried.cluster.cache import Store
@@ -84,7 +83,7 @@ def make_pod(
             f"{place}: schedulerName is {pod.scheduler}, which Serried does not serve; it has to be {names}"
         )
     try:
-        coming = add_own(coming, pod, spec, store.rule(Volumes).supply.find_default(), alike=alike)
+        coming = add_own(coming, pod, spec, alike=alike)
     except ValueError as problem:
         raise ValueError(f"{place}: {problem}") from None
     return store.show_pod(pod, coming)

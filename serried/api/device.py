@@ -444,6 +444,9 @@ class Coming:
     shared: frozenset[Key] = frozenset()
     """The claims that several of its pods name."""
 
+    default_class: str = ""
+    """The StorageClass of volume claims that name none; "" without one."""
+
 
 NOTHING = Coming()
 

@@ -473,7 +473,8 @@ class Store:
                 self.put_pod(pod)
         for pod in news.recounted:
             old = self.pods[pod.uid]
-            self._raw.setdefault(pod.uid, old)
+            if self._raw.setdefault(pod.uid, old) == pod:
+                del self._raw[pod.uid]
             self.pods[pod.uid] = pod
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)

@@ -59,6 +59,7 @@ class MatchingPods(Rule):
         self.are_counted = False
         """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
 
+        self.wanted = self.watches_all = False
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()

@@ -987,7 +987,7 @@ async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> 
     assert remember(world) == before
 
 
-_FACETS = ("occupancy", "uncounted", "volumes", "vacancies", "members", "matching_pods", "device_claims")
+_FACETS = ("occupancy", "vacancies", "members")
 
 
 def remember(world: Harness) -> Any:
@@ -996,6 +996,7 @@ def remember(world: Harness) -> Any:
     facets = {name: read_memory(part) for name, part in store.items() if hasattr(part, "__dict__")}
     plain = {name: part for name, part in store.items() if not hasattr(part, "__dict__")}
     kept = {name: deepcopy_plain(facets[name]) for name in _FACETS}
+    kept |= {type(rule).__name__: deepcopy_plain(read_memory(rule)) for rule in world.store.all_rules}
     states = {
         key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
     }
