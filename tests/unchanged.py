@@ -38,7 +38,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "tests/e2e/jobs": ("manifests", *_CONTROLLER, *_CLUSTER),
     "tests/e2e/manifests": ("manifests", "serried/cli", *_CLUSTER),
     "tests/e2e/monitoring": ("manifests", "serried/ops", *_CLUSTER),
-    "tests/e2e/truth": ("serried/api", "serried/cluster", "serried/plan", *_CLUSTER),
+    "tests/e2e/truth": ("serried/api", "serried/cluster", "serried/plan", "serried/rules", *_CLUSTER),
 }
 """A folder of tests, and the files and folders that it is about. Itself and what all tests need belong to each."""
 
