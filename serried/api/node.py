@@ -4,6 +4,7 @@ A node's capacity is ``status.allocatable``, as for kube-scheduler.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from serried.api.names import (
     Malformed,
@@ -14,6 +15,7 @@ from serried.api.names import (
     read_labels,
     read_map,
     read_objects,
+    read_texts,
     read_version,
 )
 from serried.api.resources import Resources, read_amounts
@@ -29,6 +31,10 @@ class Node:
     labels: Labels = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+
+    features: tuple[str, ...] = ()
+    """What its kubelet declares that a pod may need (``status.declaredFeatures``)."""
+
     version: str = ""
 
 
@@ -38,12 +44,19 @@ def decode_node(obj: object) -> Node | Malformed:
 
 
 def _decode(obj: Raw) -> Node:
-    spec = read_map(obj, "spec")
+    spec, status = read_map(obj, "spec"), read_map(obj, "status")
     return Node(
         name=read_key(obj).name,
-        allocatable=read_amounts(read_map(obj, "status"), "allocatable"),
+        allocatable=read_amounts(status, "allocatable"),
         labels=read_labels(read_map(obj, "metadata"), "labels"),
         taints=tuple(read_taint(raw) for raw in read_objects(spec, "taints")),
         unschedulable=read_flag(spec, "unschedulable"),
+        features=_share(tuple(read_texts(status, "declaredFeatures"))),
         version=read_version(obj),
     )
+
+
+@lru_cache(maxsize=256)
+def _share(features: tuple[str, ...]) -> tuple[str, ...]:
+    """The same, once for all nodes that declare the same ones."""
+    return features

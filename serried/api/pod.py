@@ -237,6 +237,9 @@ class Pod:
 
     labels: Labels = field(default_factory=dict, hash=False)
 
+    features: tuple[str, ...] = ()
+    """What its node has to declare (`Node.features`)."""
+
     gates: tuple[str, ...] = ()
     """All scheduling gates, ours included."""
 
@@ -644,6 +647,27 @@ def _read_affinity(spec: Raw) -> Terms | None:
     return read_terms(read_map(affinity, "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
 
 
+_RESTARTS_ALL = "RestartAllContainersOnContainerExits"
+_MAPS_USERS = "UserNamespacesHostNetworkSupport"
+_BINDS_WITH_OPTIONS = "VolumeBindMountOptions"
+
+
+def _read_features(spec: Raw) -> tuple[str, ...]:
+    """What the spec needs of its kubelet (1.37, component-helpers nodedeclaredfeatures: InferForScheduling)."""
+    found: set[str] = set()
+    for each in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
+        if "restartPolicyRules" in each and any(
+            rule.get("action") == "RestartAllContainers" for rule in read_objects(each, "restartPolicyRules")
+        ):
+            found.add(_RESTARTS_ALL)
+        mounts = read_objects(each, "volumeMounts") if "volumeMounts" in each else ()
+        if any(mount.get("bindMountOptions") for mount in mounts):
+            found.add(_BINDS_WITH_OPTIONS)
+    if spec.get("hostUsers") is False and spec.get("hostNetwork") is True:
+        found.add(_MAPS_USERS)
+    return tuple(sorted(found))
+
+
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
 
@@ -693,6 +717,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         claims=read_claims(name, spec),
         own_claims=read_own_claims(name, spec),
         labels=read_labels(metadata, "labels"),
+        features=_read_features(spec),
         index=_read_index(labels, annotations, place),
         deleting=is_deleting(obj),
         created=read_time(metadata, "creationTimestamp"),

@@ -21,6 +21,7 @@ from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
+from serried.api.selectors import Labels
 from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
@@ -260,7 +261,7 @@ class Store:
 
     def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
-        if old is None or old.labels != node.labels:
+        if old is None or _list_own(old.labels) != _list_own(node.labels):
             self.nodes[node.name] = node
             for rule in self.all_rules:
                 rule.note_labels(node.name)
@@ -741,7 +742,12 @@ class Store:
 
 
 def _room(node: Node) -> tuple[object, ...]:
-    return node.allocatable, node.labels, node.taints, node.unschedulable
+    return node.allocatable, node.labels, node.taints, node.unschedulable, node.features
+
+
+def _list_own(labels: Labels) -> Labels:
+    """The labels that the API server knows: rules lend others, with a colon in the key."""
+    return {key: value for key, value in labels.items() if ":" not in key}
 
 
 def _is_concerned(rule: Rule, pod: Pod) -> bool:

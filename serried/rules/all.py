@@ -3,6 +3,7 @@
 from serried.cluster.rule import RuleType
 from serried.rules.devices.cluster import DeviceClaims
 from serried.rules.extended.cluster import Uncounted
+from serried.rules.features.cluster import DeclaredFeatures
 from serried.rules.neighbours.cluster import MatchingPods
 from serried.rules.neighbours.plan import NEIGHBOURS
 from serried.rules.volumes.cluster import Volumes
@@ -10,6 +11,7 @@ from serried.rules.volumes.plan import VOLUMES
 
 RULES = (
     RuleType(Uncounted),
+    RuleType(DeclaredFeatures),
     RuleType(Volumes, VOLUMES),
     RuleType(DeviceClaims),
     RuleType(MatchingPods, NEIGHBOURS),

@@ -1,0 +1,1 @@
+"""Which features a node must declare for a pod: NodeDeclaredFeatures of kube-scheduler."""
