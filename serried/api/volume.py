@@ -306,6 +306,10 @@ class CSINode:
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    drivers: tuple[str, ...] = ()
+    """The drivers that are installed there, with a limit or without."""
+
     version: str = ""
 
 
@@ -317,6 +321,9 @@ class CSIDriver:
 
     tells_capacity: bool = False
     """Whether CSIStorageCapacities say what it can provision where; else it can everywhere."""
+
+    is_required: bool = False
+    """Whether no pod with its volumes goes where it is not installed (``preventPodSchedulingIfMissing``)."""
 
     version: str = ""
 
@@ -469,11 +476,13 @@ def decode_csi_node(obj: object) -> CSINode | Malformed:
 
 def _decode_csi_node(obj: Raw) -> CSINode:
     limits: dict[str, int] = {}
-    for driver in read_objects(read_map(obj, "spec"), "drivers"):
+    drivers = read_objects(read_map(obj, "spec"), "drivers")
+    for driver in drivers:
         count = read_map(driver, "allocatable").get("count")
         if isinstance(count, int):
             limits[read_text(driver, "name")] = count
-    return CSINode(read_key(obj).name, limits, read_version(obj))
+    names = tuple([read_text(driver, "name") for driver in drivers])
+    return CSINode(read_key(obj).name, limits, names, read_version(obj))
 
 
 def decode_csi_driver(obj: object) -> CSIDriver | Malformed:
@@ -482,7 +491,9 @@ def decode_csi_driver(obj: object) -> CSIDriver | Malformed:
 
 
 def _decode_csi_driver(obj: Raw) -> CSIDriver:
-    return CSIDriver(read_key(obj).name, read_flag(read_map(obj, "spec"), "storageCapacity"), read_version(obj))
+    spec = read_map(obj, "spec")
+    required = read_flag(spec, "preventPodSchedulingIfMissing")
+    return CSIDriver(read_key(obj).name, read_flag(spec, "storageCapacity"), required, read_version(obj))
 
 
 def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ class Volumes(Rule):
 
     concerns = staticmethod(attrgetter("claims"))
 
-    def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are offered to it
+    def __init__(self, ground: Ground) -> None:
+        self._nodes = ground.nodes
         self.supply = Supply()
         self.attachments = Attachments()
         self.claims: dict[Key, VolumeClaim] = {}
@@ -377,6 +378,9 @@ class Volumes(Rule):
         if state in {KindState.IDLE, KindState.LISTING} or (state is KindState.KNOWN) is (kind in self.supply.seen):
             return
         (self.supply.seen.add if state is KindState.KNOWN else self.supply.seen.discard)(kind)
+        self.attachments.are_known = CSINode in self.supply.seen
+        if kind is CSINode and self.attachments.required:
+            self._turned_nodes.update(dict.fromkeys(self._nodes))
         for name in list(self._unbound):
             self._turn(name)
         self._turned.update(dict.fromkeys(self._pods))
@@ -429,11 +433,19 @@ class Volumes(Rule):
 
     def _put_driver(self, driver: CSIDriver) -> list[Pod]:
         self.supply.drivers[driver.name] = driver
-        return self._turn_driver(driver.name)
+        return self._require(driver.name, required=driver.is_required) or self._turn_driver(driver.name)
 
     def _drop_driver(self, name: str) -> list[Pod]:
         self.supply.drivers.pop(name, None)
-        return self._turn_driver(name)
+        return self._require(name, required=False) or self._turn_driver(name)
+
+    def _require(self, driver: str, *, required: bool) -> list[Pod]:
+        """All pods with claims if it is new that a driver has to be where its volumes go, or that it has not."""
+        if not self.attachments.require(driver, required=required):
+            return []
+        self._turned_nodes.update(dict.fromkeys(self._nodes))
+        self._turn_driver(driver)
+        return list(self._pods.values())
 
     def _put_csi_node(self, found: CSINode) -> list[Pod]:
         self._turned_nodes[found.name] = None

@@ -255,15 +255,25 @@ class Supply:
 
 
 class Attachments:
-    """The limits of nodes. ``limited`` are the drivers that have one on some node: others are not counted."""
+    """The limits of nodes. ``limited`` are the drivers that have one on some node: others are not counted.
+
+    Where a driver is not installed that has to be, its limit is none at all.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, CSINode] = {}
         self.limited: Counter[str] = Counter()
+        self.required: dict[str, None] = {}
+        self.are_known = False
+        """Whether all CSINodes are known; else no driver is missing."""
 
     def equip(self, node: Node, shared: Mapping[str, int]) -> Node:
         """The node with what it takes of each driver; ``shared`` are the volumes there that several pods mount."""
-        limits = self.nodes[node.name].limits if node.name in self.nodes else {}
+        found = self.nodes.get(node.name)
+        limits = found.limits if found is not None else {}
+        if self.required and self.are_known:
+            there = found.drivers if found is not None else ()
+            limits = {**limits, **{driver: 0 for driver in self.required if driver not in there}}
         if not limits and not any(name.startswith(ATTACHED) for name in node.allocatable):
             return node
         amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
@@ -280,6 +290,17 @@ class Attachments:
         """A CSINode went; the same."""
         old = self.nodes.pop(name, None)
         return self._count(old.limits if old is not None else (), ())
+
+    def require(self, driver: str, *, required: bool) -> bool:
+        """Note whether a driver has to be where its volumes go; return whether that is new."""
+        if required is (driver in self.required):
+            return False
+        if required:
+            self.required[driver] = None
+        else:
+            del self.required[driver]
+        self._count((), (driver,)) if required else self._count((driver,), ())
+        return True
 
     def _count(self, less: Iterable[str], more: Iterable[str]) -> bool:
         before = set(self.limited)

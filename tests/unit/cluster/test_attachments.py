@@ -6,11 +6,12 @@ import pytest
 
 from serried.api.volume import CSINode
 from serried.cluster.cache import Store
+from serried.cluster.rule import KindState
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import Builder, PodBuilder, node, pod
-from tests.support.volumes import csi_node, storage_class, volume, volume_claim
+from tests.support.volumes import CSINodeBuilder, csi_driver, csi_node, storage_class, volume, volume_claim
 from tests.unit.cluster.test_volumes import seeing, show
 
 FAST = storage_class("fast", "fast.example.com")
@@ -174,3 +175,45 @@ def test_volumes_that_are_too_many_are_a_want_of_room() -> None:
     said = "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: not eligible"
     store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a").tried(message=said))
     assert not store.pods["pod-p"].refused
+
+
+REQUIRED = csi_driver("fast.example.com").having({"preventPodSchedulingIfMissing": True}, "spec")
+NOT_REQUIRED = csi_driver("fast.example.com").having({"preventPodSchedulingIfMissing": False}, "spec")
+
+
+def installed(name: str) -> CSINodeBuilder:
+    return csi_node(name).having([{"name": "fast.example.com", "nodeID": name}], "spec", "drivers")
+
+
+MISSING: list[tuple[str, list[Builder], str]] = [
+    ("no pod goes where a required driver is missing", [REQUIRED, installed("n1"), csi_node("n2")], "n1:many n2:0"),
+    ("nor where nothing is said of any driver", [REQUIRED, installed("n1")], "n1:many n2:0"),
+    ("a limit counts beside", [REQUIRED, TAKES_TWO[0]], "n1:2 n2:0"),
+    ("one that need not be there may be missing", [NOT_REQUIRED, installed("n1"), csi_node("n2")], "n1:many n2:many"),
+    ("so may one of which there is no CSIDriver", [installed("n1"), csi_node("n2")], "n1:many n2:many"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("drivers", "expected"), [pytest.param(d, e, id=sentence) for sentence, d, e in MISSING])
+def test_where_drivers_are_missing(drivers: list[Builder], expected: str) -> None:
+    others = [*NODES, FAST, *CLAIMS, pod("p").mounting("a")]
+    for order in permutations(drivers):
+        assert room(seeing(*others, *order)) == expected
+        assert room(seeing(*order, *others)) == expected
+
+
+def test_a_driver_that_is_installed_opens_its_node() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, pod("p").mounting("a"), REQUIRED, csi_node("n1"))
+    assert room(store) == "n1:0 n2:0"
+    show(store, installed("n1"))
+    assert room(store) == "n1:many n2:0"
+    show(store, NOT_REQUIRED)
+    assert room(store) == "n1:many n2:many"
+
+
+def test_while_the_csi_nodes_are_not_known_no_driver_is_missing() -> None:
+    store = seeing(*NODES, FAST, *CLAIMS, pod("p").mounting("a"), REQUIRED)
+    store.note_state(CSINode, KindState.DENIED)
+    assert room(store) == "n1:many n2:many"
+    store.note_state(CSINode, KindState.KNOWN)
+    assert room(store) == "n1:0 n2:0"
