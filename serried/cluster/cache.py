@@ -346,8 +346,7 @@ class Store:
         self._join(pod)
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
-        if (old.node if old is not None and old.bound else "") != (pod.node if pod.bound else ""):
-            self._note_reached(pod)
+        self._note_reached(old, pod)
         self._settle()
 
     def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
@@ -386,14 +385,18 @@ class Store:
         self._leave(uid)
         self._rejoin(turned)
         self.pending_victims.note(uid)
-        if pod.node:
-            self._note_reached(pod)
+        self._note_reached(pod, None)
         self._settle()
 
-    def _note_reached(self, pod: Pod) -> None:
-        """A pod came to its node, or left it: that may matter to pods on other nodes, too."""
-        for rule in self._list_concerned(pod):
-            self.occupancy.note_neighbours(rule.list_reached(pod.shape))
+    def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod came to its node, left it, or counts for others than before: that may matter on other nodes, too."""
+        bound = [each for each in (old, new) if each is not None and each.bound]
+        stays = len(bound) > 1 and bound[0].node == bound[1].node
+        if not bound or (stays and bound[0].shape.requests == bound[1].shape.requests):
+            return
+        for rule in self._list_concerned(bound[-1]):
+            reached = [set(rule.list_reached(each.shape)) for each in bound]
+            self.occupancy.note_neighbours(reached[0] ^ reached[1] if stays else set().union(*reached))
 
     # --- rules -------------------------------------------------------------------------------------------------
 
@@ -480,6 +483,8 @@ class Store:
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
             self._join(pod)
+            self._note_reached(old, pod)
+        self.occupancy.note_neighbours(news.reached)
         if news.members:
             self.occupancy.note_room_anywhere()
             for uid in news.members:

@@ -84,6 +84,9 @@ class News:
     recounted: Sequence[Pod] = ()
     """Pods with a new shape already: nothing but amounts has changed, and no room."""
 
+    reached: Collection[str] = ()
+    """Amounts of which a node has changed the answer for pods on other nodes, too (`Rule.list_reached`)."""
+
     members: Collection[str] = ()
     """UIDs of pods that may fit on some node by now, though their shape has not changed."""
 

@@ -24,6 +24,7 @@ from serried.api.neighbours import (
     decode_namespace,
     read_apart,
 )
+from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape
 from serried.cluster.index import discard
 from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
@@ -59,7 +60,7 @@ class MatchingPods(Rule):
         self.are_counted = False
         """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
 
-        self.wanted = self.watches_all = False
+        self.wanted = self.watches_all = self._are_domains_others = False
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
@@ -141,13 +142,26 @@ class MatchingPods(Rule):
             elif name.startswith(APART) and amount == 1:
                 yield APART + read_apart(name)[1]
 
+    def note_node(self, old: Node | None, new: Node | None) -> None:
+        """Note that domains are others: a member that waits by any rule may fit anywhere by now.
+
+        kube-scheduler tries pods again by the same (EventsToRegister of both plugins).
+        """
+        if self._users and (old is None or new is None or _find_domains(old) != _find_domains(new)):
+            self._are_domains_others = True
+
     def take_news(self) -> News | None:
-        """Return the pods that count for other rules now."""
-        if not self._turned:
+        """Return the pods that count for other rules now, and whom nodes concern."""
+        if not self._turned and not self._are_domains_others:
             return None
         turned, self._turned = self._turned, {}
+        reached: list[str] = []
+        if self._are_domains_others:
+            self._are_domains_others = False
+            for matching in self._users:
+                reached += (matching.amount, APART + matching.amount.removeprefix(COUNTS))
         pods = [self._pods[uid] for uid in turned if uid in self._pods]
-        return News(recounted=[new for old in pods if (new := self.recount(old)) is not old])
+        return News(recounted=[new for old in pods if (new := self.recount(old)) is not old], reached=reached)
 
     def _put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
@@ -282,6 +296,10 @@ def list_concerns(shape: Shape) -> Iterator[str]:
             yield name
         elif name.startswith(COUNTS):
             yield APART + name.removeprefix(COUNTS)
+
+
+def _find_domains(node: Node) -> tuple[object, ...]:
+    return node.labels, node.taints, node.unschedulable
 
 
 def _means_somebody(matching: Matching) -> bool:
