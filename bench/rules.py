@@ -119,7 +119,7 @@ def build_store_with_devices() -> Store:
 
 def describe_members(rules: JSON) -> list[PodBuilder]:
     """The pods of a gang with these fields."""
-    made = pod("m").cpu("100m").having(OWN, "metadata", "labels")
+    made = pod("m").in_group("g").cpu("100m").having(OWN, "metadata", "labels")
     for name, value in {**rules, "schedulerName": "serried"}.items():
         made = made.having(value, "spec", name)
     return [made.uid(f"m{index}") for index in range(_MEMBERS)]

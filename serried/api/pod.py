@@ -347,6 +347,11 @@ class Pod:
     version: str = ""
 
     @property
+    def may_be_repelled(self) -> bool:
+        """Whether the anti-affinity of others could decide about a gang with it, or it has such rules itself."""
+        return self.shape.neighbours is not None or (self.pending and self.linked)
+
+    @property
     def claims_devices(self) -> bool:
         """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
         return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)

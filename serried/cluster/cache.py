@@ -483,7 +483,6 @@ class Store:
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
             self._join(pod)
-            self._note_reached(old, pod)
         self.occupancy.note_neighbours(news.reached)
         if news.members:
             self.occupancy.note_room_anywhere()

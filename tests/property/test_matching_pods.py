@@ -54,17 +54,31 @@ changes = st.lists(
 
 def build(name: str, namespace: str, labels: dict[str, str], rules: Any, spread: Any, where: str) -> PodBuilder:
     made = pod(name).namespace(namespace).having(labels, "metadata", "labels").uid(name)
+    made = made.in_group("g") if name in MEMBERS else made
     made = made.having({kind: {REQUIRED: each} for kind, each in rules.items()}, "spec", "affinity")
     made = made.having(spread, "spec", "topologySpreadConstraints")
     made = made.deleting() if where == "ending" else made
     return made.having("n1" if where else "", "spec", "nodeName")
 
 
-def list_needed(found: Pod) -> set[Matching]:
+MEMBERS = ("p", "q")
+"""The pods that are of a gang; the others only run, or wait for nobody's plan."""
+
+
+def waits(found: Pod) -> bool:
+    return found.pending and found.linked
+
+
+def list_asked(found: Pod) -> set[Matching]:
+    """The matchings for which all pods count."""
     rules = found.shape.neighbours
-    if rules is None:
-        return set()
-    return set(rules.matchings) if found.pending else {each.matching for each in rules.apart}
+    return set(rules.matchings) if rules is not None and waits(found) else set()
+
+
+def list_repelling(found: Pod) -> set[Matching]:
+    """Those for which members count that wait."""
+    rules = found.shape.neighbours
+    return {each.matching for each in rules.apart} if rules is not None and found.bound else set()
 
 
 def counts_for(store: Store, matching: Matching, found: Pod) -> bool:
@@ -84,9 +98,11 @@ def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
             store.drop_pod(what[0])
         else:
             store.put_object(Namespace(*what))
-        needed = {matching for each in store.pods.values() for matching in list_needed(each)}
+        asked = {matching for each in store.pods.values() for matching in list_asked(each)}
+        repelling = {matching for each in store.pods.values() for matching in list_repelling(each)}
         for each in store.pods.values():
             has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}
+            needed = asked | repelling if waits(each) else asked
             assert {m.amount for m in needed if counts_for(store, m, each)} == has & {m.amount for m in needed}
             assert store.occupancy.node_of(each.uid) in {None, "n1"}
         amounts = [name for each in store.pods.values() if each.bound for name, _ in each.shape.requests]

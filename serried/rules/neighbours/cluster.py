@@ -1,17 +1,22 @@
 """Which pods count for the rules of others: each gets an amount for each rule that it counts for.
 
-Rules that anybody has matter while they can decide about a gang: anti-affinity of every pod, affinity and spread of
-those that wait for a node. With a rule that is new, the pods that are there are looked through once, by one of its
-labels; then each pod that comes or changes is asked about the rules of its namespace and labels alone.
+Rules matter while they can decide about a gang, so what they cost follows the members that wait:
+
+- The rules of a member that waits count all pods that they mean. With a rule that is new, the pods that are there are
+  looked through once, by one of its labels; then each pod that comes or changes is asked about the rules of its
+  namespace and labels alone.
+- The anti-affinity of a pod that runs keeps members off. It counts only members that wait, whoever has written it.
+- Rules of pods that wait and are in no gang decide about no gang.
 
 Sources: interpodaffinity/filtering.go and podtopologyspread/filtering.go of kube-scheduler 1.37.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections import ChainMap, Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import NamedTuple
 
 from serried.api.device import NOTHING, Coming
 from serried.api.neighbours import (
@@ -32,6 +37,9 @@ from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
 _MAX_IDLE = 256
 """How many matchings are kept that nobody needs any more: the next gang of the same kind may come soon."""
 
+_HAS_RULES: Callable[[Pod], object] = attrgetter("shape.neighbours")
+_MAY_BE_REPELLED: Callable[[Pod], object] = attrgetter("may_be_repelled")
+
 _ANYWHERE = ""
 """In the place of a namespace, for what is not confined to some."""
 
@@ -44,8 +52,6 @@ class MatchingPods(Rule):
 
     A pod or a namespace may make other pods count, or count no more: these are recounted in the next news.
     """
-
-    concerns = staticmethod(attrgetter("shape.neighbours"))
 
     def __init__(self, ground: Ground) -> None:
         self.namespaces: dict[str, Namespace] = {}
@@ -60,28 +66,41 @@ class MatchingPods(Rule):
         self.are_counted = False
         """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
 
-        self.wanted = self.watches_all = self._are_domains_others = False
+        self.wanted = self.watches_all = False
+        self._reached: dict[str, None] = {}
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
-        self._matchings_of: dict[str, tuple[Matching, ...]] = {}
-        self.remembered = self._matchings_of.keys()
+        """How many pods have rules with each matching."""
+
+        self._needs: dict[str, _Need] = {}
         self._idle: OrderedDict[Matching, None] = OrderedDict()
         self._shown: dict[Matching, None] = {}
         """The matchings that began with a pod of a what-if question, which does not exist."""
 
-        self._by_place: dict[Place, dict[Matching, None]] = {}
-        self._keys: Counter[str] = Counter()
-        """The label keys by which matchings are found."""
+        self._counting = _Register()
+        """The matchings of members that wait: all pods count."""
 
+        self._repelling = _Register()
+        """Those of pods that run alone: only members that wait count."""
+
+        self._waiting: dict[str, None] = {}
+        """The members (UIDs) that wait, while there are any that repel them."""
+
+        self.concerns = _HAS_RULES
+        self.remembered = ChainMap[str, object](self._needs, self._waiting)  # type: ignore[arg-type]
         self._labelled: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
-        """By such a key, the UIDs of the pods of each namespace and value."""
+        """By a label key of ``_counting``, the UIDs of the pods of each namespace and value."""
 
         self._turned: dict[str, None] = {}
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - labels are those that the rules before have left
         """Return a pod with the amounts of what it counts for, and remember what its own rules need."""
         self._follow(pod)
+        if self._repelling and pod.pending and pod.linked:
+            self._waiting[pod.uid] = None
+        else:
+            self._waiting.pop(pod.uid, None)
         if self._labelled:
             before = self._pods.get(pod.uid)
             if before is not None and before.labels != pod.labels:
@@ -89,7 +108,7 @@ class MatchingPods(Rule):
             for key, places in self._labelled.items():
                 if key in pod.labels:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
-        return self.recount(pod) if self._by_place else pod
+        return self.recount(pod)
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
         """Return a pod that does not exist with the amounts of what it counts for.
@@ -97,31 +116,41 @@ class MatchingPods(Rule):
         Pods count for its rules until the next call of ``forget_shown``.
         """
         for matching in _list_counted(pod):
-            if matching not in self._users and matching not in self._idle:
-                self._idle[matching] = self._shown[matching] = None
-                self._begin(matching)
-        return self.recount(pod)
+            if matching not in self._counting:
+                if matching not in self._users:
+                    self._idle[matching] = None
+                self._shown[matching] = None
+                self._begin(matching, waits=True)
+        return self._recount(pod, [*self._find(self._counting, pod), *self._find(self._repelling, pod)])
 
     def forget_shown(self) -> None:
         """End the matchings that only pods that do not exist have needed."""
-        for matching in self._shown.keys() & self._idle.keys():
-            del self._idle[matching]
-            self._end(matching)
+        for matching in list(self._shown):
+            if matching in self._idle:
+                del self._idle[matching]
+                self._end(matching)
         self._shown.clear()
 
     def recount(self, pod: Pod) -> Pod:
-        """A pod with the amounts of what it counts for by now; nothing is remembered."""
+        """Return a pod with the amounts of what it counts for by now; nothing is remembered."""
+        found = list(self._find(self._counting, pod))
+        if pod.uid in self._waiting:
+            found += self._find(self._repelling, pod)
+        return self._recount(pod, found)
+
+    def _recount(self, pod: Pod, found: Iterable[Matching]) -> Pod:
         if self.are_counted:
             return pod
-        names = {each.amount for each in self._find(pod)}
+        names = {each.amount for each in found}
         if not self._sees_namespaces and any(each.by_namespace_labels for each in _list_rules(pod)):
             names.add(UNSEEN)
         shape = _count(pod.shape, tuple(sorted(names)))
         return pod if shape is pod.shape else replace(pod, shape=shape)
 
     def forget(self, pod: Pod) -> None:
-        """A pod went."""
-        self._release(self._matchings_of.pop(pod.uid, ()))
+        """Forget a pod that went."""
+        self._waiting.pop(pod.uid, None)
+        self._release(self._needs.pop(pod.uid, _NO_NEED))
         self._take_out(pod)
 
     def _take_out(self, pod: Pod) -> None:
@@ -147,19 +176,20 @@ class MatchingPods(Rule):
 
         kube-scheduler tries pods again by the same (EventsToRegister of both plugins).
         """
-        if self._users and (old is None or new is None or _find_domains(old) != _find_domains(new)):
-            self._are_domains_others = True
+        waits = self._waiting or self._counting
+        if waits and (old is None or new is None or _find_domains(old) != _find_domains(new)):
+            self._reach(self._users)
+
+    def _reach(self, matchings: Iterable[Matching]) -> None:
+        """Note that these decide otherwise by now, for whom they mean and whom they keep off."""
+        for matching in matchings:
+            self._reached[matching.amount] = self._reached[APART + matching.amount.removeprefix(COUNTS)] = None
 
     def take_news(self) -> News | None:
         """Return the pods that count for other rules now, and whom nodes concern."""
-        if not self._turned and not self._are_domains_others:
+        if not self._turned and not self._reached:
             return None
-        turned, self._turned = self._turned, {}
-        reached: list[str] = []
-        if self._are_domains_others:
-            self._are_domains_others = False
-            for matching in self._users:
-                reached += (matching.amount, APART + matching.amount.removeprefix(COUNTS))
+        turned, reached, self._turned, self._reached = self._turned, self._reached, {}, {}
         pods = [self._pods[uid] for uid in turned if uid in self._pods]
         return News(recounted=[new for old in pods if (new := self.recount(old)) is not old], reached=reached)
 
@@ -182,38 +212,45 @@ class MatchingPods(Rule):
             self._sees_namespaces = seen
             self._turn_by_namespace()
             about = (
-                uid for uid, found in self._matchings_of.items() if any(each.by_namespace_labels for each in found)
+                uid for uid, need in self._needs.items() if any(each.by_namespace_labels for each in need.matchings)
             )
             self._turned.update(dict.fromkeys(about))
 
     def _turn_by_namespace(self) -> None:
-        for matching in self._users:
-            if matching.by_namespace_labels:
-                self._turned.update(dict.fromkeys(self._list_candidates(matching)))
+        found = [matching for matching in (*self._users, *self._idle) if matching.by_namespace_labels]
+        self._reach(found)
+        for matching in found:
+            self._turn(matching)
+
+    def _turn(self, matching: Matching) -> None:
+        """Note the pods that may count for a matching, or may have counted."""
+        found = self._list_candidates(matching) if matching in self._counting else self._waiting
+        self._turned.update(dict.fromkeys(found))
 
     def _follow(self, pod: Pod) -> None:
         rules = pod.shape.neighbours
-        needed: tuple[Matching, ...] = ()
-        if rules is not None and pod.phase is Phase.ACTIVE:
+        found: Iterable[Matching] = ()
+        if rules is not None and pod.phase is Phase.ACTIVE and pod.pending:
+            found = rules.matchings if pod.linked else ()
+        elif rules is not None and pod.phase is Phase.ACTIVE:
             # Of a pod that has its node only those count by which it keeps others away.
-            found = rules.matchings if pod.pending else (each.matching for each in rules.apart)
-            needed = tuple(filter(_means_somebody, found))
-        before = self._matchings_of.get(pod.uid, ())
-        if needed == before:
+            found = (each.matching for each in rules.apart)
+        need = _Need(tuple(filter(_means_somebody, found)), waits=pod.pending)
+        before = self._needs.get(pod.uid, _NO_NEED)
+        if need == before or not (need.matchings or before.matchings):
             return
-        if needed:
-            self._matchings_of[pod.uid] = needed
+        if need.matchings:
+            self._needs[pod.uid] = need
         else:
-            del self._matchings_of[pod.uid]
-        for matching in needed:
+            del self._needs[pod.uid]
+        for matching in need.matchings:
             self._users[matching] += 1
             self._idle.pop(matching, None)
-            if self._users[matching] == 1:
-                self._begin(matching)
+            self._begin(matching, waits=need.waits)
         self._release(before)
 
-    def _release(self, matchings: Iterable[Matching]) -> None:
-        for matching in matchings:
+    def _release(self, need: "_Need") -> None:
+        for matching in need.matchings:
             self._users[matching] -= 1
             if not self._users[matching]:
                 del self._users[matching]
@@ -221,50 +258,51 @@ class MatchingPods(Rule):
         while len(self._idle) > _MAX_IDLE:
             self._end(self._idle.popitem(last=False)[0])
 
-    def _begin(self, matching: Matching) -> None:
+    def _begin(self, matching: Matching, *, waits: bool) -> None:
+        """Count for a matching: all pods if one that ``waits`` has it, else the members that wait."""
+        if matching in self._counting or (not waits and matching in self._repelling):
+            return
         self.wanted = self.wanted or matching.by_namespace_labels
-        places = _list_places(matching)
-        if all(matching in self._by_place.get(place, ()) for place in places):
-            return  # it was idle
-        for place in places:
-            self._by_place.setdefault(place, {})[matching] = None
-        self.watches_all = True
-        label = _find_label(matching)
-        if label is not None:
-            self._note_key(label[0])
-        self._turned.update(dict.fromkeys(self._list_candidates(matching)))
+        if waits:
+            self._repelling.drop(matching)
+            if self._counting.add(matching):
+                self._index(matching)
+        else:
+            self._repelling.add(matching)
+        self._follow_waiting()
+        self._turn(matching)
+        self.watches_all = bool(self._counting)
 
     def _end(self, matching: Matching) -> None:
-        self._turned.update(dict.fromkeys(self._list_candidates(matching)))
-        for place in _list_places(matching):
-            discard(self._by_place, place, matching)
+        self._turn(matching)
+        if self._counting.drop(matching) and (label := _find_label(matching)) is not None:
+            del self._labelled[label[0]]
+        self._repelling.drop(matching)
+        self._follow_waiting()
+        self.watches_all = bool(self._counting)
+
+    def _follow_waiting(self) -> None:
+        """Follow the members that wait while anybody repels them."""
+        if self._repelling and self.concerns is _HAS_RULES:
+            self.concerns = _MAY_BE_REPELLED
+            self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.linked)
+        elif not self._repelling:
+            self.concerns = _HAS_RULES
+            self._waiting.clear()
+
+    def _index(self, matching: Matching) -> None:
+        """Sort the pods by a label that is the first of its key."""
         label = _find_label(matching)
-        if label is not None:
-            self._keys[label[0]] -= 1
-            if not self._keys[label[0]]:
-                del self._keys[label[0]], self._labelled[label[0]]
-        self.watches_all = bool(self._by_place)
-
-    def _note_key(self, key: str) -> None:
-        self._keys[key] += 1
-        if self._keys[key] > 1:
-            return
         places: dict[tuple[str, str], dict[str, None]] = {}
-        for uid, pod in self._pods.items():
-            if key in pod.labels:
-                places.setdefault((pod.namespace, pod.labels[key]), {})[uid] = None
-        self._labelled[key] = places
+        if label is not None:
+            key = label[0]
+            for uid, pod in self._pods.items():
+                if key in pod.labels:
+                    places.setdefault((pod.namespace, pod.labels[key]), {})[uid] = None
+            self._labelled[key] = places
 
-    def _find(self, pod: Pod) -> Iterator[Matching]:
-        places = [(scope, "", "") for scope in (pod.namespace, _ANYWHERE)]
-        for key in self._keys:
-            value = pod.labels.get(key)
-            if value is not None:
-                places += [(scope, key, value) for scope in (pod.namespace, _ANYWHERE)]
-        for place in places:
-            for matching in self._by_place.get(place, ()):
-                if self._means(matching, pod):
-                    yield matching
+    def _find(self, register: "_Register", pod: Pod) -> Iterator[Matching]:
+        return (matching for matching in register.find(pod) if self._means(matching, pod))
 
     def _means(self, matching: Matching, pod: Pod) -> bool:
         if matching.living and pod.deleting:
@@ -312,6 +350,70 @@ def _list_counted(pod: Pod) -> Iterable[Matching]:
 
 def _list_rules(pod: Pod) -> Iterable[Matching]:
     return pod.shape.neighbours.matchings if pod.shape.neighbours is not None else ()
+
+
+class _Need(NamedTuple):
+    """What the rules of a pod need to be counted."""
+
+    matchings: tuple[Matching, ...]
+
+    waits: bool
+    """Whether it has no node yet: then all its rules decide, else only who it keeps off."""
+
+
+_NO_NEED = _Need((), waits=False)
+
+
+class _Register:
+    """Matchings, found by where the pods are that they may mean."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, dict[Matching, None]] = {}
+        self._keys: Counter[str] = Counter()
+        """The label keys by which matchings are found."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
+
+    def __contains__(self, matching: Matching) -> bool:
+        return all(matching in self._by_place.get(place, ()) for place in _list_places(matching))
+
+    def add(self, matching: Matching) -> bool:
+        """Add one that is not there; return whether the label by which it is found has a new key."""
+        for place in _list_places(matching):
+            self._by_place.setdefault(place, {})[matching] = None
+        label = _find_label(matching)
+        if label is None:
+            return False
+        self._keys[label[0]] += 1
+        return self._keys[label[0]] == 1
+
+    def drop(self, matching: Matching) -> bool:
+        """Drop one, if it is there; return whether that was the last one with the key of its label."""
+        if matching not in self:
+            return False
+        for place in _list_places(matching):
+            discard(self._by_place, place, matching)
+        label = _find_label(matching)
+        if label is None:
+            return False
+        self._keys[label[0]] -= 1
+        if self._keys[label[0]]:
+            return False
+        del self._keys[label[0]]
+        return True
+
+    def find(self, pod: Pod) -> Iterator[Matching]:
+        """Return the matchings that may mean a pod, by its namespace and one label."""
+        if not self._by_place:
+            return
+        places = [(scope, "", "") for scope in (pod.namespace, _ANYWHERE)]
+        for key in self._keys:
+            value = pod.labels.get(key)
+            if value is not None:
+                places += [(scope, key, value) for scope in (pod.namespace, _ANYWHERE)]
+        for place in places:
+            yield from self._by_place.get(place, ())
 
 
 def _list_places(matching: Matching) -> list[Place]:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from serried.api.names import GroupKey
 from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
 from serried.api.pod import Pod, decode_pod
@@ -114,7 +115,8 @@ class Ours:
     @contextmanager
     def _waiting(self, members: Sequence[Raw]) -> Iterator[list[Pod]]:
         """These wait for as long as the body runs."""
-        pods = [read_pod(member, str(index)) for index, member in enumerate(members)]
+        found = (read_pod(member, str(index)) for index, member in enumerate(members))
+        pods = [replace(each, group=GroupKey(each.namespace, "g")) for each in found]
         for pod in pods:
             self.store.put_pod(pod)
         try:

@@ -297,6 +297,31 @@ class TestTheUnschedulableGroups:
         assert len([group for group in unschedulable.wake({"n1": None}, {}) if group.namespace == "greedy"]) == 60
 
 
+ANY_POD = {
+    "topologyKey": "kubernetes.io/hostname",
+    "namespaceSelector": {},
+    "labelSelector": {"matchExpressions": [{"key": "never", "operator": "DoesNotExist"}]},
+}
+
+
+@pytest.mark.parametrize("where", ["runs", "waits", "went"])
+def test_a_rule_of_a_tenant_that_means_every_pod_costs_only_the_members_that_wait(where: str) -> None:
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ANY_POD]}}
+    hostile = pod("hostile").namespace("tenant").scheduler("default-scheduler").having(rule, "spec", "affinity")
+
+    def make(size: int) -> Callable[[], object]:
+        store = Store([SCHEDULER], rules=RULES)
+        store.put_node(node("n1").value())
+        for number in range(size):
+            store.put_pod(pod(f"p{number}").label("app", f"a{number}").on("n1").value())
+        if where == "went":
+            store.put_pod(hostile.on("n1").value())
+            return lambda: store.drop_pod(hostile.value().uid)
+        return lambda: store.put_pod((hostile.on("n1") if where == "runs" else hostile).value())
+
+    assert find_growth(make, 300) < (2.2 if where == "runs" else 1.1)
+
+
 # --- many groups ------------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ class Ground:
         for each in nodes:
             self.store.put_node(each.value())
         for member in members:
-            self.store.put_pod(member.value())
+            self.store.put_pod(member.in_group("g").value())
         self.members: list[Pod] = [self.store.pods[member.value().uid] for member in members]
 
     def plan(self) -> Plan:

@@ -68,7 +68,7 @@ class Ground:
 
     def put(self, members: Sequence[PodBuilder]) -> list[Pod]:
         """These wait."""
-        values = [each.value() for each in members]
+        values = [each.in_group("g").value() for each in members]
         for value in values:
             self.store.put_pod(value)
         return [self.store.pods[value.uid] for value in values]
