@@ -141,7 +141,7 @@ def count(
     if taken:
         store.put_object(claim("others").holding("n1", *taken).value())
     names = [each.raw()["metadata"]["name"] for each in claims]
-    store.put_pod(pod("p").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
+    store.put_pod(pod("p").in_group("g").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
     found = store.pods["pod-p"]
     searched = any("sets of" in name for name, _ in found.shape.requests)
     return min(MOST, slots(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched

@@ -92,7 +92,7 @@ class DeviceClaims(Rule):
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:
         """Return a pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
-        if not pod.claims_devices:
+        if not pod.claims_devices or _is_nobody_s_plan(raw):
             self.forget(raw)
             return pod
         if not self.known and raw.counted:
@@ -521,6 +521,11 @@ class DeviceClaims(Rule):
         held = [(device, False) for claim in own for device in claim.devices]
         held += [(device, True) for claim in own for device, _ in claim.shares]
         return [(matches[device], shared) for device, shared in held if device in matches]
+
+
+def _is_nobody_s_plan(pod: Pod) -> bool:
+    """Whether a pod waits for devices and is in no gang: what it asks for decides about none, until it has its node."""
+    return pod.pending and not pod.linked and not pod.nominated
 
 
 def _list_claims(pod: Pod) -> list[Key]:

@@ -62,7 +62,8 @@ BEYOND = [{"cel": {"expression": "sets.contains([1], [1])"}}]
 def show(store: Store, builder: Builder) -> None:
     match builder:
         case PodBuilder():
-            store.put_pod(builder.value())
+            found = builder.value()
+            store.put_pod(found if found.linked else builder.in_group("gang").value())
         case NodeBuilder():
             store.put_node(builder.value())
         case PodGroupBuilder():
@@ -352,9 +353,9 @@ def test_of_pods_that_share_a_claim_one_asks_for_its_devices(
 def test_whoever_asks_for_a_shared_device_is_another_one_once_it_goes_or_changes() -> None:
     store = stored(N1, CLASS, claim("mine", 1), devices("n1", 1), P, Q, other("r", "mine"))
     assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [True, False, False]
-    store.put_pod(P.gate("other/gate").value())
+    show(store, P.gate("other/gate"))
     assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [False, True, False]
-    store.put_pod(P.value())
+    show(store, P)
     assert [leads(store, uid) for uid in ("pod-p", "pod-q", "pod-r")] == [True, False, False]
     store.drop_pod("pod-p")
     assert [leads(store, uid) for uid in ("pod-q", "pod-r")] == [True, False]
