@@ -419,7 +419,10 @@ class Store:
 
     def rule(self, of: type[R]) -> R:
         """Return the rule of a class. Raises LookupError if this Store was made without it."""
-        return next(rule for rule in self.all_rules if isinstance(rule, of))
+        for rule in self.all_rules:
+            if isinstance(rule, of):
+                return rule
+        raise LookupError(f"this Store was made without {of.__name__}")
 
     def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
         """A PodGroup asks for other topology keys."""
