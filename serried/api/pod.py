@@ -347,11 +347,6 @@ class Pod:
     version: str = ""
 
     @property
-    def may_be_repelled(self) -> bool:
-        """Whether the anti-affinity of others could decide about a gang with it, or it has such rules itself."""
-        return self.shape.neighbours is not None or (self.pending and self.linked)
-
-    @property
     def claims_devices(self) -> bool:
         """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
         return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)
@@ -816,3 +811,8 @@ def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | Non
     if place is not None and place.kind is ParentKind.LEADER_WORKER_SET:
         return read_index(labels, WORKER_INDEX)
     return read_index(annotations if annotations.get(COMPLETION_INDEX) else labels, COMPLETION_INDEX)
+
+
+def may_be_repelled(pod: Pod) -> bool:
+    """Return whether the anti-affinity of others could decide about a gang with a pod, or it has such rules itself."""
+    return pod.shape.neighbours is not None or (pod.pending and pod.linked)

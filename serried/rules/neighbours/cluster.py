@@ -30,7 +30,7 @@ from serried.api.neighbours import (
     read_apart,
 )
 from serried.api.node import Node
-from serried.api.pod import Phase, Pod, Shape
+from serried.api.pod import Phase, Pod, Shape, may_be_repelled
 from serried.cluster.index import discard
 from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
 
@@ -38,7 +38,6 @@ _MAX_IDLE = 256
 """How many matchings are kept that nobody needs any more: the next gang of the same kind may come soon."""
 
 _HAS_RULES: Callable[[Pod], object] = attrgetter("shape.neighbours")
-_MAY_BE_REPELLED: Callable[[Pod], object] = attrgetter("may_be_repelled")
 
 _ANYWHERE = ""
 """In the place of a namespace, for what is not confined to some."""
@@ -284,7 +283,7 @@ class MatchingPods(Rule):
     def _follow_waiting(self) -> None:
         """Follow the members that wait while anybody repels them."""
         if self._repelling and self.concerns is _HAS_RULES:
-            self.concerns = _MAY_BE_REPELLED
+            self.concerns = may_be_repelled
             self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.linked)
         elif not self._repelling:
             self.concerns = _HAS_RULES
