@@ -281,8 +281,9 @@ class Preempting:
         refusal = self._judge(cycle)
         if refusal is not None or cycle.over:
             return refusal
-        if self._is_full(cycle) or self._permit.breaks_rules(cycle):
-            return _FULL if self._is_full(cycle) else _KEPT_OFF
+        is_full = self._is_full(cycle)
+        if is_full or self._permit.breaks_rules(cycle):
+            return _FULL if is_full else _KEPT_OFF
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")

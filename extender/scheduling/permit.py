@@ -270,8 +270,8 @@ class Permit:
     def breaks_rules(self, cycle: BindingCycle) -> bool:
         """Return whether rules keep members off their slots, also when the victims of the cycle have ended."""
         reservation = cycle.reservation
-        pods = ((uid, self._store.pods.get(uid)) for uid in reservation.slots)
-        members = [pod for _, pod in pods if pod is not None and pod.pending]
+        pods = (self._store.pods.get(uid) for uid in reservation.slots)
+        members = [pod for pod in pods if pod is not None and pod.pending]
         nodes = {member.uid: reservation.slots[member.uid].node for member in members}
         leaving = [pod for uid in reservation.victims if (pod := self._store.pods.get(uid)) is not None and pod.bound]
         priority = self._store.priorities.of_group(reservation.group)

@@ -33,7 +33,7 @@ class Node:
     unschedulable: bool = False
 
     features: tuple[str, ...] = ()
-    """What its kubelet declares that a pod may need (``status.declaredFeatures``)."""
+    """The names of the features that its kubelet declares (``status.declaredFeatures``)."""
 
     version: str = ""
 
@@ -58,5 +58,5 @@ def _decode(obj: Raw) -> Node:
 
 @lru_cache(maxsize=256)
 def _share(features: tuple[str, ...]) -> tuple[str, ...]:
-    """The same, once for all nodes that declare the same ones."""
+    """Return equal names, as one object for all nodes that declare them: that saves memory."""
     return features

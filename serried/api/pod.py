@@ -238,7 +238,7 @@ class Pod:
     labels: Labels = field(default_factory=dict, hash=False)
 
     features: tuple[str, ...] = ()
-    """What its node has to declare (`Node.features`)."""
+    """The names of the features that its node has to declare (`Node.features`)."""
 
     gates: tuple[str, ...] = ()
     """All scheduling gates, ours included."""
@@ -653,7 +653,10 @@ _BINDS_WITH_OPTIONS = "VolumeBindMountOptions"
 
 
 def _read_features(spec: Raw) -> tuple[str, ...]:
-    """What the spec needs of its kubelet (1.37, component-helpers nodedeclaredfeatures: InferForScheduling)."""
+    """Return the names of the kubelet's features that a pod with this spec needs, sorted.
+
+    Source: component-helpers nodedeclaredfeatures, InferForScheduling (1.37).
+    """
     found: set[str] = set()
     for each in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
         if "restartPolicyRules" in each and any(

@@ -265,7 +265,7 @@ class Store:
             self.nodes[node.name] = node
             for rule in self.all_rules:
                 rule.note_labels(node.name)
-        self._stirred.update(dict.fromkeys(self.all_rules))
+        self._stir_all()
         node = self.offer(node)
         self.levels.note_node(node)
         if old is not None and _room(old) == _room(node):
@@ -293,7 +293,7 @@ class Store:
         for rule in self.all_rules:
             rule.note_labels(name)
             rule.note_node(old, None)
-        self._stirred.update(dict.fromkeys(self.all_rules))
+        self._stir_all()
         self._settle()
 
     def _note_used(self, name: str) -> None:
@@ -356,7 +356,7 @@ class Store:
         """
         for rule in self.all_rules:
             pod = rule.show(pod, coming)
-        self._stirred.update(dict.fromkeys(self.all_rules))
+        self._stir_all()
         self._settle()
         return pod
 
@@ -364,7 +364,7 @@ class Store:
         """Forget the pods that were only shown: a question is answered."""
         for rule in self.all_rules:
             rule.forget_shown()
-        self._stirred.update(dict.fromkeys(self.all_rules))
+        self._stir_all()
         self._settle()
 
     def drop_pod(self, uid: str) -> None:
@@ -429,7 +429,7 @@ class Store:
         if before != after:
             for rule in self.all_rules:
                 rule.note_keys(before, after)
-            self._stirred.update(dict.fromkeys(self.all_rules))
+            self._stir_all()
             self._settle()
 
     def put_object(self, item: Any) -> None:
@@ -457,6 +457,9 @@ class Store:
             self._stirred[rule] = None
             rule.note_state(kind, state, why)
         self._settle()
+
+    def _stir_all(self) -> None:
+        self._stirred.update(dict.fromkeys(self.all_rules))
 
     def _settle(self) -> None:
         """Put anew what has changed by the rules, until nothing changes any more."""

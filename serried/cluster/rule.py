@@ -32,10 +32,10 @@ class KindState(Enum):
     """How much is known of the objects of a kind."""
 
     IDLE = "idle"
-    """Nobody has needed them yet, and they are not watched."""
+    """The objects are not watched: no pod has needed them yet."""
 
     LISTING = "listing"
-    """Somebody needs them by now, and they are being listed."""
+    """The objects are being listed: a pod needs them by now."""
 
     KNOWN = "known"
 

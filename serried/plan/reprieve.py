@@ -380,8 +380,8 @@ class PlanRemoval(SlotRemoval):
         """Whether a pod of this shape matters to the rules of members."""
         found = self._deciding.get(id(shape))
         if found is None:
-            amounts = (name for name, _ in shape.requests)
-            found = self._deciding[id(shape)] = any(is_about(self.snapshot(), name, self._kinds) for name in amounts)
+            amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
+            found = self._deciding[id(shape)] = any(is_about(snapshot, name, self._kinds) for name in amounts)
         return found
 
     def _plan(self) -> Work[bool]:
