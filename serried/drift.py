@@ -189,7 +189,7 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
     if held is None:
         return Difference.MISSING
     # The Store keeps no heartbeats of nodes: with another version an object can still say the same.
-    return None if replace(channel.complete(new), version=held.version) == held else Difference.STALE
+    return None if replace(new, version=held.version) == held else Difference.STALE
 
 
 def _find_key(item: Any) -> Key:

@@ -417,9 +417,6 @@ class Channel(Generic[V, I]):
 
     drop: Callable[[I], None]
 
-    complete: Callable[[V], V] = lambda item: item
-    """An object with what the Store knows of it from elsewhere."""
-
     owns: Callable[[I], bool] = lambda _: True
     """Whether an object that is held is of this kind: some maps hold more than one."""
 
@@ -439,9 +436,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
     return {
         **_group_channels(store, level),
         **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
-        Kind.NODES: Channel(
-            NODES, decode_node, _name, store.nodes, store.put_node, store.drop_node, complete=store.offer
-        ),
+        Kind.NODES: Channel(NODES, decode_node, _name, store.shown_nodes, store.put_node, store.drop_node),
         **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
         Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
         Kind.PRIORITY_CLASSES: Channel(

@@ -5,7 +5,7 @@ from one level to another. Of two objects of a name, that of the level in use co
 (docs/decisions/0030-the-ground-changes.md).
 """
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from enum import Enum
@@ -21,7 +21,6 @@ from serried.api.node import Node
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
-from serried.api.selectors import Labels
 from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
@@ -185,6 +184,12 @@ class Store:
         self._raw: dict[str, Pod] = {}
         """The pods (by UID) that are others here, with the shape that rules give them, as the watch showed them."""
 
+        self._raw_nodes: dict[str, Node] = {}
+        """The nodes that are others here by what the rules offer, as the watch showed them."""
+
+        self.shown_nodes = ChainMap(self._raw_nodes, self.nodes)
+        """All nodes by name, as the watch showed them."""
+
         self._stirred: dict[Rule, None] = {}
         """The rules that were told something, and may have news."""
 
@@ -255,18 +260,28 @@ class Store:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
-        """A node came or changed; a heartbeat that changes nothing of ours frees nothing."""
-        self._put_node(node)
-        self._settle()
-
-    def _put_node(self, node: Node) -> None:
-        old = self.nodes.get(node.name)
-        if old is None or _list_own(old.labels) != _list_own(node.labels):
+        """A node came or changed; a heartbeat that changes nothing of ours costs a comparison, and frees nothing."""
+        old = self.shown_nodes.get(node.name)
+        if old is not None and _room(old) == _room(node):
+            return
+        before = self.nodes.get(node.name)
+        if old is None or old.labels != node.labels:
             self.nodes[node.name] = node
             for rule in self.all_rules:
                 rule.note_labels(node.name)
         self._stir_all()
-        node = self.offer(node)
+        self._offer(before, node)
+        self._settle()
+
+    def _offer(self, old: Node | None, shown: Node) -> None:
+        """Keep a node as the rules offer it by now; ``old`` is what they offered before."""
+        node = shown
+        for rule in self.all_rules:
+            node = rule.offer(node)
+        if node is not shown:
+            self._raw_nodes[node.name] = shown
+        elif self._raw_nodes:
+            self._raw_nodes.pop(node.name, None)
         self.levels.note_node(node)
         if old is not None and _room(old) == _room(node):
             self.nodes[node.name] = old
@@ -278,15 +293,10 @@ class Store:
         for rule in self.all_rules:
             rule.note_node(old, node)
 
-    def offer(self, node: Node) -> Node:
-        """Return the node with the amounts and labels that the rules know of."""
-        for rule in self.all_rules:
-            node = rule.offer(node)
-        return node
-
     def drop_node(self, name: str) -> None:
         """A node went. Its pods keep their claims until they go themselves."""
         old = self.nodes.pop(name, None)
+        self._raw_nodes.pop(name, None)
         self.levels.drop_node(name)
         self.capacity.note_node(old, None)
         self.domain_use.forget(name)
@@ -475,7 +485,7 @@ class Store:
     def _put_nodes(self, rule: Rule) -> None:
         for name in rule.take_nodes():
             if name in self.nodes:
-                self._put_node(self.nodes[name])
+                self._offer(self.nodes[name], self.shown_nodes[name])
 
     def _take(self, news: News) -> None:
         for uid in news.pods:
@@ -753,11 +763,6 @@ class Store:
 
 def _room(node: Node) -> tuple[object, ...]:
     return node.allocatable, node.labels, node.taints, node.unschedulable, node.features
-
-
-def _list_own(labels: Labels) -> Labels:
-    """The labels that the API server knows: rules lend others, with a colon in the key."""
-    return {key: value for key, value in labels.items() if ":" not in key}
 
 
 def _is_concerned(rule: Rule, pod: Pod) -> bool:

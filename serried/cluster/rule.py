@@ -135,7 +135,10 @@ class Rule(ABC):
         """Forget a pod that went; ``pod`` is as the Store had it."""
 
     def offer(self, node: Node) -> Node:
-        """Return the node with the amounts and labels that the rule knows of."""
+        """Return the node with the amounts and labels that the rule knows of.
+
+        ``node`` is as the watch showed it, with what the rules before have made of it.
+        """
         return node
 
     def note_labels(self, name: str) -> None:  # noqa: B027 - most rules do not look at labels

@@ -36,7 +36,7 @@ from serried.api.names import Key, is_label_value
 from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
-from serried.api.resources import DEVICES, PROVIDED
+from serried.api.resources import PROVIDED
 from serried.api.selectors import Terms, Toleration, both
 from serried.cluster.index import discard
 from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
@@ -82,9 +82,6 @@ class DeviceClaims(Rule):
         self._amounts = Amounts(self.inventory)
         self._keys: Counter[str] = Counter()
         """The topology keys of groups that may be attributes of devices."""
-
-        self._lent: dict[str, dict[str, str]] = {}
-        """The labels that nodes have for these."""
 
         self._epoch = 0
 
@@ -212,25 +209,20 @@ class DeviceClaims(Rule):
         """Return the node with the amounts of its devices; their attributes that are topology keys are labels of it."""
         if not self.known:
             return node
-        if self._keys or self._lent:
+        if self._keys:
             node = self._lend_labels(node)
-        shown = {name: amount for name, amount in node.allocatable.items() if not name.startswith(DEVICES)}
         if self.inventory.find(node.name) or self._amounts.any_resources:
-            amounts = self._amounts.count_node(node.name, shown, self._list_holders(node.name))
-            return replace(node, allocatable={**shown, **amounts})
-        return node if len(shown) == len(node.allocatable) else replace(node, allocatable=shown)
+            amounts = self._amounts.count_node(node.name, node.allocatable, self._list_holders(node.name))
+            return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
+        return node
 
     def _lend_labels(self, node: Node) -> Node:
-        lent = self._lent.pop(node.name, {})
-        own = {key: value for key, value in node.labels.items() if lent.get(key) != value}
-        more: dict[str, str] = {}
-        for key in self._keys:
-            value = self.inventory.find_attribute(node.name, *key.rsplit("/", 1)) if key not in own else None
+        lent: dict[str, str] = {}
+        for key in self._keys.keys() - node.labels.keys():
+            value = self.inventory.find_attribute(node.name, *key.rsplit("/", 1))
             if isinstance(value, str | int) and not isinstance(value, bool) and is_label_value(str(value)):
-                more[key] = str(value)
-        if more:
-            self._lent[node.name] = more
-        return replace(node, labels={**own, **more}) if more or len(own) < len(node.labels) else node
+                lent[key] = str(value)
+        return replace(node, labels={**node.labels, **lent}) if lent else node
 
     def _list_holders(self, node: str) -> Holders:
         counted: dict[DeviceId, bool] = {}

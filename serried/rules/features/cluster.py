@@ -56,12 +56,9 @@ class DeclaredFeatures(Rule):
 
     def offer(self, node: Node) -> Node:
         """Return the node with a label for each feature that it declares."""
-        declared = {f"{_FEATURE}{name}" for name in node.features}
-        shown = {key for key in node.labels if key.startswith(_FEATURE)}
-        if declared == shown:
+        if not node.features:
             return node
-        own = {key: value for key, value in node.labels.items() if key not in shown}
-        return replace(node, labels={**own, **dict.fromkeys(sorted(declared), "")})
+        return replace(node, labels={**node.labels, **{f"{_FEATURE}{name}": "" for name in sorted(node.features)}})
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Count the nodes that declare something."""

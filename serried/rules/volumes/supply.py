@@ -274,11 +274,8 @@ class Attachments:
         if self.required and self.are_known:
             there = found.drivers if found is not None else ()
             limits = {**limits, **{driver: 0 for driver in self.required if driver not in there}}
-        if not limits and not any(name.startswith(ATTACHED) for name in node.allocatable):
-            return node
-        amounts = {name: amount for name, amount in node.allocatable.items() if not name.startswith(ATTACHED)}
-        amounts.update((ATTACHED + driver, limit - shared.get(driver, 0)) for driver, limit in limits.items())
-        return node if amounts == node.allocatable else replace(node, allocatable=amounts)
+        amounts = {ATTACHED + driver: limit - shared.get(driver, 0) for driver, limit in limits.items()}
+        return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
 
     def put(self, found: CSINode) -> bool:
         """A CSINode came or changed; whether a driver has a limit now that had none, or the other way round."""

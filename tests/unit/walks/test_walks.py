@@ -13,15 +13,18 @@ import pytest
 from extender.http.verbs import Verbs
 from serried.api.level import NATIVE
 from serried.api.names import Key
+from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.wire import JOBS, LineSplitter, decode_change
 from serried.ops.metrics import ExtenderMetrics
 from serried.plan.steps import finish
+from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
-from tests.support.builders import pod
+from tests.support.builders import node, pod
 from tests.support.controller_harness import GROUPS, controller_on, until
 from tests.support.controller_harness import gang as gang_job
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.volumes import csi_node
 from tests.support.walks import Length, Walk
 
 
@@ -119,6 +122,16 @@ async def test_a_watch_event_of_a_pod() -> None:
     assert world.store.pods["pod-m0"].bound
     assert walk.measure() == Length(21, 12), list(walk.files)
     await world.close()
+
+
+def test_a_heartbeat_of_a_node_with_a_csi_driver_is_compared_and_no_more() -> None:
+    store = Store([SCHEDULER], rules=RULES)
+    store.put_object(csi_node("n1", ebs=4).value())
+    store.put_node(node("n1").version("1").value())
+    walk, again = Walk(), node("n1").version("2").value()
+    with walk.follow():
+        store.put_node(again)
+    assert walk.measure() == Length(1, outside=1), walk.files
 
 
 async def test_a_job_gets_its_workload_and_pod_group() -> None:
