@@ -104,6 +104,7 @@ class SchedulingLoop:
     def __init__(
         self, context: Context, planning: Planning, group_scheduler: GroupScheduler, *, runner: CycleRunner
     ) -> None:
+        self._store = context.store
         self._groups = context.groups
         self._term = context.term
         self._planning = planning
@@ -121,6 +122,9 @@ class SchedulingLoop:
         rest_until = 0.0
         while True:
             await self._wait()
+            if self._store.settle():
+                self._groups.wake()
+                await asyncio.sleep(0)
             if not self._term.active:
                 self._group_scheduler.stand_by()
                 self._rounds.clear()

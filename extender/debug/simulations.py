@@ -380,6 +380,8 @@ def _answer(
         gathered = yield from gather(objects, core.store, namespace, classes, coming)
         newcomers += gathered.newcomers
         refused = gathered.refused
+    while core.store.settle():  # other pods count for what was shown, too
+        yield
     return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)
 
 

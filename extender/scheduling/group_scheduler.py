@@ -318,7 +318,7 @@ class GroupScheduler:
     def _let_try(self, refused: Sequence[Pod]) -> None:
         """Lift our gate: only a pod that the scheduler tries is offered a node, where it knows more than we do."""
         for pod in refused:
-            if pod.held_by_gate:
+            if pod.held_by_gate and not pod.awaits:
                 self._let_go(pod.uid)
 
     def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:

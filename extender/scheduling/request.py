@@ -96,6 +96,8 @@ def describe_refused(
     pod = next(iter((*dropped, *group_members.refused)))
     lost = {each.uid for each in dropped}
     have = group_members.placed + sum(each.uid not in lost for each in group_members.waiting)
+    if pod.awaits:
+        return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} waits for a moment: {pod.awaits}")
     if pod.obstacle:
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} can run nowhere: {pod.obstacle}")
     # The same before and after the scheduler has said it, too: nobody is told twice.

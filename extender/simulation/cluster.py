@@ -74,6 +74,8 @@ def restore(capture: Capture) -> Core:
     core = _make_core(capture)
     store = core.store
     _fill(store, capture)
+    while store.settle():
+        pass
     for vacant in capture.vacancies:
         _reopen(store, vacant)
     for reserved in capture.reservations:

@@ -145,8 +145,11 @@ class DeviceTaintRule:
 
     def means(self, pool: "PoolId", device: str) -> bool:
         """Whether it is about a device (resourceslice/tracker: applyPatches)."""
-        own = (self.driver, self.pool, self.device)
-        return self.selects and all(not name or name == other for name, other in zip(own, (*pool, device), strict=True))
+        return self.reaches(pool) and self.device in {"", device}
+
+    def reaches(self, pool: "PoolId") -> bool:
+        """Whether it may be about devices of a pool."""
+        return self.selects and self.driver in {"", pool.driver} and self.pool in {"", pool.name}
 
 
 def decode_device_taint_rule(obj: object) -> DeviceTaintRule | Malformed:

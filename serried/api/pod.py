@@ -338,6 +338,9 @@ class Pod:
     obstacle: str = ""
     """Why no node can take the pod, whatever room there is, a phrase; "" for nothing that is known of here."""
 
+    awaits: str = ""
+    """What has to be counted before anybody knows where it fits, a phrase; "" for nothing. That ends by itself."""
+
     outranked: bool = False
     """Whether the obstacle is a mate that comes first: until that one has its node, kube-scheduler offers nodes."""
 
@@ -360,11 +363,11 @@ class Pod:
     def refused(self) -> bool:
         """As far as anybody knows there is no node for it, and no room that a plan could find would help.
 
-        That is the case while a claim of it does not exist, say, or what it must be beside does not run. What nothing
-        brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers a node
-        all the same.
+        That is the case while a claim of it does not exist, say, or what its rules mean is still being counted. What
+        nothing brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers
+        a node all the same.
         """
-        if self.obstacle and (self.outranked or not self.offered):
+        if self.awaits or (self.obstacle and (self.outranked or not self.offered)):
             return True
         if self.counted_elsewhere:
             return bool(self.unclaimed or self.objection or (self.missing and not self.offered))

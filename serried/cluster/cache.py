@@ -110,6 +110,14 @@ class EndedMembers(Enum):
     """Its room is free at once."""
 
 
+PIECE = 32
+"""How many nodes and pods are put anew at a time where rules have changed them: some milliseconds."""
+
+
+WORK = 4
+"""To how many of them a rule's own piece of work compares."""
+
+
 @dataclass(eq=False, repr=False)
 class Store:
     """Maps and facets to read, and methods to write.
@@ -192,6 +200,9 @@ class Store:
 
         self._stirred: dict[Rule, None] = {}
         """The rules that were told something, and may have news."""
+
+        self._is_behind = False
+        """Whether more has changed by the rules than was put anew with what has changed it."""
 
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.
@@ -330,6 +341,10 @@ class Store:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
+        self._put_pod(pod)
+        self._settle()
+
+    def _put_pod(self, pod: Pod) -> None:
         raw, pod = pod, self._ask(pod)
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
             pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
@@ -357,7 +372,6 @@ class Store:
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
         self._note_reached(old, pod)
-        self._settle()
 
     def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """Return a pod that does not exist, with the shape that it would have here.
@@ -417,9 +431,10 @@ class Store:
             if _is_concerned(rule, pod):
                 self._stirred[rule] = None
                 pod = rule.ask(raw, pod)
-        # Before the room of a pod that has ended is free: its claims hold devices a little longer.
-        for rule in list(self._stirred):
-            self._put_nodes(rule)
+        if raw.phase is not Phase.ACTIVE:
+            # Before its room is free: its claims hold devices a little longer.
+            for rule in list(self._stirred):
+                self._put_nodes(rule)
         return pod
 
     def _list_concerned(self, pod: Pod) -> list[Rule]:
@@ -472,25 +487,51 @@ class Store:
         self._stirred.update(dict.fromkeys(self.all_rules))
 
     def _settle(self) -> None:
-        """Put anew what has changed by the rules, until nothing changes any more."""
-        while self._stirred:
+        """Put anew what an object has changed by the rules, if that is little and nothing else is left to do."""
+        if not self._is_behind:
+            self.settle()
+
+    def settle(self) -> bool:
+        """Put anew a piece of what has changed by the rules; return whether there is more.
+
+        One object may change the answer of a rule for thousands. That is done a piece at a time by the loop that asks
+        for plans, and no other change waits for it.
+        """
+        left = PIECE
+        while self._stirred and left > 0:
             stirred, self._stirred = self._stirred, {}
             rules = [rule for rule in self.all_rules if rule in stirred]
-            for rule in rules:
-                self._put_nodes(rule)
+            left -= sum(map(self._work, rules))
+            left -= 1 + sum(map(self._put_nodes, rules))
             for rule in rules:
                 if (news := rule.take_news()) is not None:
-                    self._take(news)
+                    self._stirred[rule] = None
+                    left -= self._take(news)
+        self._is_behind = bool(self._stirred)
+        return self._is_behind
 
-    def _put_nodes(self, rule: Rule) -> None:
-        for name in rule.take_nodes():
+    def _work(self, rule: Rule) -> int:
+        """Have a rule do what it has put off, a piece of it; return to how many nodes and pods that compares."""
+        if not rule.go_on():
+            return 0
+        self._stirred[rule] = None
+        return WORK
+
+    def _put_nodes(self, rule: Rule) -> int:
+        """Offer some nodes of a rule again; return how many. If there are more, the rule is asked again."""
+        names = rule.take_nodes()
+        for name in names:
             if name in self.nodes:
                 self._offer(self.nodes[name], self.shown_nodes[name])
+        if names:
+            self._stirred[rule] = None
+        return len(names)
 
-    def _take(self, news: News) -> None:
+    def _take(self, news: News) -> int:
+        """Put anew what a rule has changed; return how many pods these are."""
         for uid in news.pods:
             if (pod := self._raw.get(uid) or self.pods.get(uid)) is not None:
-                self.put_pod(pod)
+                self._put_pod(pod)
         for pod in news.recounted:
             old = self.pods[pod.uid]
             if self._raw.setdefault(pod.uid, old) == pod:
@@ -505,6 +546,7 @@ class Store:
             for uid in news.members:
                 if (group := self.members.group_of(uid)) is not None:
                     self.dirty.add(group, uid)
+        return len(news.pods) + len(news.recounted) + len(news.members)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.

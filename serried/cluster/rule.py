@@ -13,6 +13,10 @@ list in its order:
 
 A rule has no other way to tell of a change, so what changes an answer wakes the gangs that wait for it. A rule costs
 what it touches, and nothing where no pod uses it.
+
+One object may change thousands of answers. So a rule hands over a few nodes or pods at a time, the oldest change first,
+and the Store comes back for more: nothing else waits for all of them. Until then answers are as if the watch were late.
+Where they would be wrong instead, as nothing is counted yet for a pod, the rule says so of it (`Pod.awaits`).
 """
 
 from abc import ABC, abstractmethod
@@ -26,6 +30,9 @@ from serried.api.names import Malformed
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.plan.rule import PlanRuleType
+
+AT_ONCE = 8
+"""How many nodes or pods a rule hands over at a time."""
 
 
 class KindState(Enum):
@@ -76,7 +83,7 @@ class RuleKind:
 
 @dataclass(slots=True)
 class News:
-    """What a rule has changed since it was asked last."""
+    """What a rule has changed, or a part of that."""
 
     pods: Collection[str] = ()
     """UIDs of pods of which the shape may be another now: they are put again, as the watch showed them."""
@@ -160,13 +167,17 @@ class Rule(ABC):
         """Return the amounts by which it matters on other nodes, too, that a pod of this shape comes or goes."""
         return ()
 
+    def go_on(self) -> bool:
+        """Do some milliseconds of what the rule has put off; return whether there was anything to do."""
+        return False
+
     def take_nodes(self) -> Collection[str]:
-        """Return the names of the nodes that may be offered otherwise than at the last call."""
+        """Return the names of some nodes that may be offered otherwise than before; none if there are no more."""
         return ()
 
     @abstractmethod
     def take_news(self) -> News | None:
-        """Return what has changed since the last call, None if nothing has."""
+        """Return some of what has changed and was not handed over yet, None if there is no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Which pods count for the rules of others, against asking each pod about each rule after every change."""
 
+from random import Random
 from typing import Any
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from serried.cluster.cache import Store
 from serried.rules.all import RULES
 from serried.rules.neighbours.cluster import MatchingPods
 from tests.support.builders import PodBuilder, pod
+from tests.support.rules import little_at_a_time, settle
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LABELS: tuple[dict[str, str], ...] = ({}, {"team": "red"}, {"team": "blue"})
@@ -91,22 +93,58 @@ def counts_for(store: Store, matching: Matching, found: Pod) -> bool:
 @given(changes=changes)
 def test_each_pod_counts_for_the_rules_that_mean_it(changes: list[Any]) -> None:
     store = Store(["default-scheduler"], rules=RULES)
-    for kind, *what in changes:
-        if kind == "put":
-            store.put_pod(build(*what).value())
-        elif kind == "drop":
-            store.drop_pod(what[0])
-        else:
-            store.put_object(Namespace(*what))
-        asked = {matching for each in store.pods.values() for matching in list_asked(each)}
-        repelling = {matching for each in store.pods.values() for matching in list_repelling(each)}
-        for each in store.pods.values():
-            has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}
-            needed = asked | repelling if waits(each) else asked
-            assert {m.amount for m in needed if counts_for(store, m, each)} == has & {m.amount for m in needed}
-            assert store.occupancy.node_of(each.uid) in {None, "n1"}
-        amounts = [name for each in store.pods.values() if each.bound for name, _ in each.shape.requests]
-        used = store.occupancy.used.get("n1", {})
-        assert {name: amounts.count(name) for name in amounts if name.startswith(COUNTS)} == {
-            name: amount for name, amount in used.items() if name.startswith(COUNTS)
-        }
+    for change in changes:
+        tell(store, change)
+        check(store)
+
+
+@given(changes=changes, random=st.randoms(use_true_random=False))
+def test_where_all_is_put_off_it_comes_to_the_same_and_members_wait_for_it(changes: list[Any], random: Random) -> None:
+    store, has_turned = Store(["default-scheduler"], rules=RULES), False
+    with little_at_a_time():
+        for change in changes:
+            tell(store, change)
+            has_turned = has_turned or change[0] == "label"
+            if random.random() < 0.3 and not store.settle():
+                has_turned = False
+            if not has_turned:  # by that all answers are late, like those of a watch
+                assert not [each.name for each in store.pods.values() if is_planned_uncounted(store, each)]
+        settle(store)
+    check(store)
+    assert not any(each.awaits for each in store.pods.values())
+
+
+def tell(store: Store, change: Any) -> None:
+    kind, *what = change
+    if kind == "put":
+        store.put_pod(build(*what).value())
+    elif kind == "drop":
+        store.drop_pod(what[0])
+    else:
+        store.put_object(Namespace(*what))
+
+
+def is_planned_uncounted(store: Store, member: Pod) -> bool:
+    """Whether a pod lacks an amount for a rule of a member that may be planned."""
+    return not member.awaits and any(
+        matching.amount not in dict(each.shape.requests)
+        for matching in list_asked(member)
+        for each in store.pods.values()
+        if counts_for(store, matching, each)
+    )
+
+
+def check(store: Store) -> None:
+    """Each pod has the amounts of what it counts for, by asking it about each rule."""
+    asked = {matching for each in store.pods.values() for matching in list_asked(each)}
+    repelling = {matching for each in store.pods.values() for matching in list_repelling(each)}
+    for each in store.pods.values():
+        has = {name for name, _ in each.shape.requests if name.startswith(COUNTS)}
+        needed = asked | repelling if waits(each) else asked
+        assert {m.amount for m in needed if counts_for(store, m, each)} == has & {m.amount for m in needed}
+        assert store.occupancy.node_of(each.uid) in {None, "n1"}
+    amounts = [name for each in store.pods.values() if each.bound for name, _ in each.shape.requests]
+    used = store.occupancy.used.get("n1", {})
+    assert {name: amounts.count(name) for name in amounts if name.startswith(COUNTS)} == {
+        name: amount for name, amount in used.items() if name.startswith(COUNTS)
+    }

@@ -50,6 +50,7 @@ from tests.support.devices import DeviceClassBuilder
 from tests.support.fake_api import FakeApi
 from tests.support.memory import read_memory
 from tests.support.priorities import PriorityClassBuilder
+from tests.support.rules import settle
 
 SCHEDULER = "serried"
 GANG = GroupKey("default", "g")
@@ -298,6 +299,7 @@ class Harness:
     async def go(self) -> None:
         """Let group scheduler, tasks and watches work until nothing more happens."""
         for _ in range(4):
+            settle(self.store)
             self.look()
             await self.settle()
             self.watch()

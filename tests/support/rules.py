@@ -1,6 +1,45 @@
-"""The rules of the product, as planner and tests take them."""
+"""The rules of the product, as planner and tests take them, and what they put off."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+import serried.rules.devices.cluster
+import serried.rules.devices.inventory
+import serried.rules.extended.cluster
+import serried.rules.features.cluster
+import serried.rules.neighbours.cluster
+import serried.rules.volumes.cluster
+from serried.cluster import cache
+from serried.cluster.cache import Store
 from serried.rules.all import RULES
 
 PLAN_RULES = tuple(each.plan for each in RULES if each.plan is not None)
 """The rules that the planner asks."""
+
+_ROOMS = (
+    serried.rules.devices.cluster,
+    serried.rules.extended.cluster,
+    serried.rules.features.cluster,
+    serried.rules.neighbours.cluster,
+    serried.rules.volumes.cluster,
+)
+
+
+def settle(store: Store) -> int:
+    """Put anew all that rules have changed; return in how many pieces."""
+    pieces = 0
+    while store.settle():
+        pieces += 1
+    return pieces
+
+
+@contextmanager
+def little_at_a_time() -> Iterator[None]:
+    """Rules hand over one thing at a time, and a Store puts hardly more than that anew with a change."""
+    with ExitStack() as stack:
+        for room in _ROOMS:
+            stack.enter_context(patch.object(room, "AT_ONCE", 1))
+        stack.enter_context(patch.object(serried.rules.devices.inventory, "MATCHED_AT_ONCE", 1))
+        stack.enter_context(patch.object(cache, "PIECE", 1))
+        yield

@@ -12,7 +12,7 @@ scheduler, and the pod says what that is (`Pod.uncountable`).
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 
 from serried.api.cel import Broken
@@ -38,8 +38,9 @@ from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import PROVIDED
 from serried.api.selectors import Terms, Toleration, both
+from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
 from serried.plan.fit import admits
 from serried.rules.devices.amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
 from serried.rules.devices.inventory import Inventory, Match, Sort, Wish
@@ -78,7 +79,11 @@ class DeviceClaims(Rule):
         self._holders: dict[DeviceId, Key] = {}
         self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
-        self._turned: dict[str, None] = {}
+        self._turned = Due[str]()
+        self._about: dict[Sort, dict[str, None]] = {}
+        """The pods (UIDs) that ask for devices of a sort, or hold some."""
+
+        self._sorts_of: dict[str, frozenset[Sort]] = {}
         self._amounts = Amounts(self.inventory)
         self._keys: Counter[str] = Counter()
         """The topology keys of groups that may be attributes of devices."""
@@ -107,8 +112,12 @@ class DeviceClaims(Rule):
         self._amounts.register(demand, 1)
         self._release(raw.uid)
         self._demands[raw.uid] = demand
+        held = self._list_held(pod) if pod.bound else None
+        self._index_sorts(raw.uid, frozenset(demand.sorts).union(*(match.sorts for match, _ in held or ())))
         self._follow_inventory()
-        return self._dress(pod, demand)
+        if not _is_counted(demand) and self.known:
+            pod = replace(pod, awaits=pod.awaits or "the devices that it claims are being counted")
+        return self._dress(pod, demand, held)
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
@@ -116,11 +125,16 @@ class DeviceClaims(Rule):
             return pod
         self.wanted = True
         demand = self._resolve(pod, coming)
+        if not _is_counted(demand):
+            self.inventory.finish()
+            for sort in demand.sorts:
+                self.inventory.release(sort)
+            demand = self._resolve(pod, coming)
         if demand.kit or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
             demand.note("what its claims ask for is more than numbers of devices")
             demand.kit, demand.every, demand.present = None, [], []
         self._amounts.register(demand, 1)
-        shown = self._dress(pod, demand)
+        shown = self._dress(pod, demand, None)
         self._amounts.register(demand, -1)
         return shown
 
@@ -130,7 +144,8 @@ class DeviceClaims(Rule):
         if raw is None:
             return
         self._leave_claims(raw)
-        self._turned.pop(raw.uid, None)
+        self._turned.discard(raw.uid)
+        self._index_sorts(raw.uid, frozenset())
         self._release(raw.uid)
         self._touch_reserved(raw.uid)
 
@@ -142,7 +157,7 @@ class DeviceClaims(Rule):
             self._leaders[key] = raw.uid
             self._turn_users(key, leader, raw)
         elif alone:
-            self._turned[leader.uid] = None
+            self._turned.add(leader.uid)
 
     def _leave_claims(self, raw: Pod | None) -> None:
         for key in _list_claims(raw) if raw is not None else ():
@@ -162,14 +177,12 @@ class DeviceClaims(Rule):
         if before is not None and not _are_alike(before, leader):
             self._turned.update(self._users[key])
         elif before is not None:
-            self._turned.update(dict.fromkeys(uid for uid in (before.uid, leader.uid) if uid in self._users[key]))
+            self._turned.update(uid for uid in (before.uid, leader.uid) if uid in self._users[key])
 
     def take_news(self) -> News | None:
         """Return the pods, as they came, of which the shape may be another."""
-        if not self._turned:
-            return None
-        turned, self._turned = self._turned, {}
-        return News(turned)
+        self._follow_inventory()
+        return News(self._turned.take(AT_ONCE)) if self._turned else None
 
     def _release(self, uid: str) -> None:
         demand = self._demands.pop(uid, None)
@@ -180,30 +193,37 @@ class DeviceClaims(Rule):
         sorts, self.inventory.turned = self.inventory.turned, set()
         if self._epoch != self.inventory.epoch or (sorts and self._amounts.any_every):
             self._epoch = self.inventory.epoch
-            self._turned.update(dict.fromkeys(self._pods))
+            self._turned.update(self._pods)
             self.inventory.touch_all()
-        elif sorts:
-            self._turned.update(dict.fromkeys(uid for uid in self._pods if self._is_about(uid, sorts)))
+        else:
+            for sort in sorts:
+                self._turned.update(self._about.get(sort, ()))
+        for sort in self.inventory.take_counted():
+            self._turned.update(self._about.get(sort, ()))
 
-    def _is_about(self, uid: str, sorts: set[Sort]) -> bool:
-        """Whether a pod asks for devices of these sorts, or holds some."""
-        demand = self._demands.get(uid)
-        if demand is not None and not sorts.isdisjoint(demand.sorts):
-            return True
-        return any(not sorts.isdisjoint(match.sorts) for match, _ in self._list_held(self._pods[uid]))
+    def _index_sorts(self, uid: str, sorts: frozenset[Sort]) -> None:
+        before = self._sorts_of.pop(uid, frozenset())
+        if sorts:
+            self._sorts_of[uid] = sorts
+        for sort in before - sorts:
+            discard(self._about, sort, uid)
+        for sort in sorts - before:
+            self._about.setdefault(sort, {})[uid] = None
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
+    def go_on(self) -> bool:
+        """Match a few devices with what is asked for; return whether there was anything to do."""
+        return self.inventory.go_on()
+
     def take_nodes(self) -> Collection[str]:
-        """Return the nodes of which the amounts may be others now."""
+        """Return some nodes of which the amounts may be others now."""
         self._follow_inventory()
-        changed, searched = self.inventory.changed, self.inventory.searched
-        if changed:
-            self.inventory.changed, self.inventory.searched = set(), set()
-        for device in (each for name in searched for each in self.inventory.find(name)):
+        rematched, self.inventory.rematched = self.inventory.rematched, {}
+        for device in rematched:
             if (key := self._holders.get(device)) is not None:
-                self._turned.update(dict.fromkeys(uid for uid in self.claims[key].consumers if uid in self._pods))
-        return changed
+                self._turned.update(uid for uid in self.claims[key].consumers if uid in self._pods)
+        return self.inventory.changed.take(AT_ONCE)
 
     def offer(self, node: Node) -> Node:
         """Return the node with the amounts of its devices; their attributes that are topology keys are labels of it."""
@@ -261,7 +281,7 @@ class DeviceClaims(Rule):
         reading = "devices are being listed" if listing else ""
         if (known, reading) != (self.known, self._reading):
             self.known, self._reading = known, reading
-            self._turned.update(dict.fromkeys(self._pods))
+            self._turned.update(self._pods)
 
     def note_labels(self, name: str) -> None:
         """Note that a node came, has other labels, or went."""
@@ -279,7 +299,7 @@ class DeviceClaims(Rule):
 
     def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
         """Note that a DeviceClass came, changed or went."""
-        self._turned.update(dict.fromkeys(self._pods))
+        self._turned.update(self._pods)
 
     def _list_kinds(self) -> tuple[RuleKind, ...]:
         group, found = "resource.k8s.io", self.inventory
@@ -316,7 +336,7 @@ class DeviceClaims(Rule):
     def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         for claim in filter(None, (old, new)):
             self._turned.update(self._users.get(claim.key, {}))
-            self._turned.update(dict.fromkeys(uid for uid in claim.consumers if uid in self._pods))
+            self._turned.update(uid for uid in claim.consumers if uid in self._pods)
             self._touch(claim)
         if old is not None:
             self._let_go(old)
@@ -344,7 +364,7 @@ class DeviceClaims(Rule):
 
     def _touch(self, claim: ResourceClaim) -> None:
         for pool in {device.pool for device in (*claim.devices, *(device for device, _ in claim.shares))}:
-            self.inventory.changed |= self.inventory.nodes_of(pool)
+            self.inventory.changed.update(self.inventory.nodes_of(pool))
 
     def _touch_reserved(self, uid: str) -> None:
         for key in self._reserved.get(uid, ()):
@@ -365,10 +385,10 @@ class DeviceClaims(Rule):
             demand.note("there are too many ways to choose devices" if demand.kit in self._amounts.endless else "")
         for sort in demand.sorts:
             demand.note(sort.uncertain)
-            nodes = (self._nodes[name] for name in sort.errors if name in self._nodes)
-            failing = next((node.name for node in nodes if admits(pod.shape, node)), None)
-            if failing is not None and not demand.obstacle:
-                demand.obstacle = f"the selector {sort.errors[failing]} (node {failing})"
+            failure = self.inventory.find_failure(sort, partial(admits, pod.shape)) if not demand.obstacle else None
+            if failure is not None:
+                said, node = failure
+                demand.obstacle = f"the selector {said} (node {node})"
         return demand
 
     def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef, coming: Coming) -> None:
@@ -488,10 +508,10 @@ class DeviceClaims(Rule):
 
     # --- shapes ------------------------------------------------------------------------------------------------
 
-    def _dress(self, pod: Pod, demand: Demand) -> Pod:
+    def _dress(self, pod: Pod, demand: Demand, held: list[tuple[Match, bool]] | None) -> Pod:
         if not self.known:
             return replace(pod, obstacle=pod.obstacle or self._reading)
-        amounts = self._amounts.count_demand(demand, self._list_held(pod) if pod.bound else None)
+        amounts = self._amounts.count_demand(demand, held)
         terms = tuple(dict.fromkeys(demand.terms))
         shape = _count_shape(pod.shape, tuple(sorted(demand.counted.items())), tuple(sorted(amounts.items())), terms)
         if demand.mates is not None and not demand.uncountable:
@@ -523,6 +543,11 @@ def _is_nobody_s_plan(pod: Pod) -> bool:
 def _list_claims(pod: Pod) -> list[Key]:
     """The claims of a pod that have been made."""
     return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
+
+
+def _is_counted(demand: Demand) -> bool:
+    """Whether nodes have amounts of all that a pod asks for."""
+    return all(sort.counted for sort in demand.sorts)
 
 
 def _is_searched(demand: Demand) -> bool:

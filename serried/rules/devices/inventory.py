@@ -6,8 +6,8 @@ if it has no taint that the claim does not tolerate, and if all selectors take i
 order in which the allocator takes them does not count: claims fit if devices can be given out at all.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -17,6 +17,7 @@ from serried.api.cel import Broken, Selector, Unsupported, Value, compile_select
 from serried.api.device import Device, DeviceId, DeviceTaintRule, Place, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
+from serried.cluster.due import Due
 from serried.cluster.index import discard
 from serried.plan.fit import matches_terms, tolerates
 
@@ -27,6 +28,9 @@ _MAX_IDLE = 8
 """How many sorts are kept that nobody asks for any more: somebody may again."""
 
 _MAX_LETTERS = 120
+
+MATCHED_AT_ONCE = 256
+"""How many times a device is matched with a sort in one piece of work: about a millisecond."""
 
 
 class Note(NamedTuple):
@@ -66,8 +70,11 @@ class Sort:
 
     notes: frozenset[Note] = frozenset()
 
-    errors: dict[str, str] = field(default_factory=dict)
-    """The nodes with a device for which a selector fails, and how."""
+    counted: bool = False
+    """Whether all devices have been matched with it, and nodes have amounts of it by now."""
+
+    errors: dict[PoolId, dict[Place, str]] = field(default_factory=dict)
+    """How a selector fails for a device, by where that is."""
 
     @property
     def limited(self) -> bool:
@@ -90,7 +97,7 @@ Group = frozenset[Sort]
 
 
 class Match(NamedTuple):
-    """A device that a node reaches, and that is of some sort."""
+    """What a device is, if it is of some sort."""
 
     sorts: Group
     note: Note
@@ -98,15 +105,19 @@ class Match(NamedTuple):
 
 Matches = Mapping[DeviceId, Match]
 
-_NOTHING: Matches = {}
-
 
 class _Pool:
     """The slices of a pool, and what they come to."""
 
-    def __init__(self) -> None:
-        self.slices: dict[str, ResourceSlice] = {}
+    def __init__(self, slices: dict[str, ResourceSlice]) -> None:
+        self.slices = slices
         self.devices: dict[DeviceId, tuple[Device, Place]] = {}
+        self.matches: Matches = {}
+        """The devices that are of some sort."""
+
+        self.sorts: Group = frozenset()
+        """The sorts of which there is a device."""
+
         self.usable = False
         self.nodes: set[str] = set()
         """The nodes that are named: in all generations, as a device of an old one has gone."""
@@ -122,6 +133,11 @@ class _Pool:
 
         self.binds = False
         """Whether devices are bound after a while only: then kube-scheduler looks into it last."""
+
+    def take(self, found: Matches) -> None:
+        """Note what the devices are by now."""
+        self.matches = found
+        self.sorts = frozenset().union(*{match.sorts for match in found.values()})
 
     def settle(self, key: PoolId, rules: Iterable[DeviceTaintRule]) -> None:
         """Read the slices; the rules say of what taints devices have besides."""
@@ -153,17 +169,20 @@ class _Pool:
 
 
 class Inventory:
-    """The devices of nodes, by the sorts that somebody asks for. ``nodes`` is the Store's map."""
+    """The devices of nodes, by the sorts that somebody asks for. ``nodes`` is the Store's map.
+
+    Pools are read, and devices matched with sorts, a few at a time (`go_on`): until then all is as it was before.
+    """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.slices: dict[str, ResourceSlice] = {}
         self.taint_rules: dict[str, DeviceTaintRule] = {}
 
-        self.changed: set[str] = set()
+        self.changed = Due[str]()
         """The nodes of which the devices may be others since somebody took note of it."""
 
-        self.searched: set[str] = set()
-        """Those of them whose devices have been looked at again."""
+        self.rematched: dict[DeviceId, None] = {}
+        """The devices that may be of other sorts, or reached otherwise, since somebody took note of it."""
 
         self.groups: tuple[Group, ...] = ()
         """Sorts that are to be counted together: claims fit that fit by each of these counts (Hall's theorem)."""
@@ -183,9 +202,19 @@ class Inventory:
         self._pools: dict[PoolId, _Pool] = {}
         self._pools_at: dict[str, dict[PoolId, None]] = {}
         self._wide: dict[PoolId, None] = {}
-        self._matches: dict[str, Matches] = {}
+        self._at: dict[str, Matches] = {}
+        """The devices that each node reaches, as far as somebody has asked."""
+
         self._kinds: Counter[Match] = Counter()
         self._unions: Counter[Group] = Counter()
+        self._unread = Due[PoolId]()
+        self._unmatched: deque[tuple[Sort, Group]] = deque()
+        """The sorts that are new, and those that were dropped for each."""
+
+        self._matched: deque[tuple[Sort, int]] = deque()
+        """The new sorts that are matched, and up to where nodes have to show them."""
+
+        self._work: Iterator[None] = iter(())
 
     # --- slices and nodes --------------------------------------------------------------------------------------
 
@@ -195,15 +224,15 @@ class Inventory:
         if old is not None and old.pool != found.pool:
             self.drop_slice(found.name)
         self.slices[found.name] = found
-        self._pools.setdefault(found.pool, _Pool()).slices[found.name] = found
-        self._settle(found.pool)
+        self._pools.setdefault(found.pool, _Pool({})).slices[found.name] = found
+        self._unread.add(found.pool)
 
     def drop_slice(self, name: str) -> None:
         """A ResourceSlice went."""
         old = self.slices.pop(name, None)
         if old is not None:
             del self._pools[old.pool].slices[name]
-            self._settle(old.pool)
+            self._unread.add(old.pool)
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
         """A DeviceTaintRule came or changed."""
@@ -218,14 +247,40 @@ class Inventory:
             self._taint_anew(old)
 
     def _taint_anew(self, rule: DeviceTaintRule) -> None:
-        for key, pool in self._pools.items():
-            if any(rule.means(key, device.name) for found in pool.slices.values() for device in found.devices):
-                self._settle(key)
+        self._unread.update(filter(rule.reaches, self._pools))
 
     def note_node(self, name: str) -> None:
         """A node came, has other labels, or went."""
+        before = self._at.pop(name, ())
         if self._wide and self._sorts:
-            self._search(name)
+            self.rematched.update(dict.fromkeys((*before, *self.find(name))))
+            self.changed.add(name)
+
+    def go_on(self) -> bool:
+        """Do a piece of what is put off; return whether there was anything to do."""
+        if next(self._work, self) is None:
+            return True
+        if self._unread:
+            (key,) = self._unread.take(1)
+            self._work = self._read(key)
+        elif self._unmatched:
+            self._work = self._match_new(*self._unmatched.popleft())
+        else:
+            return False
+        next(self._work, None)
+        return True
+
+    def take_counted(self) -> Iterator[Sort]:
+        """Return the new sorts that all nodes have amounts of by now, each once."""
+        while self._matched and self.changed.has_passed(self._matched[0][1]):
+            sort, _ = self._matched.popleft()
+            sort.counted = True
+            yield sort
+
+    def finish(self) -> None:
+        """Do all that is put off at once."""
+        while self.go_on():
+            pass
 
     def nodes_of(self, key: PoolId) -> set[str]:
         """The nodes that may reach devices of a pool."""
@@ -236,7 +291,29 @@ class Inventory:
 
     def find(self, node: str) -> Matches:
         """The devices that a node reaches, but for those of no sort."""
-        return self._matches.get(node, _NOTHING)
+        found = self._at.get(node)
+        if found is None:
+            found = dict(self._list_reached(node))
+            if node in self._nodes:
+                self._at[node] = found
+        return found
+
+    def _list_reached(self, node: str) -> Iterator[tuple[DeviceId, Match]]:
+        for key in self._list_pools(node):
+            pool = self._pools[key]
+            for device, match in pool.matches.items():
+                if self._reaches(node, pool.devices[device][1]):
+                    yield device, match
+
+    def find_failure(self, sort: Sort, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
+        """How a selector of a sort fails for a device, and the node: the first one that admits; None without."""
+        for failures in sort.errors.values():
+            for place, said in failures.items():
+                names = (place.node,) if place.node else (name for name in self._nodes if self._reaches(name, place))
+                for name in names:
+                    if name in self._nodes and admits(self._nodes[name]):
+                        return said, name
+        return None
 
     def touch_all(self) -> None:
         """The amounts of all nodes may be others."""
@@ -276,24 +353,53 @@ class Inventory:
         keys = (*self._pools_at.get(node, ()), *self._wide)
         return sorted(keys, key=lambda key: (self._pools[key].binds, key))
 
-    def _settle(self, key: PoolId) -> None:
-        pool = self._pools[key]
-        touched = set(self.nodes_of(key))
-        for name in pool.nodes if not pool.wide else ():
+    def _read(self, key: PoolId) -> Iterator[None]:
+        """Read the slices of a pool and match its devices, with a pause after some; until then all is as it was."""
+        old, sorts = self._pools[key], list(self._sorts.values())
+        new = _Pool(old.slices)
+        new.settle(key, self.taint_rules.values())
+        before = [(sort.beyond, sort.errors.pop(key, None)) for sort in sorts]
+        found: dict[DeviceId, Match] = {}
+        done = 0
+        for device_id, (device, place) in new.devices.items():
+            of = frozenset([sort for sort in sorts if _takes(sort, key, device, place)])
+            if of:
+                found[device_id] = _share_match(of, _find_note(device, place, spread=new.spread))
+            done += len(sorts)
+            if done >= MATCHED_AT_ONCE:
+                done = 0
+                yield
+        new.take(found)
+        after = [(sort.beyond, sort.errors.get(key)) for sort in sorts]
+        self.turned.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
+        self.rematched.update(dict.fromkeys((*old.matches, *found)))
+        self._touch(key)
+        self._replace(key, old, new)
+        self._touch(key)
+        kinds = self._kinds.copy()
+        kinds.subtract(old.matches.values())
+        kinds.update(found.values())
+        self._note_kinds(+kinds)
+
+    def _replace(self, key: PoolId, old: _Pool, new: _Pool) -> None:
+        for name in old.nodes:
             discard(self._pools_at, name, key)
         self._wide.pop(key, None)
-        pool.settle(key, self.taint_rules.values())
-        if pool.wide:
+        self._pools[key] = new
+        if new.wide:
             self._wide[key] = None
         else:
-            for name in pool.nodes:
+            for name in new.nodes:
                 self._pools_at.setdefault(name, {})[key] = None
-        touched |= self.nodes_of(key)
-        if not pool.slices:
+        if not new.slices and not new.nodes and not new.wide:  # else the last slice has gone meanwhile: it is due again
             del self._pools[key]
-        self.changed |= touched
-        for name in touched if self._sorts else ():
-            self._search(name)
+
+    def _touch(self, key: PoolId) -> None:
+        """Note that the nodes of a pool reach other devices, or the same ones otherwise."""
+        nodes = self.nodes_of(key)
+        for name in nodes:
+            self._at.pop(name, None)
+        self.changed.update(nodes)
 
     # --- sorts -------------------------------------------------------------------------------------------------
 
@@ -304,7 +410,7 @@ class Inventory:
             selectors, beyond = _compile(wish)
             dropped = self._drop_idle()
             sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
-            self._search_for(sort, dropped)
+            self._unmatched.append((sort, dropped))
             self.epoch += bool(dropped)  # what was counted of them may have the new one's name
         sort.users += 1
         return sort
@@ -350,59 +456,35 @@ class Inventory:
         names = (name, *(f"{name} ({count})" for count in range(2, len(taken) + 3)))
         return next(each for each in names if each not in taken)
 
-    def _search_for(self, sort: Sort, dropped: Group) -> None:
-        """Look for the devices of a new sort on all nodes; what was found of others holds, but for ``dropped``."""
+    def _match_new(self, sort: Sort, dropped: Group) -> Iterator[None]:
+        """Match all devices with a new sort, with a pause after some; ``dropped`` are of no use any more."""
+        done, is_wanted = 0, self._sorts.get(sort.wish) is sort
         kinds: Counter[Match] = Counter()
-        for node in set().union(*map(self.nodes_of, self._pools)):
-            before = self.find(node)
-            left = _leave_out(before, dropped) if dropped else before
-            found: dict[DeviceId, Match] = {}
-            for key in self._list_pools(node):
-                pool = self._pools[key]
-                for device_id, (device, place) in pool.devices.items():
-                    match = left.get(device_id)
-                    if self._reaches(node, place) and _takes(sort, key.driver, device, node):
-                        of = (sort,) if match is None else (*match.sorts, sort)
-                        match = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
-                    if match is not None:
-                        found[device_id] = match
-            kinds.update(found.values())
-            if found != before:
-                self._matches[node] = found
-                self.changed.add(node)
-        self._note_kinds(kinds)
-
-    def _search(self, node: str) -> None:
-        """Look at the devices of a node."""
-        found: dict[DeviceId, Match] = {}
-        sorts = list(self._sorts.values())
-        before = [(sort.beyond, sort.errors.pop(node, "")) for sort in sorts]
-        for key in self._list_pools(node):
+        for key in list(self._pools):
             pool = self._pools[key]
+            found = _leave_out(pool.matches, dropped) if dropped else dict(pool.matches)
             for device_id, (device, place) in pool.devices.items():
-                if self._reaches(node, place):
-                    of = [sort for sort in sorts if _takes(sort, key.driver, device, node)]
-                    if of:
-                        found[device_id] = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
-        after = [(sort.beyond, sort.errors.get(node, "")) for sort in sorts]
-        self.turned.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
-        self._count(node, found)
-        self.changed.add(node)
-        self.searched.add(node)
+                if is_wanted and _takes(sort, key, device, place):
+                    match = found.get(device_id)
+                    of = (sort,) if match is None else (*match.sorts, sort)
+                    found[device_id] = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
+                    self.rematched[device_id] = None
+            if found != pool.matches:
+                pool.take(found)
+                self._touch(key)
+            kinds.update(found.values())
+            done += 1 + len(pool.devices)
+            if done >= MATCHED_AT_ONCE:
+                done = 0
+                yield
+        self._note_kinds(kinds)
+        self._matched.append((sort, self.changed.mark()))
 
     def _reaches(self, name: str, place: Place) -> bool:
         if place.node:
             return place.node == name
         node = self._nodes.get(name)
         return node is not None and (place.everywhere or (place.terms is not None and matches_terms(place.terms, node)))
-
-    def _count(self, node: str, found: Matches) -> None:
-        kinds = self._kinds.copy()
-        kinds.subtract(self._matches.pop(node, _NOTHING).values())
-        kinds.update(found.values())
-        if found:
-            self._matches[node] = found
-        self._note_kinds(+kinds)
 
     def _note_kinds(self, kinds: Counter[Match]) -> None:
         before, self._kinds = self._kinds, kinds
@@ -453,9 +535,9 @@ class Inventory:
 
     def _note_groups(self, groups: tuple[Group, ...], covering: dict[Sort, frozenset[Group]]) -> None:
         concerned = frozenset().union(*frozenset(groups).symmetric_difference(self.groups))
-        for node, matches in self._matches.items() if concerned else ():
-            if any(not concerned.isdisjoint(match.sorts) for match in matches.values()):
-                self.changed.add(node)
+        for key, pool in self._pools.items() if concerned else ():
+            if not concerned.isdisjoint(pool.sorts):
+                self.changed.update(self.nodes_of(key))
         if concerned and self._shown:
             self.touch_all()
         before, none = self._covering, frozenset[Group]()
@@ -552,17 +634,17 @@ def _leave_out(matches: Matches, dropped: Group) -> dict[DeviceId, Match]:
     return {key: match for key, match in left.items() if match.sorts}
 
 
-def _takes(sort: Sort, driver: str, device: Device, node: str) -> bool:
+def _takes(sort: Sort, key: PoolId, device: Device, place: Place) -> bool:
     """Whether a device is of a sort. One for which a selector fails is not, and is noted."""
     if sort.beyond or (device.taints and not tolerates(sort.wish.tolerations, device.taints)):
         return False
     for selector in sort.selectors:
         try:
-            if not selector.matches(driver, device.attributes, device.capacity, shareable=device.shareable):
+            if not selector.matches(key.driver, device.attributes, device.capacity, shareable=device.shareable):
                 return False
         except Broken as error:
-            why = f"{_cut(selector.expression)} fails for device {device.name} of {driver}: {error}"
-            sort.errors.setdefault(node, why)
+            why = f"{_cut(selector.expression)} fails for device {device.name} of {key.driver}: {error}"
+            sort.errors.setdefault(key, {}).setdefault(place, why)
             return False
         except Unsupported as error:
             sort.beyond = f"Serried does not know what {_cut(selector.expression)} means ({error})"

@@ -15,8 +15,9 @@ from serried.api.device import NOTHING, Coming, DeviceClass, decode_device_class
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
+from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
 
 
 class Uncounted(Rule):
@@ -37,7 +38,7 @@ class Uncounted(Rule):
         )
         self.kinds = (classes,)
 
-        self._turned: dict[str, None] = {}
+        self._turned = Due[str]()
         """The pods (UIDs) of which the shape may be another now."""
 
         self._are_hidden = False
@@ -98,7 +99,7 @@ class Uncounted(Rule):
         hidden = state is KindState.DENIED
         if hidden is not self._are_hidden:
             self._are_hidden = hidden
-            self._turned.update(dict.fromkeys(self._pods))
+            self._turned.update(self._pods)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Note what extended resources a node has."""
@@ -111,8 +112,7 @@ class Uncounted(Rule):
         """Return the pods that ask for a resource that is counted otherwise now."""
         if not self._turned:
             return None
-        turned, self._turned = self._turned, {}
-        return News(turned)
+        return News(self._turned.take(AT_ONCE))
 
     def _turn(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> None:
         """Turn the pods that ask for a resource that has its first source now, or has lost its last."""
@@ -125,7 +125,7 @@ class Uncounted(Rule):
             if not counts[name]:
                 del counts[name]
                 turned.append(name)
-        self._turned.update((uid, None) for name in turned for uid in self._users.get(name, ()))
+        self._turned.update(uid for name in turned for uid in self._users.get(name, ()))
 
 
 def _list_extended(node: Node | None) -> list[str]:

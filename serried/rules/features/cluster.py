@@ -16,7 +16,8 @@ from operator import attrgetter
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.selectors import NodeSelectorTerm, Requirement, both
-from serried.cluster.rule import Ground, News, Rule
+from serried.cluster.due import Due
+from serried.cluster.rule import AT_ONCE, Ground, News, Rule
 
 _FEATURE = "feature:"
 
@@ -34,7 +35,7 @@ class DeclaredFeatures(Rule):
         """The pods (UIDs) that need features."""
 
         self.remembered = self._pods.keys()
-        self._has_turned = False
+        self._turned = Due[str]()
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers are UIDs
         """Return a pod that may only go where its features are declared."""
@@ -64,14 +65,12 @@ class DeclaredFeatures(Rule):
         """Count the nodes that declare something."""
         before = bool(self._declaring)
         self._declaring += bool(new is not None and new.features) - bool(old is not None and old.features)
-        self._has_turned = self._has_turned or before is not bool(self._declaring)
+        if before is not bool(self._declaring):
+            self._turned.update(self._pods)
 
     def take_news(self) -> News | None:
-        """Return the pods that need features, if nodes declare any by now, or none any more."""
-        if not self._has_turned:
-            return None
-        self._has_turned = False
-        return News(list(self._pods))
+        """Return pods that need features, if nodes declare any by now, or none any more."""
+        return News(self._turned.take(AT_ONCE)) if self._turned else None
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ from collections import ChainMap, Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,8 +32,9 @@ from serried.api.neighbours import (
 )
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, may_be_repelled
+from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
 
 _MAX_IDLE = 256
 """How many matchings are kept that nobody needs any more: the next gang of the same kind may come soon."""
@@ -66,7 +68,9 @@ class MatchingPods(Rule):
         """Whether pods come with the amounts of what they count for: those of a capture, which have no labels."""
 
         self.wanted = self.watches_all = False
-        self._reached: dict[str, None] = {}
+        self._reached: dict[str, int] = {}
+        """The amounts for which nodes have turned, and up to where pods have to be recounted before."""
+
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
@@ -91,7 +95,14 @@ class MatchingPods(Rule):
         self._labelled: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
         """By a label key of ``_counting``, the UIDs of the pods of each namespace and value."""
 
-        self._turned: dict[str, None] = {}
+        self._turned = Due[str]()
+        """The pods (UIDs) that are to be recounted."""
+
+        self._counted_at: dict[Matching, int] = {}
+        """Up to where pods have to be recounted before a matching is counted."""
+
+        self._uncounted: dict[str, int] = {}
+        """The pods (UIDs) that wait for that, the first one first."""
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - labels are those that the rules before have left
         """Return a pod with the amounts of what it counts for, and remember what its own rules need."""
@@ -107,7 +118,17 @@ class MatchingPods(Rule):
             for key, places in self._labelled.items():
                 if key in pod.labels:
                     places.setdefault((pod.namespace, pod.labels[key]), {})[pod.uid] = None
-        return self.recount(pod)
+        return self._hold(self.recount(pod))
+
+    def _hold(self, pod: Pod) -> Pod:
+        """Return the pod, which waits as long as a rule of it is not counted."""
+        need = self._needs.get(pod.uid, _NO_NEED)
+        mark = max((self._counted_at.get(each, 0) for each in need.matchings), default=0) if need.waits else 0
+        self._uncounted.pop(pod.uid, None)
+        if self._turned.has_passed(mark):
+            return pod
+        self._uncounted[pod.uid] = mark
+        return replace(pod, awaits=pod.awaits or "the pods that its affinity or spread is about are being counted")
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
         """Return a pod that does not exist with the amounts of what it counts for.
@@ -149,6 +170,8 @@ class MatchingPods(Rule):
     def forget(self, pod: Pod) -> None:
         """Forget a pod that went."""
         self._waiting.pop(pod.uid, None)
+        self._uncounted.pop(pod.uid, None)
+        self._turned.discard(pod.uid)
         self._release(self._needs.pop(pod.uid, _NO_NEED))
         self._take_out(pod)
 
@@ -182,49 +205,66 @@ class MatchingPods(Rule):
     def _reach(self, matchings: Iterable[Matching]) -> None:
         """Note that these decide otherwise by now, for whom they mean and whom they keep off."""
         for matching in matchings:
-            self._reached[matching.amount] = self._reached[APART + matching.amount.removeprefix(COUNTS)] = None
+            for amount in (matching.amount, APART + matching.amount.removeprefix(COUNTS)):
+                self._reached.pop(amount, None)
+                self._reached[amount] = self._turned.mark()
 
     def take_news(self) -> News | None:
-        """Return the pods that count for other rules now, and whom nodes concern."""
-        if not self._turned and not self._reached:
+        """Return pods that count for other rules now, whom nodes concern, and who may be planned by what is counted."""
+        if not self._turned and not self._reached and not self._uncounted:
             return None
-        turned, reached, self._turned, self._reached = self._turned, self._reached, {}, {}
+        turned = self._turned.take(AT_ONCE)
         pods = [self._pods[uid] for uid in turned if uid in self._pods]
-        return News(recounted=[new for old in pods if (new := self.recount(old)) is not old], reached=reached)
+        recounted = [new for old in pods if (new := self.recount(old)) is not old]
+        reached, counted = self._take_passed(self._reached), self._take_passed(self._uncounted)
+        return News(counted, recounted=recounted, reached=reached)
+
+    def _take_passed(self, waiting: dict[str, int]) -> list[str]:
+        passed = list(takewhile(lambda each: self._turned.has_passed(waiting[each]), waiting))
+        for each in passed:
+            del waiting[each]
+        return passed
 
     def _put_namespace(self, found: Namespace) -> None:
         """A namespace came or changed."""
         old = self.namespaces.get(found.name)
         self.namespaces[found.name] = found
         if old is None or old.labels != found.labels:
-            self._turn_by_namespace()
+            self._turn_namespace(found.name)
 
     def _drop_namespace(self, name: str) -> None:
         """A namespace went."""
         if self.namespaces.pop(name, None) is not None:
-            self._turn_by_namespace()
+            self._turn_namespace(name)
+
+    def _turn_namespace(self, name: str) -> None:
+        """The labels of a namespace are others: its pods may count for other rules."""
+        found = self._list_by_namespace()
+        if found:
+            self._turned.update(uid for uid, pod in self._pods.items() if pod.namespace == name)
+            self._reach(found)
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
         """Note whether namespaces are all known, or cannot be seen."""
         seen = state is KindState.KNOWN
         if state not in {KindState.IDLE, KindState.LISTING} and seen is not self._sees_namespaces:
             self._sees_namespaces = seen
-            self._turn_by_namespace()
+            found = self._list_by_namespace()
+            for matching in found:
+                self._turn(matching)
             about = (
                 uid for uid, need in self._needs.items() if any(each.by_namespace_labels for each in need.matchings)
             )
-            self._turned.update(dict.fromkeys(about))
+            self._turned.update(about)
+            self._reach(found)
 
-    def _turn_by_namespace(self) -> None:
-        found = [matching for matching in (*self._users, *self._idle) if matching.by_namespace_labels]
-        self._reach(found)
-        for matching in found:
-            self._turn(matching)
+    def _list_by_namespace(self) -> list[Matching]:
+        return [matching for matching in (*self._users, *self._idle) if matching.by_namespace_labels]
 
     def _turn(self, matching: Matching) -> None:
         """Note the pods that may count for a matching, or may have counted."""
         found = self._list_candidates(matching) if matching in self._counting else self._waiting
-        self._turned.update(dict.fromkeys(found))
+        self._turned.update(found)
 
     def _follow(self, pod: Pod) -> None:
         rules = pod.shape.neighbours
@@ -270,10 +310,13 @@ class MatchingPods(Rule):
             self._repelling.add(matching)
         self._follow_waiting()
         self._turn(matching)
+        if waits:
+            self._counted_at[matching] = self._turned.mark()
         self.watches_all = bool(self._counting)
 
     def _end(self, matching: Matching) -> None:
         self._turn(matching)
+        self._counted_at.pop(matching, None)
         if self._counting.drop(matching) and (label := _find_label(matching)) is not None:
             del self._labelled[label[0]]
         self._repelling.drop(matching)
@@ -313,8 +356,10 @@ class MatchingPods(Rule):
     def _list_candidates(self, matching: Matching) -> Iterator[str]:
         """The UIDs of the pods that may count for a matching, as far as one of its labels says."""
         scopes, label = _find_scopes(matching), _find_label(matching)
-        if label is None:
-            yield from (uid for uid, pod in self._pods.items() if _ANYWHERE in scopes or pod.namespace in scopes)
+        if label is None and _ANYWHERE in scopes:
+            yield from self._pods
+        elif label is None:
+            yield from (uid for uid, pod in self._pods.items() if pod.namespace in scopes)
         elif _ANYWHERE in scopes:
             for (_, value), uids in self._labelled[label[0]].items():
                 if value == label[1]:

@@ -43,8 +43,9 @@ from serried.api.volume import (
     decode_volume,
     decode_volume_claim,
 )
+from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
 from serried.rules.volumes.supply import Attachments, Reach, Supply, at_node, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
@@ -80,10 +81,10 @@ class Volumes(Rule):
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
         self._unbound: dict[str, dict[Key, None]] = {}
-        self._turned: dict[str, None] = {}
+        self._turned = Due[str]()
         self._on: dict[str, dict[str, None]] = {}
-        self._turned_nodes: dict[str, None] = {}
-        self._touched: dict[str, None] = {}
+        self._turned_nodes = Due[str]()
+        self._touched = Due[str]()
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
@@ -132,13 +133,11 @@ class Volumes(Rule):
         """Return the pods that are others now, and who may find a volume by now, though the pod is as it was."""
         if not (self._turned or self._touched):
             return None
-        turned, touched, self._turned, self._touched = self._turned, self._touched, {}, {}
-        return News(turned, members=touched)
+        return News(self._turned.take(AT_ONCE), members=self._touched.take(AT_ONCE))
 
     def take_nodes(self) -> Collection[str]:
         """Return the nodes that take another number of volumes now."""
-        turned, self._turned_nodes = self._turned_nodes, {}
-        return turned
+        return self._turned_nodes.take(AT_ONCE)
 
     def offer(self, node: Node) -> Node:
         """The node with the volumes that it takes of each driver, as an amount of what it has."""
@@ -261,7 +260,7 @@ class Volumes(Rule):
                 self._users.setdefault(key, {})[uid] = None
             if {before, len(self._users.get(key, ()))} == {1, 2}:
                 others = [self._pods[other] for other in self._users[key] if other != uid]
-                self._turned.update((other.uid, None) for other in others)
+                self._turned.update(other.uid for other in others)
                 self._note_nodes(others)
             if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
                 self._turn_others(key, known)
@@ -277,14 +276,14 @@ class Volumes(Rule):
         if now:
             self._on.setdefault(now, {})[known.uid] = None
         if self.attachments.limited:
-            self._turned_nodes.update((name, None) for name in (before, now) if name)
+            self._turned_nodes.update(name for name in (before, now) if name)
 
     def _turn_others(self, key: Key, pod: Pod) -> None:
         others = [self._pods[uid] for uid in self._users.get(key, ()) if uid != pod.uid]
         waiting = [other for other in others if not other.bound]
         if not pod.bound and waiting:
             others = [min(waiting, key=_order), *(other for other in others if other.bound)]
-        self._turned.update((other.uid, None) for other in others)
+        self._turned.update(other.uid for other in others)
 
     def _users_of(self, claims: Iterable[Key]) -> list[Pod]:
         uids = dict.fromkeys(uid for key in claims for uid in self._users.get(key, ()))
@@ -332,12 +331,12 @@ class Volumes(Rule):
 
     def _turn_pods(self, pods: list[Pod]) -> None:
         """Note pods that may be others now, and their nodes, which may have another number of volumes left."""
-        self._turned.update((pod.uid, None) for pod in pods)
+        self._turned.update(pod.uid for pod in pods)
         self._note_nodes(pods)
 
     def _note_nodes(self, pods: list[Pod]) -> None:
         if self.attachments.limited:
-            self._turned_nodes.update((pod.node, None) for pod in pods if pod.bound)
+            self._turned_nodes.update(pod.node for pod in pods if pod.bound)
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -374,16 +373,16 @@ class Volumes(Rule):
         (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
         if self.reading is not bool(self._listing):
             self.reading = bool(self._listing)
-            self._turned.update(dict.fromkeys(self._pods))
+            self._turned.update(self._pods)
         if state in {KindState.IDLE, KindState.LISTING} or (state is KindState.KNOWN) is (kind in self.supply.seen):
             return
         (self.supply.seen.add if state is KindState.KNOWN else self.supply.seen.discard)(kind)
         self.attachments.are_known = CSINode in self.supply.seen
         if kind is CSINode and self.attachments.required:
-            self._turned_nodes.update(dict.fromkeys(self._nodes))
+            self._turned_nodes.update(self._nodes)
         for name in list(self._unbound):
             self._turn(name)
-        self._turned.update(dict.fromkeys(self._pods))
+        self._turned.update(self._pods)
 
     def _turn(self, name: str) -> set[Wish]:
         return self.supply.turn_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})
@@ -406,7 +405,7 @@ class Volumes(Rule):
             unbound = self._unbound.get(name, ())
             claims.update((key, None) for key in unbound if turned and self.claims[key].wish in turned)
             if came:
-                self._touched.update((uid, None) for key in unbound for uid in self._users.get(key, ()))
+                self._touched.update(uid for key in unbound for uid in self._users.get(key, ()))
         return self._users_of(claims)
 
     def _put_class(self, found: StorageClass) -> list[Pod]:
@@ -443,16 +442,16 @@ class Volumes(Rule):
         """All pods with claims if it is new that a driver has to be where its volumes go, or that it has not."""
         if not self.attachments.require(driver, required=required):
             return []
-        self._turned_nodes.update(dict.fromkeys(self._nodes))
+        self._turned_nodes.update(self._nodes)
         self._turn_driver(driver)
         return list(self._pods.values())
 
     def _put_csi_node(self, found: CSINode) -> list[Pod]:
-        self._turned_nodes[found.name] = None
+        self._turned_nodes.add(found.name)
         return list(self._pods.values()) if self.attachments.put(found) else []
 
     def _drop_csi_node(self, name: str) -> list[Pod]:
-        self._turned_nodes[name] = None
+        self._turned_nodes.add(name)
         return list(self._pods.values()) if self.attachments.drop(name) else []
 
     def _turn_driver(self, name: str) -> list[Pod]:

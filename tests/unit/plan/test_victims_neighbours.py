@@ -17,6 +17,7 @@ from serried.plan.request import PlanRequest
 from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, names
+from tests.support.rules import settle
 
 HOSTNAME = "kubernetes.io/hostname"
 RING, CACHE, OTHER = {"app": "ring"}, {"app": "cache"}, {"app": "other"}
@@ -62,6 +63,7 @@ class Ground:
 
     def solve(self, ask: PlanRequest) -> Preemption | NoVictims:
         """What is planned."""
+        settle(self.store)
         units = [Unit((self.store.pods[uid],), priority) for uid, priority in self._priorities.items()]
         snapshot = self.store.snapshots.take(HIGH, ask.members)
         return plan_victims(snapshot, ask, HIGH, units, Allowances())

@@ -1,0 +1,267 @@
+"""How long one change of the cluster holds the loop, for each kind of object that rules follow.
+
+One process holds 5,000 nodes, 50,000 pods and devices of 64 sorts, all of which somebody waits for, and a gang with
+rules about other pods waits. Then one object comes, changes or goes. What that changes by the rules is put anew in
+pieces, between which verbs are answered; so a verb waits for one piece. Some of the changes are what a tenant could do
+to hold us up. Times are of the processor.
+
+    python -m bench.events                 JSON to bench/results/, a table to standard output; milliseconds
+    python -m bench.events --only device   the changes with this word in their name
+"""
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.machine import describe_machine, measure_noise
+from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
+from serried.api.neighbours import Namespace, decode_namespace
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from serried.cluster.cache import EndedMembers, Store
+from serried.cluster.rule import KindState
+from serried.rules.all import RULES
+from tests.support.builders import PodBuilder, node, pod, pod_group, usable
+from tests.support.devices import claim, claiming, device_class, devices, note_devices, taint_rule
+from tests.support.rules import settle
+from tests.support.volumes import csi_driver, csi_node, storage_class, volume, volume_claim
+
+RESULTS = Path(__file__).with_name("results")
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+WANTED_LONGEST = 20.0
+"""What no change may take, in milliseconds."""
+
+NODES, PODS, SORTS = 5_000, 50_000, 64
+_DEVICES, _PER_RACK, _APPS, _NAMESPACES = 8, 50, 500, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One change. ``prepare`` returns the call that is timed: what it needs beside is put before."""
+
+    name: str
+    prepare: Callable[[Store], Callable[[], None]]
+
+
+def build_store(nodes: int = NODES, pods: int = PODS, sorts: int = SORTS) -> Store:
+    """Nodes with devices and a CSI driver, pods of many apps, a gang for each sort of devices, and one with rules."""
+    store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
+    note_devices(store)
+    for kind in (Namespace, VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
+        store.note_state(kind, KindState.KNOWN)
+    for sort in range(sorts):
+        store.put_object(device_class(f"class-{sort}").selecting(_select(sort)).value())
+    for index in range(nodes):
+        store.put_node(_node(index).value())
+        store.put_object(_slice(index, sorts).value())
+        store.put_object(csi_node(f"n{index}", disk=20).value())
+    for index in range(_NAMESPACES):
+        store.put_object(_namespace(index, "a"))
+    for index in range(pods):
+        store.put_pod(_running(index, nodes).value())
+    store.put_object(storage_class("local").value())
+    for sort in range(sorts):
+        _put_claiming(store, f"claims-{sort}", sort)
+    store.put_group(pod_group("ruled").gang(2).topology(RACK).value())
+    for index in range(2):
+        ruled = (
+            _member("ruled", index).apart({"app": "app-1"}, HOST, namespaceSelector={}).beside({"app": "app-2"}, RACK)
+        )
+        store.put_pod(ruled.spread({"app": "app-3"}, RACK).value())
+    return store
+
+
+def _select(sort: int, extra: str = "") -> str:
+    return f"device.attributes['gpu.example.com'].model == 'model-{sort}'{extra}"
+
+
+def _node(index: int) -> Any:
+    built = node(f"n{index}").cpu(64).memory("256Gi").pods(110).label(HOST, f"n{index}")
+    return built.label(RACK, f"rack-{index // _PER_RACK}")
+
+
+def _slice(index: int, sorts: int = SORTS) -> Any:
+    return devices(f"n{index}", _DEVICES).attribute("model", {"string": f"model-{index % sorts}"})
+
+
+def _namespace(index: int, team: str) -> Namespace:
+    raw = {"metadata": {"name": f"team-{index}", "uid": f"ns-{index}", "labels": {"team": team}}}
+    return usable(decode_namespace(raw))
+
+
+def _running(index: int, nodes: int = NODES) -> PodBuilder:
+    built = pod(f"p{index}").namespace(f"team-{index % _NAMESPACES}").label("app", f"app-{index % _APPS}").cpu("500m")
+    return built.on(f"n{index % nodes}")
+
+
+def _member(group: str, index: int) -> PodBuilder:
+    return pod(f"{group}-{index}").scheduler("serried").in_group(group).cpu(1)
+
+
+def _put_claiming(store: Store, group: str, sort: int) -> None:
+    """A gang that waits for a second member, of which the first one claims a device of a sort."""
+    claimed = claim(group).request("r", deviceClassName=f"class-{sort}", count=1)
+    store.put_group(pod_group(group).gang(2).value())
+    store.put_object(claimed.value())
+    store.put_pod(_member(group, 0).having(claiming(group), "spec", "resourceClaims").value())
+
+
+# --- the changes -----------------------------------------------------------------------------------------------------
+
+
+def _put(*items: Any) -> Callable[[Store], Callable[[], None]]:
+    """Put objects; all but the last one before the time counts."""
+
+    def prepare(store: Store) -> Callable[[], None]:
+        calls = [_find_put(store, each) for each in items]
+        for call in calls[:-1]:
+            call()
+        return calls[-1]
+
+    return prepare
+
+
+def _find_put(store: Store, item: Any) -> Callable[[], None]:
+    if isinstance(item, Pod):
+        return lambda: store.put_pod(item)
+    if isinstance(item, Node):
+        return lambda: store.put_node(item)
+    return lambda: store.put_object(item)
+
+
+def _call(act: Callable[[Store], None]) -> Callable[[Store], Callable[[], None]]:
+    return lambda store: lambda: act(store)
+
+
+def _keep_all_off(built: PodBuilder) -> Pod:
+    """A pod whose selector means every pod of every namespace."""
+    anyone = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    term = {"topologyKey": RACK, "labelSelector": anyone, "namespaceSelector": {}}
+    path = ("spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return built.having([term], *path).value()
+
+
+def _foreign(name: str) -> PodBuilder:
+    return pod(name).namespace("other").label("app", "other").scheduler("default-scheduler").cpu(1)
+
+
+def _with_claim(built: PodBuilder, name: str) -> Pod:
+    return built.having(claiming(name), "spec", "resourceClaims").value()
+
+
+def _odd_claim(name: str, namespace: str = "default") -> ResourceClaim:
+    wish = [{"cel": {"expression": _select(7, f" && '{name}' != 'x'")}}]
+    return claim(name).namespace(namespace).request("r", deviceClassName="class-7", count=1, selectors=wish).value()
+
+
+ODD_CLAIM = _odd_claim("odd", "other")
+ALLOCATED = claim("claims-1").request("r", deviceClassName="class-1", count=1).holding("n1", "gpu-0")
+TAINTED = taint_rule("r").having({}, "spec", "deviceSelector")
+BY_MODEL = pod_group("ruled").gang(2).topology("gpu.example.com/model")
+
+CASES = (
+    Case("a pod starts", _put(_running(PODS).value())),
+    Case("a pod gets a label that a rule means", _put(_running(7).label("app", "app-1").value())),
+    Case("a pod ends", _call(lambda store: store.drop_pod("pod-p11"))),
+    Case("a member comes", _put(_member("ruled", 9).value())),
+    Case("a member comes whose rule is new", _put(_member("ruled", 9).beside({"app": "app-9"}, RACK).value())),
+    Case("a member comes whose rule means every pod", _put(_keep_all_off(_member("ruled", 9)))),
+    Case("a foreign pod runs that keeps every pod off", _put(_keep_all_off(_foreign("odd").on("n1")))),
+    Case("a foreign pod waits that keeps every pod off", _put(_keep_all_off(_foreign("odd")))),
+    Case("a foreign pod waits with a claim of a new sort", _put(ODD_CLAIM, _with_claim(_foreign("f"), "odd"))),
+    Case("a member waits with a claim of a new sort", _put(_odd_claim("own"), _with_claim(_member("ruled", 9), "own"))),
+    Case("a node's heartbeat", _put(_node(1).version("2").value())),
+    Case("a node comes", _put(node("new").cpu(64).label(RACK, "rack-1").value())),
+    Case("a node gets another rack", _put(_node(1).label(RACK, "rack-7").value())),
+    Case("a node gets a taint", _put(_node(1).taint("sick").value())),
+    Case("a node goes", _call(lambda store: store.drop_node("n17"))),
+    Case("a namespace comes", _put(_namespace(_NAMESPACES, "a"))),
+    Case("a namespace gets another label", _put(_namespace(1, "b"))),
+    Case("a namespace goes", _call(lambda store: store.drop_object(Namespace, "team-2"))),
+    Case("a PersistentVolume comes", _put(volume("v").local_to("n3").free("local").value())),
+    Case("a PersistentVolumeClaim comes", _put(volume_claim("c").asking("local").value())),
+    Case("a StorageClass comes", _put(storage_class("fast", "disk.example.com").value())),
+    Case("a CSINode changes", _put(csi_node("n5", disk=10).value())),
+    Case("a CSIDriver comes", _put(csi_driver("disk.example.com").value())),
+    Case("a ResourceSlice of another model comes", _put(_slice(12).attribute("model", {"string": "model-3"}).value())),
+    Case("a ResourceSlice that all nodes reach comes", _put(devices("wide", 8).of_many(allNodes=True).value())),
+    Case("a ResourceSlice goes", _call(lambda store: store.drop_object(ResourceSlice, "n9-0"))),
+    Case("a DeviceTaintRule for every device comes", _put(TAINTED.value())),
+    Case("a DeviceClass comes", _put(device_class("class-new").value())),
+    Case("a DeviceClass gets another selector", _put(device_class("class-5").selecting(_select(6)).value())),
+    Case("a DeviceClass goes", _call(lambda store: store.drop_object(DeviceClass, "class-6"))),
+    Case("a claim gets its device", _put(ALLOCATED.value())),
+    Case("a group asks for another topology key", _call(lambda store: store.put_group(BY_MODEL.value()))),
+)
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, store: Store) -> dict[str, Any]:
+    """How long a change holds the loop, and what it leaves to be done in pieces."""
+    act = case.prepare(store)
+    settle(store)
+    gc.collect()
+    gc.disable()  # a collection belongs to whoever has made the garbage
+    pieces = [_time(act)[0]]
+    while True:
+        took, more = _time(store.settle)
+        pieces.append(took)
+        if not more:
+            break
+    gc.enable()
+    return {
+        "change": case.name,
+        "at_once": round(pieces[0], 2),
+        "longest_piece": round(max(pieces), 2),
+        "pieces": len(pieces) - 1,
+        "in_all": round(sum(pieces), 1),
+    }
+
+
+def _time(act: Callable[[], Any]) -> tuple[float, Any]:
+    """The milliseconds of processor time that something takes, and what it returns."""
+    begun = time.process_time()
+    found = act()
+    return (time.process_time() - begun) * 1000, found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every change; the exit code is 1 if one held the loop for too long."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.events", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="changes with this in their name")
+    parser.add_argument("--name", default="events", help="how the file's name begins")
+    parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
+    options = parser.parse_args(arguments)
+    noise, rows = measure_noise(), []
+    store = build_store()
+    print("| change | at once, ms | longest piece, ms | pieces | in all, ms |\n|---|---|---|---|---|")
+    for case in CASES:
+        if options.only in case.name:
+            rows.append(measure(case, store))
+            print("|", " | ".join(map(str, rows[-1].values())), "|", flush=True)
+    machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2)}
+    ground = {"nodes": NODES, "pods": PODS, "sorts_of_devices": SORTS}
+    result = {"date": options.date, "machine": machine, **ground, "rows": rows}
+    path: Path = options.results / f"{options.name}-{options.date}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    missed = [row for row in rows if row["longest_piece"] > WANTED_LONGEST]
+    for row in missed:
+        print(f"missed: {row['change']}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

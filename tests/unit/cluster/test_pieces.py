@@ -1,0 +1,74 @@
+"""Whatever one object changes by the rules is put anew in pieces of a size that does not grow with the cluster."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from bench.events import CASES, Case, build_store
+from serried.cluster import cache
+from serried.cluster.cache import Store
+from serried.cluster.rule import AT_ONCE
+from serried.rules.all import RULES
+from serried.rules.devices import inventory
+from serried.rules.neighbours.cluster import MatchingPods
+
+NODES, PODS, SORTS = 100, 1_000, 8
+
+PUT_ANEW = cache.PIECE + 2 * AT_ONCE * (len(RULES) + 1)
+"""How many pods and nodes a piece puts anew at most: the last round may begin with hardly anything left."""
+
+MATCHED = 2 * (cache.PIECE // cache.WORK) * (inventory.MATCHED_AT_ONCE + 8 * SORTS)
+"""How many times a device is matched in a piece at most."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Store:
+    """A cluster in which every change of the benchmark comes after the other."""
+    store = build_store(NODES, PODS, SORTS)
+    while store.settle():
+        pass
+    return store
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Count what is done for pods, nodes and devices."""
+    done: Counter[str] = Counter()
+
+    def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            done[what] += 1
+            return function(*arguments)
+
+        return call
+
+    with ExitStack() as stack:
+        for place, name, what in (
+            (Store, "_put_pod", "put anew"),
+            (Store, "_offer", "put anew"),
+            (MatchingPods, "recount", "put anew"),
+            (inventory, "_takes", "matched"),
+        ):
+            stack.enter_context(patch.object(place, name, counted(what, getattr(place, name))))
+        yield done
+
+
+@pytest.mark.parametrize("case", [pytest.param(each, id=each.name) for each in CASES])
+def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Case) -> None:
+    change = case.prepare(world)
+    while world.settle():
+        pass
+    with counting() as done:
+        change()
+        assert done["put anew"] <= PUT_ANEW
+        assert done["matched"] <= MATCHED
+        more = True
+        while more:
+            done.clear()
+            more = world.settle()
+            assert done["put anew"] <= PUT_ANEW
+            assert done["matched"] <= MATCHED
