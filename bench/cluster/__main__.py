@@ -13,6 +13,8 @@ from bench.cluster.errors import ClusterError
 from bench.cluster.progress import stderr_report
 from bench.cluster.spec import DEFAULT_VERSION, Spec
 
+_SCHEDULER_HELP = "the version of kube-scheduler, if it is another one"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; JSON goes to standard output, progress and errors to standard error."""
@@ -49,7 +51,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _binaries(options: argparse.Namespace) -> int:
-    located = binaries.locate(options.kubernetes, stderr_report())
+    located = binaries.locate(options.kubernetes, stderr_report(), options.scheduler)
     _print({name: str(path) for name, path in located.paths.items()})
     return 0
 
@@ -71,6 +73,7 @@ def _spec(options: argparse.Namespace) -> Spec:
         blocks=options.blocks or max(1, min(options.racks, options.racks // 5)),
         zones=options.zones,
         kubernetes=options.kubernetes,
+        scheduler=options.scheduler,
         api=options.api,
         hold=options.hold,
         node_cpu=options.node_cpu,
@@ -100,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     fetch = commands.add_parser("binaries", help="only find, download or build the binaries")
     fetch.add_argument("--kubernetes", default=DEFAULT_VERSION, metavar="VERSION")
+    fetch.add_argument("--scheduler", default="", metavar="VERSION", help=_SCHEDULER_HELP)
     fetch.set_defaults(run=_binaries)
     charts = commands.add_parser("helm", help="only find, download or build the versions of Helm that tests use")
     charts.set_defaults(run=_helm)
@@ -114,6 +118,7 @@ def _add_up_options(up: argparse.ArgumentParser) -> None:
     add("--blocks", type=int, default=0, help="default: one for five racks")
     add("--zones", type=int, default=1)
     add("--kubernetes", default=DEFAULT_VERSION, metavar="VERSION")
+    add("--scheduler", default="", metavar="VERSION", help=_SCHEDULER_HELP)
     add("--api", choices=("native", "fallback"), default="native")
     add("--hold", choices=("auto", "filter", "gate"), default="auto")
     add("--node-cpu", default="32")

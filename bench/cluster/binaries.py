@@ -21,6 +21,8 @@ from bench.cluster.release import Binary
 
 BIN = "SERRIED_KUBERNETES_BIN"
 
+_SCHEDULER = "kube-scheduler"
+
 Parts = Mapping[Path, Sequence[Binary]]
 """Binaries by the directory of the cache in which they lie."""
 
@@ -35,9 +37,12 @@ class Binaries:
         return self.paths[name]
 
 
-def locate(version: str, report: Report) -> Binaries:
-    """Every binary for a Kubernetes version, fetched or built if need be."""
-    return Binaries(_locate_all(_list_parts(version), version, report))
+def locate(version: str, report: Report, scheduler: str = "") -> Binaries:
+    """Every binary for a Kubernetes version, fetched or built if need be.
+
+    ``scheduler`` is the version of kube-scheduler, empty for that of the others.
+    """
+    return Binaries(_locate_all(_list_parts(version, scheduler), version, report))
 
 
 def locate_helm(version: str, report: Report) -> Path:
@@ -51,11 +56,11 @@ def find_helm(version: str) -> Path | None:
     return _given(wanted, version) or (None if _missing([wanted], directory) else directory / wanted.name)
 
 
-def are_at_hand(version: str) -> bool:
-    """Whether a cluster of a Kubernetes version starts without a download or a build."""
+def are_at_hand(version: str, scheduler: str = "") -> bool:
+    """Whether `locate` finds every binary without a download or a build."""
     return not any(
         _missing([binary for binary in wanted if _given(binary, version) is None], directory)
-        for directory, wanted in _list_parts(version).items()
+        for directory, wanted in _list_parts(version, scheduler).items()
     )
 
 
@@ -65,10 +70,14 @@ def cache() -> Path:
     return Path(home) / "serried"
 
 
-def _list_parts(version: str) -> Parts:
+def _list_parts(version: str, scheduler: str) -> Parts:
+    control_plane, of_kwok = release.control_plane(version), cache() / "kwok" / release.KWOK_VERSION
+    if scheduler in {"", version}:
+        return {cache() / "kubernetes" / version: control_plane, of_kwok: release.nodes()}
     return {
-        cache() / "kubernetes" / version: release.control_plane(version),
-        cache() / "kwok" / release.KWOK_VERSION: release.nodes(),
+        cache() / "kubernetes" / version: [binary for binary in control_plane if binary.name != _SCHEDULER],
+        of_kwok: release.nodes(),
+        cache() / "kubernetes" / scheduler: [release.kubernetes(_SCHEDULER, scheduler)],
     }
 
 
@@ -81,10 +90,10 @@ def _locate_all(parts: Parts, version: str, report: Report) -> dict[str, Path]:
 
 
 def _fill(parts: Parts, report: Report) -> None:
-    """Fetch or build what is missing; the locks are taken in the order of the parts, which is the same everywhere."""
+    """Fetch or build what is missing; the locks are taken in the order of their names, which is the same everywhere."""
     with ExitStack() as locks:
         missing: dict[Path, Binary] = {}
-        for directory, binaries in parts.items():
+        for directory, binaries in sorted(parts.items()):
             if _missing(binaries, directory):
                 waiting = f"waiting for another process that fills {directory}"
                 locks.enter_context(exclusive(directory / ".lock", report, waiting))
@@ -105,7 +114,8 @@ def _given(binary: Binary, version: str) -> Path | None:
         return None
     if not Path(home).is_dir():
         raise ClusterError(f"{BIN}={home} is no directory: correct it, or unset it to use the cache")
-    for path in (Path(home) / version / binary.name, Path(home) / binary.name):
+    own = binary.version if binary.origin == "kubernetes" else version
+    for path in (Path(home) / own / binary.name, Path(home) / binary.name):
         if _is_program(path):
             _check_version(binary, path.resolve())
             return path.resolve()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from bench.cluster import release
 from bench.cluster.errors import ClusterError
 from bench.cluster.processes import tail
 from bench.cluster.progress import Report, ticking
@@ -66,7 +67,8 @@ def _build_together(go: str, module: Path, binaries: Mapping[Path, Binary]) -> N
         if code != 0:
             raise ClusterError(
                 f"go build of {_name_all(wanted)} in {module} ended with {code}:\n{tail(log)}\n"
-                f"It needs Go {GO_NEEDED} or newer and a module proxy that it can reach"
+                f"It needs Go {release.go_version(module)}, which Go {GO_NEEDED} or newer fetches by itself, "
+                "and a module proxy that it can reach"
             )
         for path, binary in binaries.items():
             (Path(scratch) / binary.program).replace(path)
@@ -83,6 +85,8 @@ def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
 def environment() -> dict[str, str]:
     """The user's environment without the settings that would change what is built.
 
-    The compiler does not collect its garbage: it ends soon, and collecting takes time.
+    The compiler does not collect its garbage: it ends soon, and collecting takes time. Where a go.mod names a newer Go,
+    Go fetches that one, also if the user's or the distribution's settings forbid it: without it there is no build.
     """
-    return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off", "GOGC": "off"}
+    settings = {"GOFLAGS": "-buildvcs=false", "GOWORK": "off", "GOGC": "off", "GOTOOLCHAIN": "auto"}
+    return os.environ | {"CGO_ENABLED": "0"} | settings

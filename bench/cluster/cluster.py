@@ -45,7 +45,7 @@ class Cluster:
                 raise ClusterError(
                     f"cluster {spec.name} exists already: python -m bench.cluster down --name {spec.name}"
                 )
-            programs = binaries.locate(spec.kubernetes, report)
+            programs = binaries.locate(spec.kubernetes, report, spec.scheduler)
             try:
                 return _Start(place, programs, report).run(spec)
             except BaseException:
@@ -154,6 +154,7 @@ class Cluster:
             "name": spec.name,
             "phase": self._record.phase,
             "kubernetes": spec.kubernetes,
+            "scheduler": spec.scheduler_version,
             "api": spec.api,
             "hold": spec.hold,
             "nodes": spec.nodes,
@@ -234,7 +235,7 @@ class Cluster:
 
         Extender and controller run on, as they would; Serried's kube-scheduler is restarted if the version is another.
         """
-        programs = binaries.locate(spec.kubernetes, report)
+        programs = binaries.locate(spec.kubernetes, report, spec.scheduler)
         before = self._record
         succession.end(before.processes, spec)
         self._save(replace(before, spec=spec))
@@ -246,12 +247,13 @@ class Cluster:
         if spec.kubernetes != before.spec.kubernetes:
             self.kubectl_program.unlink()
             self.kubectl_program.symlink_to(programs["kubectl"])
+        if spec.scheduler_version != before.spec.scheduler_version:
             self._replace_scheduler(programs)
 
     def play(self, report: Report = silent) -> None:
         """Start extender, controller and scheduler, as the Deployments of an installation would."""
         record = Record(replace(self.spec, serried=True), "ready", self._record.ports, self._record.processes)
-        programs = binaries.locate(self.spec.kubernetes, report)
+        programs = binaries.locate(self.spec.kubernetes, report, self.spec.scheduler)
         self._save(_Start(self._place, programs, report).start_processes(self, record))
 
     def _replace_scheduler(self, programs: binaries.Binaries) -> None:

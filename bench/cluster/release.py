@@ -67,13 +67,17 @@ class Download:
 def control_plane(version: str) -> tuple[Binary, ...]:
     """The Kubernetes binaries of a version with their etcd."""
     module = MODULES / f"kubernetes-{version}"
-    major, minor, _ = version.split(".")
+    etcd = Binary("etcd", "etcd", etcd_version(module), "go.etcd.io/etcd/server/v3", module)
+    return (etcd, *(kubernetes(name, version) for name in KUBERNETES))
+
+
+def kubernetes(name: str, version: str) -> Binary:
+    """One of the Kubernetes binaries of a version. Of a pre-release, only kube-scheduler has pinned modules."""
+    major, minor, *_ = version.split(".")
     stamps = (("gitVersion", f"v{version}"), ("gitMajor", major), ("gitMinor", minor))
     stamped = tuple((f"k8s.io/component-base/version.{key}", value) for key, value in stamps)
-    kubernetes = tuple(
-        Binary(name, "kubernetes", version, f"k8s.io/kubernetes/cmd/{name}", module, stamped) for name in KUBERNETES
-    )
-    return (Binary("etcd", "etcd", etcd_version(module), "go.etcd.io/etcd/server/v3", module), *kubernetes)
+    module = MODULES / f"kubernetes-{version}"
+    return Binary(name, "kubernetes", version, f"k8s.io/kubernetes/cmd/{name}", module, stamped)
 
 
 def nodes() -> tuple[Binary, ...]:
@@ -97,6 +101,16 @@ def etcd_version(module: Path) -> str:
         return "unknown"
     words = (line.split() for line in text.splitlines() if "go.etcd.io/etcd/server/v3 v" in line)
     return next((line[-1].removeprefix("v") for line in words), "unknown")
+
+
+def go_version(module: Path) -> str:
+    """The Go that a module is built with, by the `toolchain` or else the `go` line of its go.mod.
+
+    Raises OSError without a go.mod and KeyError if it has neither line.
+    """
+    lines = (line.split() for line in (module / "go.mod").read_text().splitlines())
+    versions = {words[0]: words[1] for words in lines if len(words) > 1 and words[0] in {"go", "toolchain"}}
+    return versions["toolchain"].removeprefix("go") if "toolchain" in versions else versions["go"]
 
 
 def download_of(binary: Binary) -> Download:

@@ -1,6 +1,7 @@
 """What a cluster is asked to be."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ Switch = Literal["on", "off"]
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 VERSION = re.compile(r"1\.\d+\.\d+")
+SCHEDULER_VERSION = re.compile(r"1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?")
 DEFAULT_VERSION = "1.37.1"
 
 # scheduling.k8s.io changes its served version with every minor.
@@ -21,6 +23,7 @@ _NATIVE_GATES = {
     36: ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
     37: ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
 }
+_SCHEDULER_GATES = _NATIVE_GATES | {38: ("GenericWorkload", "TopologyAwareWorkloadScheduling")}
 _FIRST_MUTATING_POLICY = 36
 
 
@@ -28,9 +31,11 @@ _FIRST_MUTATING_POLICY = 36
 class Spec:
     """One cluster: its size, its Kubernetes, its API level and what of Serried runs in it.
 
-    Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `server_gates`
-    are gates of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone;
-    `server_flags` are more flags of the API server, written `name=value`. With `gates` on, the stock scheduler and
+    Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `scheduler` is
+    the version of both kube-schedulers, the stock one and Serried's; empty for that of the rest of the control plane.
+    A pre-release is accepted there only: its kube-scheduler builds, its API server does not. `server_gates` are gates
+    of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone; `server_flags`
+    are more flags of the API server, written `name=value`. With `gates` on, the stock scheduler and
     kube-controller-manager schedule gangs natively (the thing to compare with); Serried's scheduler does with
     `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
     `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
@@ -46,6 +51,7 @@ class Spec:
     blocks: int = 2
     zones: int = 1
     kubernetes: str = DEFAULT_VERSION
+    scheduler: str = ""
     api: Api = "native"
     hold: Hold = "auto"
     node_cpu: str = "32"
@@ -72,6 +78,8 @@ class Spec:
             raise ClusterError(f"name {self.name!r}: use up to 40 lower-case letters, digits and '-'")
         if not VERSION.fullmatch(self.kubernetes) or self.minor not in _API_VERSION:
             raise ClusterError(f"Kubernetes {self.kubernetes!r}: use 1.35.x, 1.36.x or 1.37.x, for example 1.37.1")
+        if not SCHEDULER_VERSION.fullmatch(self.scheduler_version) or self.scheduler_minor not in _SCHEDULER_GATES:
+            raise ClusterError(f"kube-scheduler {self.scheduler!r}: use one of 1.35 to 1.38, for example 1.38.0-beta.0")
         if not self.nodes >= self.racks >= self.blocks >= self.zones >= 1:
             raise ClusterError(
                 f"{self.nodes} nodes, {self.racks} racks, {self.blocks} blocks, {self.zones} zones: "
@@ -88,6 +96,16 @@ class Spec:
     def minor(self) -> int:
         """37 for 1.37.1."""
         return int(self.kubernetes.split(".")[1])
+
+    @property
+    def scheduler_version(self) -> str:
+        """The version of kube-scheduler."""
+        return self.scheduler or self.kubernetes
+
+    @property
+    def scheduler_minor(self) -> int:
+        """38 for 1.38.0-beta.0."""
+        return int(self.scheduler_version.split(".")[1])
 
     @property
     def has_mutating_policies(self) -> bool:
@@ -125,12 +143,13 @@ class Spec:
 
     @property
     def stock_gates(self) -> str:
-        """--feature-gates of the stock scheduler, and of kube-controller-manager before its own."""
-        if self.gates == "off":
-            return ""
-        return ",".join(f"{name}=true" for name in _NATIVE_GATES[self.minor])
+        """--feature-gates of the stock scheduler."""
+        return self._list_gates(_SCHEDULER_GATES[self.scheduler_minor])
 
     @property
     def controller_manager_gates(self) -> str:
         """kube-controller-manager's --feature-gates."""
-        return ",".join(filter(None, (self.stock_gates, *self.manager_gates)))
+        return ",".join(filter(None, (self._list_gates(_NATIVE_GATES[self.minor]), *self.manager_gates)))
+
+    def _list_gates(self, names: Iterable[str]) -> str:
+        return ",".join(f"{name}=true" for name in names) if self.gates == "on" else ""

@@ -44,7 +44,7 @@ class Pairs:
         self.environment: Mapping[str, str] = {}
         """What the containers of Pods that are started from now on find in their environment besides."""
         self._directory = directory
-        self._program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
+        self._program = binaries.locate(cluster.spec.kubernetes, silent, cluster.spec.scheduler)["kube-scheduler"]
         self._taken: set[int] = set()
         self._started = 0
         installation.apply(cluster.kubectl_program, cluster.kubeconfig, installation.pieces(cluster.spec))

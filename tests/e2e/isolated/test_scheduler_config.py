@@ -23,7 +23,7 @@ def check(cluster: Cluster, config: dict[str, Any], directory: Path) -> subproce
     """Let kube-scheduler read and check a config, and end before it schedules anything."""
     given, written = directory / "given.yaml", directory / "written.yaml"
     given.write_text(yaml.safe_dump(config))
-    program = binaries.locate(cluster.spec.kubernetes, silent).paths["kube-scheduler"]
+    program = binaries.locate(cluster.spec.kubernetes, silent, cluster.spec.scheduler).paths["kube-scheduler"]
     command = [str(program), f"--config={given}", f"--write-config-to={written}", "--secure-port=0"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

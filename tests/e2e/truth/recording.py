@@ -58,7 +58,7 @@ def _start(cluster: Cluster, directory: Path, extender: str) -> Process:
     port = ports.pick(["scheduler"], ())["scheduler"]
     config = directory / "scheduler.yaml"
     config.write_text(yaml.safe_dump(_configure(cluster, extender)))
-    program = binaries.locate(cluster.spec.kubernetes, silent)["kube-scheduler"]
+    program = binaries.locate(cluster.spec.kubernetes, silent, cluster.spec.scheduler)["kube-scheduler"]
     command = [
         *(str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={port}"),
         *(f"--authentication-kubeconfig={cluster.kubeconfig}", f"--authorization-kubeconfig={cluster.kubeconfig}"),

@@ -11,6 +11,7 @@ from bench.cluster.errors import ClusterError
 from bench.cluster.progress import Report
 from bench.cluster.release import Binary
 
+NEXT = "1.38.0-beta.0"
 NAMES = ("etcd", *release.KUBERNETES, *release.KWOK)
 
 
@@ -59,6 +60,24 @@ def test_a_version_is_at_hand_once_its_last_binary_is_there(home: Path, steps: l
     assert not binaries.are_at_hand("1.36.4")
     located["kwok"].unlink()
     assert not binaries.are_at_hand("1.37.1")
+
+
+def test_the_scheduler_of_another_version_takes_the_place_of_the_clusters_own(home: Path, steps: list[str]) -> None:
+    located = binaries.locate("1.37.1", quiet, NEXT)
+
+    assert located["kube-scheduler"] == home / "cache/serried/kubernetes" / NEXT / "kube-scheduler"
+    assert located["kubectl"] == home / "cache/serried/kubernetes/1.37.1/kubectl"
+    assert set(located.paths) == set(NAMES)
+    assert steps.count("build kube-scheduler") == 1
+
+
+def test_a_version_is_at_hand_with_a_scheduler_of_another_one_once_that_is_there(steps: list[str]) -> None:
+    binaries.locate("1.37.1", quiet)
+    assert not binaries.are_at_hand("1.37.1", NEXT)
+
+    binaries.locate("1.37.1", quiet, NEXT)
+
+    assert binaries.are_at_hand("1.37.1", NEXT)
 
 
 def test_an_empty_machine_downloads_then_builds_into_the_cache(home: Path, steps: list[str]) -> None:
@@ -124,6 +143,21 @@ def test_the_users_directory_comes_first(
     assert {path.parent for path in located.paths.values()} == {home / "bin" / layout}
 
 
+def test_the_users_directory_has_a_scheduler_of_another_version_below_its_name(
+    home: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    for name in NAMES:
+        program(home / "bin" / name, "1.37.1")
+    program(home / "bin" / NEXT / "kube-scheduler", NEXT)
+    monkeypatch.setenv(binaries.BIN, str(home / "bin"))
+
+    located = binaries.locate("1.37.1", quiet, NEXT)
+
+    assert steps == []
+    assert located["kube-scheduler"] == home / "bin" / NEXT / "kube-scheduler"
+    assert located["kube-apiserver"] == home / "bin" / "kube-apiserver"
+
+
 def test_what_the_users_directory_lacks_comes_from_the_next_place(
     home: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
 ) -> None:
@@ -180,8 +214,10 @@ def test_a_failed_build_shows_the_end_of_gos_output(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", f"{home / 'path'}:{os.environ['PATH']}")
     monkeypatch.setenv(release.DOWNLOADS, "off")
 
-    with pytest.raises(ClusterError, match="undefined: everything"):
+    with pytest.raises(ClusterError, match="undefined: everything") as caught:
         binaries.locate("1.37.1", quiet)
+
+    assert "It needs Go 1.26.0, which Go 1.26 or newer fetches by itself" in str(caught.value)
 
     assert [path.name for path in (home / "cache/serried/kubernetes/1.37.1").iterdir()] == [".lock"]
 
@@ -210,6 +246,31 @@ def test_the_build_is_readonly_and_stamped(monkeypatch: pytest.MonkeyPatch) -> N
     assert "-mod=readonly" in command
     assert "-X k8s.io/component-base/version.gitVersion=v1.37.1" in command[command.index("-ldflags") + 1]
     assert "vendor" not in build.environment()["GOFLAGS"]
+
+
+def test_a_pre_release_is_stamped_whole(home: Path) -> None:
+    command = build.command("go", [release.kubernetes("kube-scheduler", NEXT)], home)
+
+    stamps = command[command.index("-ldflags") + 1].split()
+    assert f"k8s.io/component-base/version.gitVersion=v{NEXT}" in stamps
+    assert "k8s.io/component-base/version.gitMinor=38" in stamps
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param("module m\n\ngo 1.26.0\n", "1.26.0", id="the line go"),
+        pytest.param("module m\n\ngo 1.27.0\n\ntoolchain go1.27.3\n", "1.27.3", id="the line toolchain before it"),
+    ],
+)
+def test_go_mod_says_which_go_builds_it(home: Path, lines: str, expected: str) -> None:
+    (home / "go.mod").write_text(lines)
+    assert release.go_version(home) == expected
+
+
+def test_go_fetches_the_one_that_go_mod_names_though_the_user_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOTOOLCHAIN", "local")
+    assert build.environment()["GOTOOLCHAIN"] == "auto"
 
 
 @pytest.mark.parametrize("version", sorted(path.name for path in release.MODULES.iterdir()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import download, release
-from bench.cluster.release import Binary, download_of
+from bench.cluster.release import Binary, download_of, kubernetes
 from tests.support.threaded_server import ThreadedServer
 
 KUBECTL = Binary("kubectl", "kubernetes", "1.37.1", "unused", Path("unused"))
@@ -152,6 +152,8 @@ def test_official_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
 
     assert download_of(KUBECTL).url == "https://dl.k8s.io/v1.37.1/bin/linux/arm64/kubectl"
+    beta = kubernetes("kube-scheduler", "1.38.0-beta.0")
+    assert download_of(beta).url == "https://dl.k8s.io/v1.38.0-beta.0/bin/linux/arm64/kube-scheduler"
     assert download_of(ETCD).member == "etcd-v3.7.0-linux-arm64/etcd"
     helm = download_of(release.helm("4.3.1"))
     assert helm.url == "https://get.helm.sh/helm-v4.3.1-linux-arm64.tar.gz"

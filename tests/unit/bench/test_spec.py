@@ -14,10 +14,30 @@ def test_names_that_are_no_names(name: str) -> None:
         Spec(name=name)
 
 
-@pytest.mark.parametrize("version", ["1.37", "v1.37.1", "1.34.0", "2.0.0", "../1.37.1"])
+@pytest.mark.parametrize("version", ["1.37", "v1.37.1", "1.34.0", "2.0.0", "../1.37.1", "1.37.0-rc.0", "1.38.0-beta.0"])
 def test_versions_that_are_not_supported(version: str) -> None:
     with pytest.raises(ClusterError, match="Kubernetes"):
         Spec(name="a", kubernetes=version)
+
+
+@pytest.mark.parametrize("version", ["1.38", "v1.38.0", "1.34.0", "1.39.0-alpha.1", "1.38.0-beta", "../1.38.0"])
+def test_schedulers_that_are_not_supported(version: str) -> None:
+    with pytest.raises(ClusterError, match="kube-scheduler"):
+        Spec(name="a", scheduler=version)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "version", "minor"),
+    [
+        pytest.param("", "1.37.1", 37, id="that of the rest of the control plane"),
+        pytest.param("1.36.4", "1.36.4", 36, id="an older one"),
+        pytest.param("1.38.0-beta.0", "1.38.0-beta.0", 38, id="a pre-release"),
+    ],
+)
+def test_the_scheduler_may_be_of_another_version(scheduler: str, version: str, minor: int) -> None:
+    spec = Spec(name="a", scheduler=scheduler)
+    assert (spec.scheduler_version, spec.scheduler_minor, spec.minor) == (version, minor, 37)
+    assert spec.api_version == "scheduling.k8s.io/v1beta1"
 
 
 @pytest.mark.parametrize("counts", [{"nodes": 5, "racks": 6}, {"racks": 1, "blocks": 2}, {"zones": 3}, {"zones": 0}])
@@ -63,6 +83,14 @@ def test_the_gates_of_kube_controller_manager_are_not_those_of_the_scheduler() -
 
     assert (alone.controller_manager_gates, alone.stock_gates) == ("GenericWorkload=true,WorkloadWithJob=true", "")
     assert beside.controller_manager_gates == f"{beside.stock_gates},WatchList=true"
+
+
+def test_each_component_gets_the_gates_of_its_own_version() -> None:
+    spec = Spec(name="a", kubernetes="1.36.4", scheduler="1.38.0-beta.0", gates="on")
+
+    assert spec.stock_gates == "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+    assert "GangScheduling=true" in spec.api_server_gates.split(",")
+    assert spec.controller_manager_gates == spec.api_server_gates
 
 
 def test_the_gate_policy_needs_its_api() -> None:
