@@ -71,6 +71,7 @@ def may_go(world: Harness, *candidates: Candidate, priority: int = 100) -> dict[
 
 ON_N1 = Candidate("n1", ("pod-g0",))
 ON_N2 = Candidate("n2", ("pod-p2",))
+EMPTY = Candidate("n3", ())
 
 
 @pytest.fixture
@@ -151,6 +152,17 @@ class TestTheQuestionWhereToPreempt:
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         assert may_go(world, Candidate("n1", ("pod-g0", "pod-g1", "pod-g2"))) == {"n1": ("pod-g0",)}
         assert may_go(world, Candidate("n1", ("pod-g1",))) == {}
+
+    async def test_a_node_without_victims_is_left_out_and_others_stay(self, world: Harness) -> None:
+        """From 1.38 on, kube-scheduler names nodes where nobody has to go, so that an extender can add victims.
+
+        It drops those that come back empty (pkg/scheduler/framework/preemption: callExtenders). The empty list is
+        never taken for the least loss.
+        """
+        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
+        assert may_go(world, EMPTY) == {}
+        assert may_go(world, EMPTY, ON_N1) == {"n1": ("pod-g0",)}
+        assert may_go(world, EMPTY, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
     async def test_of_a_tree_those_go_that_are_below_the_highest_group_of_mode_all(self, world: Harness) -> None:
         group = pod_group("g").gang(1).under("root").priority(0)
