@@ -653,14 +653,23 @@ def _read_affinity(spec: Raw) -> Terms | None:
 _RESTARTS_ALL = "RestartAllContainersOnContainerExits"
 _MAPS_USERS = "UserNamespacesHostNetworkSupport"
 _BINDS_WITH_OPTIONS = "VolumeBindMountOptions"
+_PULLS_PROFILES = "SecurityProfileOCI"
+_SIGNS_BY_LATTICES = "PodCertificateMLDSA"
+_LATTICE_KEYS = frozenset({"MLDSA44", "MLDSA65", "MLDSA87"})
 
 
 def _read_features(spec: Raw) -> tuple[str, ...]:
     """Return the names of the kubelet's features that a pod with this spec needs, sorted.
 
-    Source: component-helpers nodedeclaredfeatures, InferForScheduling (1.37).
+    Source: component-helpers nodedeclaredfeatures, InferForScheduling (1.38). API servers before 1.38 refuse what needs
+    one of the last two.
     """
     found: set[str] = set()
+    if _pulls_profile(spec):
+        found.add(_PULLS_PROFILES)
+    volumes = read_objects(spec, "volumes") if "volumes" in spec else ()
+    if any("projected" in each and _signs_by_lattice(each) for each in volumes):
+        found.add(_SIGNS_BY_LATTICES)
     for each in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
         if "restartPolicyRules" in each and any(
             rule.get("action") == "RestartAllContainers" for rule in read_objects(each, "restartPolicyRules")
@@ -669,9 +678,24 @@ def _read_features(spec: Raw) -> tuple[str, ...]:
         mounts = read_objects(each, "volumeMounts") if "volumeMounts" in each else ()
         if any(mount.get("bindMountOptions") for mount in mounts):
             found.add(_BINDS_WITH_OPTIONS)
+        if _pulls_profile(each):
+            found.add(_PULLS_PROFILES)
     if spec.get("hostUsers") is False and spec.get("hostNetwork") is True:
         found.add(_MAPS_USERS)
     return tuple(sorted(found))
+
+
+def _pulls_profile(of: Raw) -> bool:
+    """Return whether the seccomp profile of this container, or of this spec of a pod, comes from a registry."""
+    if "securityContext" not in of:
+        return False
+    return read_map(read_map(of, "securityContext"), "seccompProfile").get("type") == "OCI"
+
+
+def _signs_by_lattice(volume: Raw) -> bool:
+    """Return whether this projected volume has a certificate for a key of ML-DSA."""
+    sources = read_objects(read_map(volume, "projected"), "sources")
+    return any(read_map(each, "podCertificate").get("keyType") in _LATTICE_KEYS for each in sources)
 
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -12,6 +12,7 @@ from tests.support.builders import NodeBuilder, PodBuilder, node, pod
 
 RESTARTS = "RestartAllContainersOnContainerExits"
 BINDS, MAPS = "VolumeBindMountOptions", "UserNamespacesHostNetworkSupport"
+PULLS, SIGNS = "SecurityProfileOCI", "PodCertificateMLDSA"
 
 
 def declaring(name: str, *features: str) -> NodeBuilder:
@@ -29,6 +30,15 @@ def with_spec(**fields: Any) -> PodBuilder:
     for name, value in fields.items():
         found = found.having(value, "spec", name)
     return found
+
+
+def seccomp(kind: str) -> dict[str, Any]:
+    return {"seccompProfile": {"type": kind}}
+
+
+def with_certificate(key: str) -> PodBuilder:
+    source = {"podCertificate": {"signerName": "example.com/signer", "keyType": key}}
+    return with_spec(volumes=[{"name": "v", "emptyDir": {}}, {"name": "c", "projected": {"sources": [source]}}])
 
 
 def restarting(action: str = "RestartAllContainers") -> PodBuilder:
@@ -54,6 +64,12 @@ def restarting(action: str = "RestartAllContainers") -> PodBuilder:
             id="its own users on the network of the host",
         ),
         pytest.param(with_spec(hostNetwork=True), (), id="the network of the host alone"),
+        pytest.param(with_spec(securityContext=seccomp("OCI")), (PULLS,), id="a seccomp profile of a registry"),
+        pytest.param(in_container(securityContext=seccomp("OCI")), (PULLS,), id="such a profile for one container"),
+        pytest.param(in_container(securityContext=seccomp("Localhost")), (), id="a seccomp profile of the node"),
+        pytest.param(with_spec(securityContext={"runAsNonRoot": True}), (), id="a user without a profile"),
+        pytest.param(with_certificate("MLDSA65"), (SIGNS,), id="a certificate for a key of ML-DSA"),
+        pytest.param(with_certificate("ECDSAP256"), (), id="a certificate for another key"),
     ],
 )
 def test_what_a_pod_needs_is_read_from_its_spec(builder: PodBuilder, features: tuple[str, ...]) -> None:
