@@ -21,6 +21,9 @@ OLDEST_MINOR = 35
 NEWEST_MINOR = 37
 """The newest minor version that the tests have run on. A newer one is no error, but nobody has tried it."""
 
+NEWEST_SCHEDULER_MINOR = 38
+"""The newest minor version whose kube-scheduler the tests have run, beside an API server of NEWEST_MINOR if older."""
+
 _STABILITY = {"alpha": 0, "beta": 1, "": 2}
 
 

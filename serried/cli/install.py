@@ -59,7 +59,9 @@ _LEAST_MINOR_WITH_MUTATIONS = 36
 _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
 _SCHEDULER = "serried"
-_VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+)")
+_VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)")
+"""A release or a pre-release of Kubernetes: of both there is an image of kube-scheduler. Vendors append other words."""
+
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
 """How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""

@@ -7,7 +7,7 @@ from itertools import combinations, groupby, product
 from typing import Any
 
 from serried import __version__
-from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, OLDEST_MINOR
+from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
 from serried.api.names import read_int, read_map, read_text
 from serried.api.preference import LEVELS
 from serried.api.resources import MARKERS
@@ -115,6 +115,8 @@ def _check_versions(server: int | None, scheduler: int | None, way: Way) -> Iter
         yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{OLDEST_MINOR} or newer")
     if server is not None and server > NEWEST_MINOR:
         what = f"1.{server} is not tested with Serried {__version__}; the newest tested is 1.{NEWEST_MINOR}"
+        if server <= NEWEST_SCHEDULER_MINOR:
+            what += f", and a pre-release of kube-scheduler 1.{server} beside it (docs/api-levels.md)"
         fix = "look for a newer release of Serried, or try your gangs in a cluster for tests first"
         yield Finding(Severity.WARNING, Area.CLUSTER, "Kubernetes", what, fix)
     if server is None or scheduler is None:

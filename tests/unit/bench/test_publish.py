@@ -9,7 +9,7 @@ from bench.cluster.release import MODULES
 from bench.publish import CHANGELOG as CHANGES
 from bench.publish import CHART, UNRELEASED, ReleaseError, check_tag, check_versions, date_changelog, read_notes
 from serried import IMAGE, REGISTRY, __version__
-from serried.api.level import NEWEST_MINOR, OLDEST_MINOR
+from serried.api.level import NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
 
 CHANGELOG = """# Changelog
 
@@ -103,6 +103,8 @@ def test_the_manifests_name_the_registry_and_the_range_of_the_code() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">=1.{OLDEST_MINOR}.0-0"
     assert chart["annotations"]["scheduling.serried.dev/newest-tested"] == f"1.{NEWEST_MINOR}"
-    built = {int(path.name.split(".")[1]) for path in MODULES.glob("kubernetes-1.*")}
+    modules = {int(path.name.split(".")[1]): path for path in MODULES.glob("kubernetes-1.*")}
+    built = {minor for minor, path in modules.items() if "/cmd/kube-apiserver" in (path / "go.mod").read_text()}
     assert (min(built), max(built)) == (OLDEST_MINOR, NEWEST_MINOR)
+    assert max(modules) == NEWEST_SCHEDULER_MINOR
     assert yaml.safe_load((CHART / "values.yaml").read_text())["image"]["repository"] == IMAGE

@@ -29,6 +29,7 @@ HOME = "/apis/apps/v1/namespaces/serried-system/deployments"
         pytest.param("v1.37.1", Layout.AUTO, "", (Layout.ISOLATED, "1.37.1"), id="the newest shape"),
         pytest.param("v1.35.4+k3s1", Layout.AUTO, "", (Layout.BASE, "1.35.4"), id="before 1.36 the base"),
         pytest.param("v1.36.4-gke.100", Layout.GATE, "1.35.4", (Layout.GATE, "1.35.4"), id="as asked"),
+        pytest.param("v1.38.0-beta.0", Layout.AUTO, "", (Layout.ISOLATED, "1.38.0-beta.0"), id="a pre-release"),
     ],
 )
 def test_shape_and_scheduler_are_those_of_the_cluster_or_those_asked_for(
@@ -156,7 +157,7 @@ def test_the_objects_of_an_installation_in_another_namespace_are_left_to_it(clus
 
 
 def test_a_scheduler_that_is_newer_than_the_api_server_is_refused(cluster: PodProxy, run: Run) -> None:
-    ended = run("install", "--scheduler-version", "1.38.0")
+    ended = run("install", "--scheduler-version", "1.38.0-beta.0")
     assert ended.code == 1
     assert "1.38 is newer than the API server (1.37)" in " ".join(ended.out.split())
 
@@ -209,6 +210,7 @@ def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -
     ("words", "said"),
     [
         (["--scheduler-version", "latest"], "a version like 1.37.1 is needed"),
+        (["--scheduler-version", "1.36.4-gke.100"], "a version like 1.37.1 is needed"),
         (["--serried-namespace", "mine"], "install knows serried-system only; use Helm"),
     ],
 )

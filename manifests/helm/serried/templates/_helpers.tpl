@@ -5,12 +5,17 @@
 
 {{- define "serried.schedulerImage" -}}
 {{- $image := .Values.scheduler.image -}}
-{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (include "serried.clusterVersion" .) }}{{ end }}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (include "serried.schedulerTag" .) }}{{ end }}
 {{- end }}
 
 {{- /* The version of the API server without what a vendor adds, as v1.37.1. */ -}}
 {{- define "serried.clusterVersion" -}}
 v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- end }}
+
+{{- /* The tag of kube-scheduler for this API server: of a pre-release there is an image, too. */ -}}
+{{- define "serried.schedulerTag" -}}
+v{{ regexFind "[0-9]+\\.[0-9]+\\.[0-9]+(-(alpha|beta|rc)\\.[0-9]+)?" .Capabilities.KubeVersion.Version }}
 {{- end }}
 
 {{- /* A sentence if nobody has tried this version of Kubernetes, else nothing. */ -}}

@@ -515,6 +515,20 @@ MISTAKES = [
         id="a cluster that is newer than all tests",
     ),
     pytest.param(
+        lambda seen: replace(seen, server_version="v1.38.0-beta.0", scheduler_version="v1.38.0-beta.0"),
+        WARNING,
+        "the newest tested is 1.37, and a pre-release of kube-scheduler 1.38 beside it",
+        "try your gangs in a cluster for tests first",
+        id="a cluster of which only the scheduler was tested",
+    ),
+    pytest.param(
+        lambda seen: replace(seen, scheduler_version="v1.38.0-beta.0"),
+        ERROR,
+        "1.38 is newer than the API server (1.37)",
+        "newTag: v1.37.x",
+        id="the tested scheduler beside the API server that it was tested with",
+    ),
+    pytest.param(
         lambda seen: replace(seen, server_version="v1.36.4"),
         ERROR,
         "1.37 is newer than the API server (1.36)",
