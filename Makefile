@@ -55,7 +55,8 @@ browser: setup ## the page in a real browser: any Chromium in PATH, or that of S
 control-plane: setup ## the binaries of the real control plane (built once, then cached)
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1
 
-control-planes: control-plane ## those of every supported version
+control-planes: control-plane ## those of every supported version, and the kube-scheduler of the next minor
+	$(BIN)/python -m bench.cluster binaries --scheduler 1.38.0-beta.0
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.36.4
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.35.4
 

@@ -2,7 +2,8 @@
 
 The cluster is a shared one, at each API level. A folder that needs another ``cluster`` says so in its own conftest, and
 which ``stage_class`` it has if it has words of its own.
-Stories on other Kubernetes versions than the default one are told in `make test-full`, which builds them first.
+Stories on other Kubernetes versions than the default one, or with another kube-scheduler, are told in `make test-full`,
+which builds them first.
 """
 
 import os
@@ -51,6 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
                 item.add_marker(pytest.mark.full)
             if not are_at_hand(version):
                 reason = f"Kubernetes {version} is not built: python -m bench.cluster binaries --kubernetes {version}"
+                item.add_marker(pytest.mark.skip(reason=reason))
+        for version in {str(mark.args[0]) for mark in item.iter_markers("scheduler")}:
+            item.add_marker(pytest.mark.full)
+            if not are_at_hand(DEFAULT_VERSION, version):
+                command = f"python -m bench.cluster binaries --scheduler {version}"
+                reason = f"kube-scheduler {version} is not built: {command}"
                 item.add_marker(pytest.mark.skip(reason=reason))
     yield
     told = [item for item in items if _is_story(item)]

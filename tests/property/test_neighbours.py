@@ -292,6 +292,11 @@ def test_the_rules_of_affinity_and_spread(bound: list[Raw], pod: Raw, nodes: str
     assert list_feasible(Cluster(TWO_ZONES, bound, NAMESPACES), pod) == set(nodes.split())
 
 
+def test_since_1_38_an_empty_selector_counts_every_pod() -> None:
+    cluster = Cluster(TWO_ZONES, [make_pod("w", "a1")] * 5, NAMESPACES, empty_counts=True)
+    assert list_feasible(cluster, make_pod("w", **spread("w", ZONE, labelSelector={}))) == {"b1"}
+
+
 def test_two_terms_may_each_have_a_mate_of_its_own() -> None:
     racks = [make_node("a1", zone="a", rack="r1"), make_node("a2", zone="a", rack="r2")]
     cluster = Cluster([*racks, make_node("b1", zone="b", rack="r1")], [make_pod("db", "a2")], NAMESPACES)

@@ -32,6 +32,15 @@ def on_older(version: str, level: Api) -> Any:
     return pytest.param(f"{version} {level}", marks=[pytest.mark.kubernetes(version), *left])
 
 
+NEXT_SCHEDULER = "1.38.0-beta.0"
+"""The newest kube-scheduler that is tested. It runs beside an API server of the default version."""
+
+
+def on_next_scheduler(*words: str) -> Any:
+    """A parameter for stories with NEXT_SCHEDULER: its version and these words; skipped where it is not built."""
+    return pytest.param(" ".join((NEXT_SCHEDULER, *words)), marks=pytest.mark.scheduler(NEXT_SCHEDULER))
+
+
 BESIDE = pytest.param("beside", marks=pytest.mark.full)
 """The shared cluster in which BESIDE_GATES are on, told of in `make test-full`."""
 
@@ -62,14 +71,18 @@ _NATIVE = Spec(
 )
 """12 nodes of 32 CPU in 4 racks, 384 CPU in all. The deadline is short, so that a story about it is short, too."""
 
-SHARED = {
+_DEFAULT = {
     "native": _NATIVE,
     "fallback": replace(_NATIVE, name="fallback", api="fallback"),
     "beside": replace(
         _NATIVE, name="beside", server_gates=BESIDE_GATES, manager_gates=BESIDE_GATES, scheduler_gates=BESIDE_GATES
     ),
-    "one account": replace(_NATIVE, name="one-account", one_account=True),
     "native alpha": replace(_NATIVE, name="alpha", server_gates=ALPHA_GATES),
+}
+
+SHARED = {
+    **_DEFAULT,
+    "one account": replace(_NATIVE, name="one-account", one_account=True),
     "1.37.1 native v1alpha3": replace(_NATIVE, name="v1alpha3", native_version="v1alpha3"),
     **{
         f"{version} {level}": replace(
@@ -77,6 +90,12 @@ SHARED = {
         )
         for version in ("1.36.4", "1.35.4")
         for level in LEVELS
+    },
+    **{
+        f"{NEXT_SCHEDULER} {name}": replace(
+            spec, name=f"v{NEXT_SCHEDULER.replace('.', '-')}-{spec.name}", scheduler=NEXT_SCHEDULER
+        )
+        for name, spec in _DEFAULT.items()
     },
 }
 """The clusters that all folders share. A story has a namespace of its own, and puts back what it changes outside it."""

@@ -1,6 +1,7 @@
 """What other projects ship, read where Go keeps it: nothing of theirs is copied into this repository."""
 
 import json
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -16,6 +17,8 @@ def locate(module: str, version: str) -> Path:
     if go is None:
         pytest.skip("needs Go to read what other projects ship")
     command = [go, "mod", "download", "-json", f"{module}@{version}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    # Go wants to be as new as the module, although it only copies files.
+    environment = os.environ | {"GOTOOLCHAIN": "auto"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(json.loads(done.stdout)["Dir"])

@@ -4,10 +4,12 @@ import pytest
 
 from bench.cluster import Cluster
 from tests.e2e.priorities.stage import PriorityStage
-from tests.support.clusters import Find
+from tests.support.clusters import Find, on_next_scheduler
+
+CLUSTERS = ("native alpha", "fallback")
 
 
-@pytest.fixture(scope="package", params=["native alpha", "fallback"])
+@pytest.fixture(scope="package", params=[*CLUSTERS, *map(on_next_scheduler, CLUSTERS)])
 def cluster(request: pytest.FixtureRequest, shared: Find) -> Cluster:
     return shared(request.param)
 

@@ -3,7 +3,7 @@
 Two of them are the two API levels. In the third, ``beside``, Kubernetes' own gates for gangs and racks are on, also in
 Serried's kube-scheduler: the promises hold there, too. What is otherwise is told in test_beside.py. In the fourth,
 ``one account``, kube-scheduler has the extender's account, as in the Pod that we ship: what it writes there has to pass
-the policies that confine the extender.
+the policies that confine the extender. They hold with the next minor's kube-scheduler, too, without its gates and with.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.cluster import Cluster
-from tests.support.clusters import BESIDE, LEVELS, Find
+from tests.support.clusters import BESIDE, LEVELS, Find, on_next_scheduler
 
 _SHORT_BESIDE = frozenset(
     {
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = {str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")}
     if "cluster" not in metafunc.fixturenames or "cluster" in named:
         return
-    clusters = [*LEVELS, *_beside(metafunc), *_with_one_account(metafunc)]
+    clusters = [*LEVELS, *_beside(metafunc), *_with_one_account(metafunc), *_with_next_scheduler(metafunc)]
     metafunc.parametrize("cluster", clusters, indirect=True, scope="session")
 
 
@@ -59,6 +59,10 @@ def _beside(metafunc: pytest.Metafunc) -> list[Any]:
 def _with_one_account(metafunc: pytest.Metafunc) -> list[Any]:
     told = metafunc.function.__name__ in _WRITTEN_BY_THE_SCHEDULER
     return [pytest.param("one account", marks=pytest.mark.full)] if told else []
+
+
+def _with_next_scheduler(metafunc: pytest.Metafunc) -> list[Any]:
+    return [on_next_scheduler(name) for name in (*LEVELS, *("beside" for _ in _beside(metafunc)))]
 
 
 @pytest.fixture(scope="session")

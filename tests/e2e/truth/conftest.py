@@ -5,19 +5,31 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Cluster, Spec
+from bench.cluster.spec import DEFAULT_VERSION
 from tests.e2e.truth.recording import recording
 from tests.e2e.truth.stage import TruthStage
-from tests.support.clusters import on_kubernetes, running
+from tests.support.clusters import NEXT_SCHEDULER, on_kubernetes, on_next_scheduler, running
 
 _ADMISSION = "disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"
 """What writes something into pods, nodes and volumes that kube-controller-manager would have to take off."""
 
 
-@pytest.fixture(scope="package", params=["1.37.1", on_kubernetes("1.36.4"), on_kubernetes("1.35.4")])
+VERSIONS = ["1.37.1", on_kubernetes("1.36.4"), on_kubernetes("1.35.4"), on_next_scheduler()]
+"""Of kube-scheduler, and of the API server if there is one of that version."""
+
+
+@pytest.fixture(scope="package", params=VERSIONS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     version: str = request.param
     name = f"truth-{version.replace('.', '-')}"
-    spec = Spec(name, 1, 1, 1, kubernetes=version, api="fallback", serried=False, server_flags=(_ADMISSION,))
+    spec = Spec(
+        *(name, 1, 1, 1),
+        kubernetes=DEFAULT_VERSION if version == NEXT_SCHEDULER else version,
+        scheduler=version,
+        api="fallback",
+        serried=False,
+        server_flags=(_ADMISSION,),
+    )
     with running(spec, tmp_path_factory) as started:
         # It binds claims, and collects pods whose node is gone by their names, whoever has these by then.
         started.kill("kube-controller-manager")

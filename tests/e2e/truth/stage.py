@@ -17,6 +17,9 @@ from tests.support.truth.worlds import NAMESPACES
 PROBE = "probe"
 """The node on which it is seen that kube-scheduler knows all the others."""
 
+EMPTY_COUNTS_SINCE = 38
+"""The minor version from which on a spread with an empty selector counts every pod of its namespace."""
+
 _EPOCH = "example.com/epoch"
 _ASKED = "example.com/asked"
 _INVALID = 422
@@ -27,6 +30,7 @@ class TruthStage:
 
     def __init__(self, plane: ControlPlane, recorder: Recorder) -> None:
         self.api = plane.api
+        self._empty_counts = plane.spec.scheduler_minor >= EMPTY_COUNTS_SINCE
         self._recorder = recorder
         self._serial = itertools.count()
         self._threads = ThreadPoolExecutor(8)
@@ -56,7 +60,7 @@ class TruthStage:
         eventually("kube-scheduler sees the cluster", lambda: self._probe({"nodeSelector": {_EPOCH: serial}}))
         if storage:
             self._await_storage(serial)
-        return Cluster([*nodes, probe], pods, drawn.namespaces, storage)
+        return Cluster([*nodes, probe], pods, drawn.namespaces, storage, self._empty_counts)
 
     def _await_storage(self, serial: str) -> None:
         """Return when kube-scheduler has seen all storage that there is."""

@@ -1,10 +1,14 @@
-"""Each Filter plugin of kube-scheduler against what docs/placement.md says of it: a new one has to have its row."""
+"""Each Filter plugin of kube-scheduler against what docs/placement.md says of it: a new one has to have its row.
+
+So has a new feature of the kubelet that the plugin NodeDeclaredFeatures looks for.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.support.clusters import NEXT_SCHEDULER
 from tests.support.go_modules import locate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -35,7 +39,7 @@ OF_NO_GANG = {
 }
 
 
-@pytest.mark.parametrize("version", ["v1.35.4", "v1.36.4", "v1.37.1"])
+@pytest.mark.parametrize("version", ["v1.35.4", "v1.36.4", "v1.37.1", f"v{NEXT_SCHEDULER}"])
 def test_each_filter_of_a_version_has_a_row(version: str) -> None:
     folder = locate("k8s.io/kubernetes", version) / "pkg" / "scheduler" / "framework" / "plugins"
     sources = (path for path in folder.glob("*/*.go") if not path.name.endswith("_test.go"))
@@ -44,6 +48,32 @@ def test_each_filter_of_a_version_has_a_row(version: str) -> None:
     assert len(filters) > 10, "they are written as this test reads them"
 
 
-@pytest.mark.parametrize("words", TOLD.values())
+READ = {
+    "podcertificatesmldsa": "certificates for ML-DSA keys",
+    "restartallcontainers": "`RestartAllContainers`",
+    "securityprofileoci": "seccomp profiles of type `OCI`",
+    "usernamespaceshostnetwork": "`hostUsers: false` with `hostNetwork`",
+    "volumebindmountoptions": "`bindMountOptions`",
+}
+"""The folder of each feature of the kubelet that NodeDeclaredFeatures wants for new pods, and its words in the row."""
+
+OF_NO_NEW_POD = {
+    "dranodeallocatableresources",
+    "draoptionalnodeoperations",
+    "extendwebsocketstokubelet",
+    "inplacepodresize",
+}
+"""Features that its InferForScheduling answers with false, whatever the pod."""
+
+
+@pytest.mark.parametrize("version", ["v0.35.4", "v0.36.4", "v0.37.1", f"v0.{NEXT_SCHEDULER.removeprefix('1.')}"])
+def test_each_feature_that_a_node_declares_for_new_pods_is_in_the_row(version: str) -> None:
+    folder = locate("k8s.io/component-helpers", version) / "nodedeclaredfeatures" / "features"
+    features = {path.name for path in folder.iterdir() if path.is_dir()}
+    assert features <= READ.keys() | OF_NO_NEW_POD
+    assert "restartallcontainers" in features, "they lie where this test looks for them"
+
+
+@pytest.mark.parametrize("words", [*TOLD.values(), *READ.values()])
 def test_each_row_is_there(words: str) -> None:
     assert words in PLACEMENT.read_text()

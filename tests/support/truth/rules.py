@@ -1,8 +1,9 @@
 """Which nodes kube-scheduler finds for one pod: its filters, written down plainly. Shares no code with the planner.
 
 The rules are those of the plugins of the same names in 1.37.1 (pkg/scheduler/framework/plugins), with the feature gates
-at their defaults. Objects are JSON as the API server stores them: defaults are set there, and matchLabelKeys have
-become requirements of the selector beside them (pkg/registry/core/pod/strategy.go, applyLabelKeysToLabelSelector).
+at their defaults. Those of 1.38 differ in one thing: `Cluster.empty_counts`. Objects are JSON as the API server stores
+them: defaults are set there, and matchLabelKeys have become requirements of the selector beside them
+(pkg/registry/core/pod/strategy.go, applyLabelKeysToLabelSelector).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,9 @@ class Cluster:
     storage: Sequence[Raw] = ()
     """What says where volumes are, or can be. These rules leave it out."""
 
+    empty_counts: bool = False
+    """Whether a spread with an empty selector counts every pod of its namespace: kube-scheduler does from 1.38 on."""
+
     def joined_by(self, pod: Raw, node: str) -> "Cluster":
         """The same with one more pod, on a node."""
         placed = {**pod, "spec": {**pod["spec"], "nodeName": node}}
@@ -58,6 +62,7 @@ class _View:
     def __init__(self, cluster: Cluster) -> None:
         self.namespaces = cluster.namespaces
         self.nodes = cluster.nodes
+        self.empty_counts = cluster.empty_counts
         self.pods: dict[str, list[Raw]] = {node["metadata"]["name"]: [] for node in cluster.nodes}
         for pod in cluster.pods:
             self.pods.get(pod["spec"]["nodeName"], []).append(pod)
@@ -297,7 +302,7 @@ def _is_even(view: _View, pod: Raw, constraint: Raw, constraints: Sequence[Raw],
         labels = _labels_of(node)
         if all(each["topologyKey"] in labels for each in constraints) and _is_counted(constraint, pod, node):
             value = labels[constraint["topologyKey"]]
-            counts[value] = counts.get(value, 0) + sum(_counts(pod, constraint, other) for other in view.on(node))
+            counts[value] = counts.get(value, 0) + sum(_counts(view, pod, constraint, other) for other in view.on(node))
     # A nil minDomains is 1, so without any domain the least is 0.
     least = 0 if len(counts) < constraint.get("minDomains", 1) else min(counts.values())
     own = int(_selects(constraint.get("labelSelector"), _labels_of(pod)))
@@ -311,12 +316,17 @@ def _is_counted(constraint: Raw, pod: Raw, node: Raw) -> bool:
     )
 
 
-def _counts(pod: Raw, constraint: Raw, other: Raw) -> bool:
-    """Whether another pod counts for a constraint (countPodsMatchSelector): an empty selector counts nobody."""
+def has_empty_selector(pod: Raw) -> bool:
+    """Whether a topology spread constraint has an empty selector, which 1.37 and 1.38 take for different things."""
+    return any(each.get("labelSelector") == {} for each in pod["spec"].get("topologySpreadConstraints", []))
+
+
+def _counts(view: _View, pod: Raw, constraint: Raw, other: Raw) -> bool:
+    """Whether another pod counts for a constraint (countPodsMatchSelector)."""
     selector = constraint.get("labelSelector")
     return (
         selector is not None
-        and any(True for _ in _requirements_of(selector))
+        and (view.empty_counts or any(True for _ in _requirements_of(selector)))
         and "deletionTimestamp" not in other["metadata"]
         and other["metadata"]["namespace"] == pod["metadata"]["namespace"]
         and _selects(selector, _labels_of(other))
