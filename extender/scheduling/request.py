@@ -97,7 +97,7 @@ def describe_refused(
     lost = {each.uid for each in dropped}
     have = group_members.placed + sum(each.uid not in lost for each in group_members.waiting)
     if pod.awaits:
-        return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} waits for a moment: {pod.awaits}")
+        return Verdict(Reason.PLANNING, have=have, need=need, detail=pod.awaits)
     if pod.obstacle:
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} can run nowhere: {pod.obstacle}")
     # The same before and after the scheduler has said it, too: nobody is told twice.

@@ -116,7 +116,7 @@ class DeviceClaims(Rule):
         self._index_sorts(raw.uid, frozenset(demand.sorts).union(*(match.sorts for match, _ in held or ())))
         self._follow_inventory()
         if not _is_counted(demand) and self.known:
-            pod = replace(pod, awaits=pod.awaits or "the devices that it claims are being counted")
+            pod = replace(pod, awaits=pod.awaits or f"the devices that {pod.name} claims are being counted")
         return self._dress(pod, demand, held)
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:

@@ -128,7 +128,7 @@ class MatchingPods(Rule):
         if self._turned.has_passed(mark):
             return pod
         self._uncounted[pod.uid] = mark
-        return replace(pod, awaits=pod.awaits or "the pods that its affinity or spread is about are being counted")
+        return replace(pod, awaits=pod.awaits or f"the pods that the rules of {pod.name} mean are being counted")
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims are none of its business
         """Return a pod that does not exist with the amounts of what it counts for.

@@ -84,6 +84,9 @@ SAID: dict[str, Verdict] = {
     "PriorityUnknown": Verdict(Reason.PRIORITY_UNKNOWN, key="urgent"),
     "GroupsUnplaced": Verdict(Reason.GROUPS_UNPLACED, 1, 2),
     "Planning": Verdict(Reason.PLANNING, need=1300),
+    "Planning: are being counted": Verdict(
+        Reason.PLANNING, need=2, detail="the pods that the rules of m0 mean are being counted"
+    ),
     "PlanUnfinished": Verdict(Reason.PLAN_UNFINISHED, 2, 1300),
     "BehindHead": Verdict(Reason.BEHIND_HEAD, need=2, key="default/g"),
     "Preempting": Verdict(Reason.PREEMPTING, 1, 2),
