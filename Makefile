@@ -17,7 +17,7 @@ SHORT = -m "not full and not tools" $(UNCHANGED)
 
 
 .DEFAULT_GOAL := help
-.PHONY: browser cast checks fuzz control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry release-files changelog audit clean
+.PHONY: browser cast checks fuzz oracle control-plane control-planes helm help picture setup lint types contract unit e2e test test-full tools demo soak soak-tight soak-steady bench throughput numbers pages lock site sbom release-dry release-files changelog audit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -47,10 +47,14 @@ unit: setup ## unit, property, contract and simulation tests
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/sim $(SHORT) --numprocesses $(WORKERS) --hypothesis-profile short
 
 fuzz: setup ## the properties and the bad input once more, with other examples each time: an hour
+	-$(BIN)/python -m bench.oracle
 	$(BIN)/pytest tests/property tests/contract --numprocesses $(WORKERS) --hypothesis-profile wide
 
 browser: setup ## the page in a real browser: any Chromium in PATH, or that of SERRIED_CHROMIUM; pictures in build/page
 	$(BIN)/pytest tests/browser $(SHORT) -rs --numprocesses $(WORKERS) || [ $$? = 5 ]  # 5: all of them are left out
+
+oracle: setup ## kube-scheduler's filters as a program, which tests/property/test_upstream_filters.py asks (needs Go)
+	$(BIN)/python -m bench.oracle
 
 control-plane: setup ## the binaries of the real control plane (built once, then cached)
 	$(BIN)/python -m bench.cluster binaries --kubernetes 1.37.1

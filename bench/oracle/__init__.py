@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 from bench.cluster.binaries import cache
 from bench.cluster.build import COMPILED, environment
@@ -39,6 +39,9 @@ class Finding:
 
     invalid: str
     """Why the API server would refuse the pod; empty if it would take it."""
+
+    failed: str
+    """The error of a plugin that ends the attempt, whatever other nodes say; empty without one."""
 
     rejected: Mapping[str, str]
     """By the name of each node that does not pass, the plugin that rejects it and the reason."""
@@ -84,6 +87,8 @@ class Oracle:
 
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._questions = cast("IO[str]", self._process.stdin)
+        self._answers = cast("IO[str]", self._process.stdout)
 
     def __enter__(self) -> Self:
         return self
@@ -101,11 +106,9 @@ class Oracle:
         OracleError if the program cannot answer.
         """
         asked = [{"pod": pod} | ({} if node is None else {"node": node}) for pod, node in steps]
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"objects": [*objects], "steps": asked}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        self._questions.write(json.dumps({"objects": [*objects], "steps": asked}) + "\n")
+        self._questions.flush()
+        line = self._answers.readline()
         if not line:
             raise OracleError(f"the oracle ended with {self._process.wait()}")
         answer = json.loads(line)
@@ -116,4 +119,4 @@ class Oracle:
 
 def _read(found: Raw) -> Finding:
     rejected = {node: f"{why['plugin']}: {why['reason']}" for node, why in (found["rejected"] or {}).items()}
-    return Finding(found.get("invalid", ""), rejected)
+    return Finding(found.get("invalid", ""), found.get("failed", ""), rejected)

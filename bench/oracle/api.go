@@ -121,7 +121,8 @@ func (a *api) store(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClai
 	}
 	// Newer than anything that was given.
 	stored.ResourceVersion = fmt.Sprint(1_000_000 + a.writes)
-	return stored, a.claims.put(stored)
+	// The caller changes what it gets.
+	return stored.DeepCopy(), a.claims.put(stored)
 }
 
 type coreGroup struct{ corev1.CoreV1Interface }

@@ -59,7 +59,9 @@ type answer struct {
 type finding struct {
 	// Why the API server would not take the pod; nothing is said of nodes then.
 	Invalid string `json:"invalid,omitempty"`
-	// By the name of each node, why it is rejected. A node that passes is not in it.
+	// Why kube-scheduler's attempt fails, whatever single nodes say: a plugin has an error, which is no rejection.
+	Failed string `json:"failed,omitempty"`
+	// By the name of each node, why it is rejected, or the error. A node that passes is not in it.
 	Rejected map[string]rejection `json:"rejected"`
 }
 
@@ -171,58 +173,46 @@ func list[T runtime.Object](objects []runtime.Object) []T {
 	return found
 }
 
-// try asks all filters about a pod, as findNodesThatFitPod of kube-scheduler does.
-func (s *scheduler) try(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (map[string]rejection, error) {
+// try asks all filters about a pod, as findNodesThatFitPod of kube-scheduler does. Unlike there, an error on a node does
+// not keep the other nodes from being asked.
+func (s *scheduler) try(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (finding, error) {
 	nodes, err := s.snapshot.NodeInfos().List()
 	if err != nil {
-		return nil, err
+		return finding{}, err
 	}
-	found := map[string]rejection{}
-	rejectAll := func(status *fwk.Status) {
-		for _, node := range nodes {
-			found[node.Node().Name] = explain(status)
-		}
-	}
+	found := finding{Rejected: map[string]rejection{}}
 	for _, plugin := range s.framework.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
-			rejectAll(status.WithPlugin(plugin.Name()))
+			found.reject(status.WithPlugin(plugin.Name()), nodes...)
 			return found, nil
 		}
 	}
 	some, status, choosers := s.framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
-		rejectAll(status)
+		found.reject(status, nodes...)
 		return found, nil
 	}
 	for _, node := range nodes {
-		name := node.Node().Name
-		if !some.AllNodes() && !some.NodeNames.Has(name) {
-			found[name] = rejection{
-				Plugin: strings.Join(sets.List(choosers), ", "), Reason: "not among the nodes that PreFilter leaves",
-			}
+		if !some.AllNodes() && !some.NodeNames.Has(node.Node().Name) {
+			left := fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "not among the nodes that PreFilter leaves")
+			found.reject(left.WithPlugin(strings.Join(sets.List(choosers), ", ")), node)
 			continue
 		}
-		status := s.framework.RunFilterPlugins(ctx, state, pod, node)
-		switch {
-		case status.Code() == fwk.Error:
-			// kube-scheduler ends the attempt, whatever the other nodes say.
-			rejectAll(status)
-			return found, nil
-		case status.IsRejected():
-			found[name] = explain(status)
-		case !status.IsSuccess():
-			return nil, fmt.Errorf("%s: unexpected %s", status.Plugin(), status.Code())
+		if status := s.framework.RunFilterPlugins(ctx, state, pod, node); !status.IsSuccess() {
+			found.reject(status, node)
 		}
 	}
 	return found, nil
 }
 
-func explain(status *fwk.Status) rejection {
+func (f *finding) reject(status *fwk.Status, nodes ...fwk.NodeInfo) {
 	reason := strings.Join(status.Reasons(), "; ")
-	if status.Code() == fwk.Error {
-		reason = "error: " + reason
+	if !status.IsRejected() {
+		f.Failed = reason
 	}
-	return rejection{Plugin: status.Plugin(), Reason: reason}
+	for _, node := range nodes {
+		f.Rejected[node.Node().Name] = rejection{Plugin: status.Plugin(), Reason: reason}
+	}
 }
 
 // place assumes a pod on a node that passes. Its devices are bound. Its volumes stay assumed, as they do until the
@@ -276,15 +266,15 @@ func solve(ctx context.Context, asked question, recorder *metrics.MetricAsyncRec
 			continue
 		}
 		state := framework.NewCycleState()
-		rejected, err := scheduler.try(ctx, state, pod)
+		tried, err := scheduler.try(ctx, state, pod)
 		if err != nil {
 			return answer{}, err
 		}
-		found.Steps = append(found.Steps, finding{Rejected: rejected})
+		found.Steps = append(found.Steps, tried)
 		if step.Node == "" {
 			continue
 		}
-		if _, refused := rejected[step.Node]; refused {
+		if _, refused := tried.Rejected[step.Node]; refused || tried.Failed != "" {
 			break
 		}
 		if err := scheduler.place(ctx, state, pod, step.Node); err != nil {

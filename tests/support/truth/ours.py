@@ -5,6 +5,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from serried.api.device import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+    decode_device_class,
+    decode_device_taint_rule,
+    decode_resource_claim,
+    decode_resource_slice,
+)
 from serried.api.names import GroupKey
 from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
@@ -32,18 +42,23 @@ from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from serried.rules.all import RULES
-from serried.rules.volumes.cluster import Storage
 from tests.support.builders import usable
 from tests.support.preemption import HIGH
 from tests.support.truth.rules import Cluster, Raw
 
-_STORAGE: dict[str, tuple[type[Storage], Callable[[object], Any]]] = {
+_STORAGE: dict[str, tuple[type, Callable[[object], Any]]] = {
     "PersistentVolume": (Volume, decode_volume),
     "PersistentVolumeClaim": (VolumeClaim, decode_volume_claim),
     "StorageClass": (StorageClass, decode_storage_class),
     "CSIStorageCapacity": (StorageCapacity, decode_storage_capacity),
     "CSIDriver": (CSIDriver, decode_csi_driver),
     "CSINode": (CSINode, decode_csi_node),
+}
+_DEVICES: dict[str, tuple[type, Callable[[object], Any]]] = {
+    "DeviceClass": (DeviceClass, decode_device_class),
+    "ResourceSlice": (ResourceSlice, decode_resource_slice),
+    "ResourceClaim": (ResourceClaim, decode_resource_claim),
+    "DeviceTaintRule": (DeviceTaintRule, decode_device_taint_rule),
 }
 
 
@@ -55,10 +70,12 @@ class Ours:
         self.store.note_state(Namespace, KindState.KNOWN)
         for name, labels in cluster.namespaces.items():
             self.store.put_object(Namespace(name, labels))
-        for kind, _ in _STORAGE.values() if cluster.storage else ():
-            self.store.note_state(kind, KindState.KNOWN)
-        for found in cluster.storage:
-            self.store.put_object(usable(_STORAGE[found["kind"]][1](found)))
+        for kinds in (_STORAGE, _DEVICES):
+            found = [each for each in cluster.storage if each["kind"] in kinds]
+            for kind, _ in kinds.values() if found else ():
+                self.store.note_state(kind, KindState.KNOWN)
+            for each in found:
+                self.store.put_object(usable(kinds[each["kind"]][1](each)))
         for node in cluster.nodes:
             self.store.put_node(usable(decode_node(node)))
         for index, pod in enumerate(cluster.pods):
@@ -69,6 +86,11 @@ class Ours:
         names = self.store.nodes.keys()
         found = {name: self.plan([pod], closed=frozenset(names - {name})) for name in names}
         return frozenset(name for name, answer in found.items() if isinstance(answer, Plan))
+
+    def is_exact(self, members: Sequence[Raw]) -> bool:
+        """Whether the planner counts all that the members ask for, and leaves nothing to kube-scheduler."""
+        with self._waiting(members) as waiting:
+            return not any(pod.uncountable for pod in waiting)
 
     def plan(
         self,

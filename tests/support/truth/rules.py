@@ -39,7 +39,7 @@ class Cluster:
     """The labels of each namespace."""
 
     storage: Sequence[Raw] = ()
-    """What says where volumes are, or can be. These rules leave it out."""
+    """What says where volumes and devices are, or can be. These rules leave it out."""
 
     empty_counts: bool = False
     """Whether a spread with an empty selector counts every pod of its namespace: kube-scheduler does from 1.38 on."""
