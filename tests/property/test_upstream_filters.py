@@ -103,7 +103,9 @@ def test_the_planner_takes_the_nodes_for_a_pod_that_kube_schedulers_filters_leav
             assert nodes == list_not_rejected(world.cluster, found), world.say((sorted(nodes), found), [pod])
             continue
         event(f"{min(len(nodes), 2)} nodes or more")
-        assert nodes == list_passing(world.cluster, found), world.say((sorted(nodes), found), [pod])
+        passing = list_passing(world.cluster, found)
+        excused = nodes > passing and compete_for_volumes(world, [pod])
+        assert nodes == passing or excused, world.say((sorted(nodes), found), [pod])
 
 
 @worlds
@@ -123,7 +125,12 @@ def test_kube_scheduler_takes_the_members_of_a_plan_on_their_nodes_one_after_the
     if refusal is None:
         return
     _, found = refusal
-    excused = is_an_error_of_one_node(found.failed) or waits_for_a_volume(world) or chooses_devices(world)
+    excused = (
+        is_an_error_of_one_node(found.failed)
+        or waits_for_a_volume(world)
+        or compete_for_volumes(world, world.gang)
+        or chooses_devices(world)
+    )
     event(f"refused, {excused=}")
     assert excused, world.say((plan, refusal), world.gang)
 
@@ -142,7 +149,6 @@ def test_a_gang_is_planned_if_kube_scheduler_can_take_its_members_in_some_order(
     event(f"{min(len(placed), 3)} members or more")
     plan = plan_in(world)
     assert isinstance(plan, Plan), world.say((plan, placed), world.gang)
-    assert len(plan.nodes) >= len(placed), world.say((plan, placed), world.gang)
 
 
 def plan_in(world: World) -> object:
@@ -173,6 +179,22 @@ def waits_for_a_volume(world: World) -> bool:
         and (claim["spec"]["storageClassName"] != "static" or _SELECTED in claim["metadata"].get("annotations", {}))
         for claim in list_kind(world, "PersistentVolumeClaim")
     )
+
+
+def compete_for_volumes(world: World, pods: Sequence[Raw]) -> bool:
+    """Several claims of one StorageClass could have a volume that is there already, and the class makes others.
+
+    On a node where it makes none, only one of them gets it. The planner lets claims compete for volumes only where
+    their class makes none anywhere.
+    """
+    mounts = count_mounts(pods)
+    waiting = Counter(
+        claim["spec"]["storageClassName"]
+        for claim in list_kind(world, "PersistentVolumeClaim")
+        if "volumeName" not in claim["spec"] and claim["metadata"]["name"] in mounts
+    )
+    there = {volume["spec"]["storageClassName"] for volume in list_kind(world, "PersistentVolume")}
+    return any(count > 1 and name != "static" and name in there for name, count in waiting.items())
 
 
 def share_what_one_pod_may_use(world: World) -> bool:
