@@ -48,6 +48,7 @@ from serried.plan.request import Plan, PlanRequest
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.devices import claim, claiming, device_class, devices, note_devices
+from tests.support.rules import settle
 
 RESULTS = Path(__file__).with_name("results")
 HOSTNAME = "kubernetes.io/hostname"
@@ -136,6 +137,7 @@ def measure_plan(store: Store, described: Sequence[PodBuilder]) -> dict[str, Any
     built = [each.value() for each in described]
     for member in built:
         store.put_pod(member)
+    settle(store)
     members = [store.pods[member.uid] for member in built]
     ask = PlanRequest(members, _MEMBERS)
     times, longest, waves = [], 0.0, 0

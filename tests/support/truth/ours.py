@@ -44,6 +44,7 @@ from serried.plan.tree import plan_group
 from serried.rules.all import RULES
 from tests.support.builders import usable
 from tests.support.preemption import HIGH
+from tests.support.rules import settle
 from tests.support.truth.rules import Cluster, Raw
 
 _STORAGE: dict[str, tuple[type, Callable[[object], Any]]] = {
@@ -141,6 +142,7 @@ class Ours:
         pods = [replace(each, group=GroupKey(each.namespace, "g")) for each in found]
         for pod in pods:
             self.store.put_pod(pod)
+        settle(self.store)
         try:
             yield [self.store.pods[pod.uid] for pod in pods]
         finally:

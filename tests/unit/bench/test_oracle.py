@@ -93,7 +93,7 @@ def test_a_device_that_a_member_has_is_no_other_members(scheduler: Oracle) -> No
 
 
 def test_an_error_about_one_node_ends_the_attempt(scheduler: Oracle) -> None:
-    halved = counters("n2", {"a": {"memory": 1}}).pool(1, 2)
+    halved = counters("n2", {"a": {"memory": 1}}).pool(1, 3)
     slices = [kind("ResourceSlice", each.raw()) for each in (devices("n1", 1), devices("n2", 1).pool(1, 3), halved)]
     asked = kind("ResourceClaim", claim("c1").request("r", allocationMode="All").raw())
     there = [kind("DeviceClass", device_class("gpu").raw()), *slices]
