@@ -248,6 +248,10 @@ class Search:
         return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
 
 
+_MAX_DOUBTS = 100
+"""How many nodes that kube-scheduler offers have a gang planned once more, until it is planned for another reason."""
+
+
 @dataclass(slots=True)
 class QueueEntry:
     """When a group is planned again. Times are loop seconds.
@@ -273,6 +277,12 @@ class QueueEntry:
     unattended: bool = False
     """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
 
+    doubts: frozenset[str] = frozenset()
+    """The nodes that kube-scheduler has offered to its members since a plan had found none: each is tried once."""
+
+    in_doubt: bool = False
+    """Whether it is to be planned again only because of those."""
+
     def backs_off(self, now: float) -> bool:
         """Whether it is not to be planned yet."""
         return now < self.backoff_until
@@ -292,6 +302,22 @@ class QueueEntry:
     def ask_again(self) -> None:
         """It is planned again though nothing of it has changed."""
         self.question = ()
+
+    def doubt(self, names: frozenset[str]) -> bool:
+        """Note that kube-scheduler offers these nodes though the last plan had none for any member.
+
+        Return whether it is to be planned once more: one of the nodes is new since it was refused.
+        """
+        if names <= self.doubts or len(self.doubts) >= _MAX_DOUBTS:
+            return False
+        self.doubts |= names
+        self.in_doubt = True
+        return True
+
+    def note_refusal(self) -> None:
+        """It was planned in vain. What was offered before counts again, unless that alone was why it was planned."""
+        self.doubts = self.doubts if self.in_doubt else frozenset()
+        self.in_doubt = False
 
     def take(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
         """Its turn has come, and it is to be planned with this; whether there is anything to be planned.

@@ -396,16 +396,22 @@ class Offers:
     def note(self, uid: str, names: Sequence[str]) -> None:
         """The scheduler takes these nodes for a pod, and no others.
 
-        Of pods for which plans can count it matters once some node was refused. A sample teaches nothing.
+        Of pods for which plans can count it matters once some node was refused, or if the last plan had no node at all
+        for a member that a rule keeps off nodes: that rule may decide otherwise by now, and nobody has been told. A
+        sample teaches nothing.
         """
         pod = self._pods.get(uid)
         key = self._members.group_of(uid)
         state = self._groups.states.get(key) if key is not None else None
         if pod is None or key is None or state is None or not names or not is_complete(names):
             return
-        if not (pod.counted_elsewhere or state.refusals.closed):
+        if pod.counted_elsewhere or state.refusals.closed:
+            matters = state.learn_offer(pod.shape, names, self._clock())
+        elif self._store.is_ruled(pod) and _has_no_node(state.verdict):
+            matters = state.entry.doubt(frozenset(names) & self._nodes.keys())
+        else:
             return
-        if state.learn_offer(pod.shape, names, self._clock()):
+        if matters:
             state.entry.ask_again()
             self._groups.look_again(key)
 
@@ -560,6 +566,11 @@ def _misses_often(cycle: BindingCycle) -> bool:
     members = [cycle.member(uid) for uid in cycle.reservation.slots]
     missed = sum(member.missed for member in members)
     return missed >= _FEW_MISSES and missed * 3 > sum(member.missed or member.reached for member in members)
+
+
+def _has_no_node(said: Verdict | None) -> bool:
+    """Whether a plan had not a single node for a member."""
+    return said is not None and said.reason in (Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS) and not said.have
 
 
 def is_complete(names: Sequence[str]) -> bool:

@@ -315,6 +315,7 @@ class SchedulingCycle:
         now, opens_in = self._clock(), find_next_opening(group, self._find_wait(state))
         forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
         state.entry.retry_by(now + min(opens_in, forgotten))
+        state.entry.note_refusal()
         refusals, taken = state.refusals, frozenset[str]()
         if refusals.closed:
             refusals.end_round(now + forgotten)

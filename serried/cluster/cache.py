@@ -442,6 +442,10 @@ class Store:
         self._stirred.update(dict.fromkeys(found))
         return found
 
+    def is_ruled(self, pod: Pod) -> bool:
+        """Return whether more than room, labels and taints decides where a pod of this Store may go."""
+        return pod.uid in self._raw or pod.shape.neighbours is not None
+
     def rule(self, of: type[R]) -> R:
         """Return the rule of a class. Raises LookupError if this Store was made without it."""
         for rule in self.all_rules:

@@ -1,0 +1,123 @@
+"""kube-scheduler offers a node to a member for which the last plan had none: the gang is planned once more.
+
+Whatever changes the answer of a rule wakes the gangs that wait by it. These are the stories in which that was lost.
+"""
+
+import pytest
+
+from extender.protocol import MAX_COMPLETE_LIST, Hold
+from tests.support.builders import RACK, node, pod, pod_group
+from tests.support.devices import claim
+from tests.support.extender_harness import GANG, Harness
+from tests.support.waking import (
+    APART,
+    AT_LIMIT,
+    BESIDE,
+    FULL,
+    HELD,
+    KEPT_OFF,
+    Step,
+    delete,
+    make_member,
+    relabel,
+    show,
+    waiting,
+)
+
+
+async def wait(world: Harness, build: Step) -> None:
+    """The gang waits."""
+    build(world)
+    await world.go()
+    assert GANG in world.queue
+
+
+def lose(world: Harness, change: Step) -> None:
+    """The change comes, and nobody is woken by it."""
+    change(world)
+    world.store.occupancy.freed_nodes.take()
+    world.store.occupancy.freed_nodes.take_neighbours()
+    world.store.dirty.take_groups()
+
+
+async def count_plans(world: Harness, *offered: str) -> int:
+    """kube-scheduler offers these nodes to the member; how many plans follow."""
+    before = len(world.heard.plans)
+    assert isinstance(world.filter("m0", *offered), Hold)
+    world.look()
+    await world.settle()
+    return len(world.heard.plans) - before
+
+
+LOST: list[tuple[str, Step, Step, str]] = [
+    ("the pod in the way goes", APART, delete("noise"), "r0b"),
+    ("the pod goes that keeps others off", KEPT_OFF, delete("lonely"), "r0b"),
+    ("a pod gets the label of the cache", BESIDE, relabel("cousin", "cache"), "r1a"),
+    ("the volume of the last pod that the node takes is free", AT_LIMIT, delete("user"), "a"),
+    ("another claim gives its device back", HELD, show(claim("other", 1)), "a"),
+]
+
+
+@pytest.mark.parametrize(("build", "change", "offered"), [pytest.param(*rest, id=sentence) for sentence, *rest in LOST])
+async def test_what_no_hint_has_told_kube_scheduler_s_offer_does(
+    world: Harness, build: Step, change: Step, offered: str
+) -> None:
+    await wait(world, build)
+    lose(world, change)
+    world.look()
+    assert world.ledger.of_group(GANG) is None
+    assert await count_plans(world, offered) == 1
+    assert world.ledger.of_group(GANG) is not None
+
+
+async def test_the_same_offer_is_tried_once(world: Harness) -> None:
+    await wait(world, APART)
+    assert [await count_plans(world, "r0b") for _ in range(3)] == [1, 0, 0]
+
+
+async def test_each_node_is_tried_once_in_whatever_order_they_are_offered(world: Harness) -> None:
+    await wait(world, APART)
+    offers = [("r0a",), ("r0b",), ("r0a",), ("r0b", "r0a")]
+    assert [await count_plans(world, *each) for each in offers] == [1, 1, 0, 0]
+
+
+async def test_after_a_plan_for_another_reason_the_offer_counts_again(world: Harness) -> None:
+    await wait(world, APART)
+    assert await count_plans(world, "r0b") == 1
+    world.add(node("r0c").cpu(1).rack("r0"))
+    await world.go()
+    assert [await count_plans(world, "r0b") for _ in range(2)] == [1, 0]
+
+
+async def test_no_offer_matters_to_a_gang_that_lacks_only_room(world: Harness) -> None:
+    await wait(world, FULL)
+    assert await count_plans(world, "a") == 0
+
+
+async def test_an_offer_says_nothing_where_the_plan_had_some_nodes_and_too_few(world: Harness) -> None:
+    await wait(world, APART)
+    world.add(node("r1a").cpu(1).rack("r1"), pod_group("g").gang(2))
+    world.add(make_member().uid("pod-m1").having("m1", "metadata", "name").apart({"app": "noise"}, RACK))
+    await world.go()
+    assert await count_plans(world, "r1a") == 0
+
+
+LARGE = waiting(
+    *(node(f"n{index}").cpu(1).rack("r0") for index in range(MAX_COMPLETE_LIST + 1)),
+    pod("noise").label("app", "noise").cpu(1).on("n0"),
+    member=make_member().apart({"app": "noise"}, RACK),
+)
+"""As `APART`, with as many nodes as make a sample."""
+
+
+async def test_nor_does_a_sample_of_many_nodes_or_a_node_that_is_not_known(world: Harness) -> None:
+    await wait(world, LARGE)
+    assert await count_plans(world, *(f"n{index}" for index in range(MAX_COMPLETE_LIST))) == 0
+    assert await count_plans(world, "stranger") == 0
+    assert await count_plans(world, "n1") == 1
+
+
+async def test_after_so_many_nodes_in_vain_no_more_are_tried(world: Harness) -> None:
+    await wait(world, LARGE)
+    plans = [await count_plans(world, f"n{index}") for index in range(MAX_COMPLETE_LIST + 1)]
+    assert plans == [1] * MAX_COMPLETE_LIST + [0]
