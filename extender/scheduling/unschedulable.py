@@ -245,13 +245,22 @@ class UnschedulableGroups:
         domain = _domain(hint, node) or ""
         many = len(hint.shapes) > _MAX_SHAPES_COUNTED
         free = [shape for shape in hint.shapes if slots(shape, node, used)] if not many else []
-        if many or any(before is None or slots(shape, node, before) < slots(shape, node, used) for shape in free):
+        if many or (free and (before is None or _has_more(hint, free, node, before, used))):
             waiters.room[domain] = 1
         waiters.room.setdefault(domain, 0)
         return many or bool(free)
 
     def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
         return sum(slots(shape, node, used) for shape in hint.shapes)
+
+
+def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
+    """Whether a node holds more members of a hint than when ``before`` was used, of which ``free`` fit one by one."""
+    if len(hint.shapes) == 1:
+        return any(slots(shape, node, before) < slots(shape, node, used) for shape in free)
+    # Two shapes may fit together where neither has a slot more than before.
+    wanted = {name for shape in hint.shapes for name, _ in shape.requests}
+    return any(before.get(name, 0) > used.get(name, 0) for name in wanted)
 
 
 def _is_open(hint: QueueingHint, freed: Freed | None) -> bool:

@@ -157,6 +157,14 @@ def move_to(rack: str) -> Step:
 FULL = waiting(node("a").cpu(1), pod("full").cpu(1).on("a"))
 TAINTED = waiting(node("a").cpu(1).taint("x"))
 CORDONED = waiting(node("a").cpu(1).cordoned())
+
+
+def lack_room_together(world: Harness) -> None:
+    """A member has the port of the only node to itself, another one most of the CPU that is left; they lack one CPU."""
+    waiting(node("a").cpu(4), pod("full").cpu(1).on("a"), member=make_member().cpu(1).host_port(8080))(world)
+    world.add(pod_group("g").gang(2), second().cpu(3))
+
+
 AFFINE = waiting(node("a").cpu(1).rack("r9"), member=make_member().affine(HERE))
 PORT_TAKEN = waiting(
     node("a").cpu(4), pod("web").host_port(8080).priority(1000).on("a"), member=make_member().host_port(8080)
@@ -288,6 +296,8 @@ _ROOM = [
            AFFINE, show(node("a").cpu(1).rack("r0").version("2"))),
     _story("nodeports", "AssignedPod", "Delete", "the pod with the port goes", PORT_TAKEN, delete("web")),
     _story("nodeports", "Node", "Add", "a node comes where the port is free", PORT_TAKEN, show(node("b").cpu(1))),
+    Story("members of two kinds fit on one node, where neither has a slot more than before", lack_room_together,
+          delete("full")),
 ]  # fmt: skip
 
 _NEIGHBOURS = [
@@ -319,6 +329,15 @@ _NEIGHBOURS = [
     _story("interpodaffinity", "Node", "Add", "a node of another rack comes", APART, show(node("b").cpu(1).rack("r1"))),
     _story("interpodaffinity", "TargetPod", "UpdatePodLabel", "the member has another label than is kept off",
            KEPT_OFF, relabel("m0", "z")),
+    Story("the pod in the way, which has the same rule, goes",
+          waiting(*(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")), pod("full").cpu(1).on("r0a"),
+                  pod("twin").label("app", "noise").apart({"app": "noise"}, RACK).on("r0a"),
+                  member=make_member().apart({"app": "noise"}, RACK)),
+          delete("twin")),
+    Story("another cache comes, which has to be beside caches, too",
+          BESIDE, show(pod("cache2").label("app", "cache").beside({"app": "cache"}, RACK).on("r1a"))),
+    Story("a pod that is spread by the same rule comes to the empty zone",
+          spread(), show(pod("x-c").label("app", "w").spread({"app": "w"}, ZONE).on("c"))),
     Story("the node of a pod that keeps others off gets another rack", KEPT_OFF, move_to("r9")),
     Story("the node of the cache gets the rack of a free one", BESIDE, move_to("r1")),
     Story("a pod in the free rack gets the label of the cache", BESIDE, relabel("cousin", "cache")),

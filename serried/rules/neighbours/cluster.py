@@ -183,12 +183,10 @@ class MatchingPods(Rule):
     def list_reached(self, shape: Shape) -> Iterator[str]:
         """Return whom it concerns that a pod of this shape comes to a node or leaves it (`list_concerns`).
 
-        The rules of its own gang do not count: what they wait for is not each other.
+        A pod that has the same rule itself matters as any other: it may be of another gang of the same kind.
         """
-        own = shape.neighbours
-        mine = {each.amount for each in own.matchings} if own is not None else ()
         for name, amount in shape.requests:
-            if name.startswith(COUNTS) and name not in mine:
+            if name.startswith(COUNTS):
                 yield name
             elif name.startswith(APART) and amount == 1:
                 yield APART + read_apart(name)[1]
