@@ -135,19 +135,26 @@ class Ours:
             snapshot = self.store.snapshots.take(HIGH, waiting)
             return plan_victims(snapshot, self._ask(waiting, need, topology_key), HIGH, units, Allowances())
 
+    def bring(self, members: Sequence[Raw]) -> None:
+        """These wait from now on; each has its number as its UID."""
+        for index, member in enumerate(members):
+            found = read_pod(member, str(index))
+            self.store.put_pod(replace(found, group=GroupKey(found.namespace, "g")))
+        settle(self.store)
+
+    def ask(self, count: int, need: int, topology_key: str | None) -> PlanRequest:
+        """The request for so many members that `bring` has brought, as they are now."""
+        return self._ask([self.store.pods[str(index)] for index in range(count)], need, topology_key)
+
     @contextmanager
     def _waiting(self, members: Sequence[Raw]) -> Iterator[list[Pod]]:
         """These wait for as long as the body runs."""
-        found = (read_pod(member, str(index)) for index, member in enumerate(members))
-        pods = [replace(each, group=GroupKey(each.namespace, "g")) for each in found]
-        for pod in pods:
-            self.store.put_pod(pod)
-        settle(self.store)
+        self.bring(members)
         try:
-            yield [self.store.pods[pod.uid] for pod in pods]
+            yield [self.store.pods[str(index)] for index in range(len(members))]
         finally:
-            for pod in pods:
-                self.store.drop_pod(pod.uid)
+            for index in range(len(members)):
+                self.store.drop_pod(str(index))
 
     def _ask(self, waiting: Sequence[Pod], need: int | None, topology_key: str | None) -> PlanRequest:
         # As the scheduler's request does: what nothing brings, and what no volume can serve, is nowhere.
