@@ -34,6 +34,7 @@ from serried.plan.capacity import Capacity
 from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.quorum import GroupMembers, classify, combine
 from serried.plan.request import Plan, PlanRequest, Snapshot, Waiting
+from serried.plan.revalidate import revalidate
 from serried.plan.steps import Deadline, Work
 from serried.plan.tree import solve_group
 
@@ -173,6 +174,10 @@ def _without_detail(decision: Ruling) -> Ruling:
 
 
 _MAX_ADDED_NODES = 1000
+
+_MAX_PLANS = 3
+"""How often a gang is planned at most: the last plan is the answer, whatever has changed since it was begun."""
+
 _PODS_PER_STEP = 500
 
 
@@ -301,7 +306,8 @@ class Hypothesis:
 
     # --- one gang ----------------------------------------------------------------------------------------------
 
-    def _predict(self, newcomer: Newcomer) -> Work[Prediction]:
+    def _predict(self, newcomer: Newcomer, looks: int = _MAX_PLANS) -> Work[Prediction]:
+        """What would become of a gang. It is planned up to so many times, as long as the cluster changes meanwhile."""
         group = newcomer.group
         members = self._list_members(newcomer)
         priority = self._find_priority(newcomer, members)
@@ -316,6 +322,8 @@ class Hypothesis:
         yield
         answer = yield from self._plan(ground, waiting, request)
         if isinstance(answer, Plan):
+            if looks > 1 and not (yield from self._holds(answer, group, request, ground)):
+                return (yield from self._predict(newcomer, looks - 1))
             self._seat(group, request, answer)
             return replace(said, plan=answer)
         preemption = yield from self._seek_victims(newcomer, waiting, request, answer)
@@ -396,6 +404,12 @@ class Hypothesis:
         refusal = queue.backfill.refuse(request)  # now: between two steps the first may become another
         beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
         return refusal if isinstance(beside, Verdict) else beside
+
+    def _holds(self, plan: Plan, group: PodGroup, request: PlanRequest, then: _Ground) -> Work[bool]:
+        """Return whether a plan that was made on ``then`` still holds: filter was served meanwhile, and pods came."""
+        now = self._survey(group, request)
+        snapshot = Snapshot(now.nodes, now.used, rules=self._core.store.snapshots.rules)
+        return (yield from revalidate(plan, request, then.nodes, snapshot))
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
         key = newcomer.group.key

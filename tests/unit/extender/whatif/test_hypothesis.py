@@ -14,7 +14,7 @@ from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render
 from serried.plan.eviction import Preemption
 from serried.plan.steps import Deadline, finish
-from tests.support.builders import node, pod, pod_group
+from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 H = GroupKey("default", "h")
@@ -30,6 +30,46 @@ async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like
     (found,) = finish(work)
     assert found.plan is not None
     assert set(found.plan.nodes.values()) == {"n1+1", "n1+2", "n2"}
+
+
+def fill(name: str) -> PodBuilder:
+    """A pod that takes a whole small node."""
+    return pod(f"late-{name}").cpu(2).on(name)
+
+
+async def test_room_that_is_taken_meanwhile_is_not_answered(world: Harness) -> None:
+    world.add(*small_nodes(3), pod_group("h").gang(2), *[each.cpu(2).in_group("h") for each in members(2)])
+    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
+    next(work)
+    world.add(fill("n1"))
+    (found,) = finish(work)
+    assert found.plan is not None
+    assert set(found.plan.nodes.values()) == {"n2", "n3"}
+
+
+async def test_nor_is_a_rack_from_which_a_new_pod_keeps_the_gang(world: Harness) -> None:
+    quiet = [each.apart({"app": "noise"}, RACK).in_group("h") for each in members(2)]
+    world.add(*[each.rack("a") for each in small_nodes(2)], pod_group("h").gang(2), *quiet)
+    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
+    next(work)
+    world.add(pod("noise").label("app", "noise").on("n1"))
+    (found,) = finish(work)
+    assert found.verdict is not None
+    assert found.verdict.reason is Reason.NO_CAPACITY
+
+
+async def test_a_cluster_that_never_rests_is_answered_all_the_same(
+    world: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each step the free node is taken and another one comes. The third plan is the answer, outdated or not."""
+    world.add(node("n0").cpu(2), pod_group("h").gang(1), members(1)[0].cpu(2).in_group("h"))
+    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
+    looks = Mock(side_effect=world.store.snapshots.take)
+    monkeypatch.setattr(world.store.snapshots, "take", looks)
+    for steps, _ in enumerate(work):
+        world.add(fill(f"n{steps}"), node(f"n{steps + 1}").cpu(2))
+        found = looks.call_count
+    assert found == 3 + 2, "for three plans, of which two were looked at again"
 
 
 @pytest.mark.parametrize(
