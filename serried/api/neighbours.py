@@ -219,6 +219,17 @@ def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], 
     )
 
 
+@lru_cache(maxsize=4096)
+def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    """Return the amounts of these requests by which it matters on other nodes, too, that they come to one or leave it.
+
+    Those with which a pod counts for a matching, and those with which it keeps off the pods of one.
+    """
+    counted = {name.removeprefix(ABSENT) for name, _ in requests if name.startswith((COUNTS, ABSENT))}
+    apart = {APART + read_apart(name)[1] for name, amount in requests if name.startswith(APART) and amount == 1}
+    return frozenset(counted | apart)
+
+
 def read_apart(name: str) -> tuple[str, str]:
     """The topology key and the name of the matching in the name of an amount of `Apart`."""
     key, at, matching = name.removeprefix(APART).partition(_AT)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from serried.api.names import GroupKey
-from serried.api.neighbours import count_absent
+from serried.api.neighbours import count_absent, find_reached
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
@@ -185,7 +185,7 @@ class Occupancy:
         self.freed_nodes.add(node)
 
     def note_neighbours(self, names: Iterable[str]) -> None:
-        """A pod came or left that decides about other nodes than its own, too (`neighbours.list_reached`)."""
+        """A pod came or left that decides about other nodes than its own, too (`find_reached`)."""
         reached = frozenset(names)
         if reached:
             self.freed += 1
@@ -209,6 +209,10 @@ class Occupancy:
             self.freed += 1
             self.freed_nodes.add(before[0], self._used.get(before[0], {}))
             self._count(before, -1)
+            # A planned gang that is given up leaves, too, and no pod shows it.
+            if reached := find_reached(before[1]):
+                stays = find_reached(after[1]) if after and after[0] == before[0] else ()
+                self.note_neighbours(reached.difference(stays))
         if after:
             self._count(after, +1)
 

@@ -28,7 +28,7 @@ from serried.api.neighbours import (
     Matching,
     Namespace,
     decode_namespace,
-    read_apart,
+    find_reached,
 )
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, may_be_repelled
@@ -180,16 +180,12 @@ class MatchingPods(Rule):
             if key in pod.labels:
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
-    def list_reached(self, shape: Shape) -> Iterator[str]:
+    def list_reached(self, shape: Shape) -> Collection[str]:
         """Return whom it concerns that a pod of this shape comes to a node or leaves it (`list_concerns`).
 
         A pod that has the same rule itself matters as any other: it may be of another gang of the same kind.
         """
-        for name, amount in shape.requests:
-            if name.startswith(COUNTS):
-                yield name
-            elif name.startswith(APART) and amount == 1:
-                yield APART + read_apart(name)[1]
+        return find_reached(shape.requests)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Note that domains are others: a member that waits by any rule may fit anywhere by now.

@@ -58,6 +58,20 @@ async def test_a_gang_that_a_pod_keeps_away_wakes_when_that_one_goes(world: Harn
     assert world.group_scheduler.take_woken() == {GANG}
 
 
+async def test_a_gang_apart_from_one_that_is_planned_wakes_when_that_is_given_up(world: Harness) -> None:
+    """The room that is given back holds no member of the gang that waits, on that node or elsewhere."""
+    first = pod("first").cpu(1).priority(10).label("app", "cache").selecting("small", "yes")
+    world.add(node("s3").cpu(1).label(ZONE, "z3").label("small", "yes"), node("s4").cpu(5).label(ZONE, "z3"))
+    world.add(pod_group("h").gang(1).priority(10), first.in_group("h").scheduler(SCHEDULER))
+    await world.go()
+    assert world.ledger.of_group(GroupKey("default", "h")) is not None
+    await wait(world, pod("m0").cpu(5).in_group("g").scheduler(SCHEDULER).apart(CACHE, ZONE))
+    world.delete("first")
+    world.look()
+    await world.settle()
+    assert world.ledger.of_group(GANG) is not None
+
+
 async def test_a_gang_that_must_be_beside_a_pod_wakes_when_that_one_comes(world: Harness) -> None:
     await wait(world, member().beside(CACHE, ZONE))
     world.add(other("c1", "f1").label("app", "cache"))
