@@ -33,6 +33,9 @@ HOSTNAME = "kubernetes.io/hostname"
 APART = "apart:"
 """How the name of the amount begins that a pod has which keeps others away."""
 
+ALIKE = "alike:"
+"""As ``APART``, for those who are kept off a node by pods that are alike, and are not alike themselves."""
+
 COUNTS = "counts:"
 """How the name of the amount begins that a pod has which counts for a rule of others, or of its own."""
 
@@ -223,11 +226,16 @@ def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], 
 def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
     """Return the amounts of these requests by which it matters on other nodes, too, that they come to one or leave it.
 
-    Those with which a pod counts for a matching, and those with which it keeps off the pods of one.
+    Those with which a pod counts for a matching, and those with which it keeps off the pods of one. To pods that are
+    alike a node says by its own amounts whether one of them is there (`Apart.alike`).
     """
-    counted = {name.removeprefix(ABSENT) for name, _ in requests if name.startswith((COUNTS, ABSENT))}
-    apart = {APART + read_apart(name)[1] for name, amount in requests if name.startswith(APART) and amount == 1}
-    return frozenset(counted | apart)
+    reached: set[str] = set()
+    for name, amount in requests:
+        if name.startswith((COUNTS, ABSENT)):
+            reached.add(name.removeprefix(ABSENT))
+        elif name.startswith(APART):
+            reached.add((APART if amount == 1 else ALIKE) + read_apart(name)[1])
+    return frozenset(reached)
 
 
 def read_apart(name: str) -> tuple[str, str]:

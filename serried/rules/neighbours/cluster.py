@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from serried.api.device import NOTHING, Coming
 from serried.api.neighbours import (
+    ALIKE,
     APART,
     COUNTS,
     SHARING,
@@ -367,11 +368,15 @@ def list_concerns(shape: Shape) -> Iterator[str]:
     """What concerns a pod of this shape that waits: who counts for its own rules, and whose rules it counts for."""
     if shape.neighbours is not None:
         yield from (each.amount for each in shape.neighbours.matchings)
-    for name, _ in shape.requests:
+    asked = {name for name, _ in shape.requests}
+    for name in asked:
         if name.startswith(SHARING):
             yield name
         elif name.startswith(COUNTS):
-            yield APART + name.removeprefix(COUNTS)
+            apart = APART + name.removeprefix(COUNTS)
+            yield apart
+            if apart not in asked:
+                yield ALIKE + name.removeprefix(COUNTS)
 
 
 def _find_domains(node: Node) -> tuple[object, ...]:
