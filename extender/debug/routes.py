@@ -41,7 +41,7 @@ from serried.api.group import PodGroup
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, write_time
 from serried.api.pod import Pod
-from serried.api.verdict import Reason
+from serried.api.verdict import Reason, Stage
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.drift import Comparison, Difference, Drift
@@ -141,8 +141,6 @@ _USER = re.compile(r"(://).*@", re.DOTALL)
 _QUERY = re.compile(r"(://[^?]*\?).+", re.DOTALL)
 
 
-_WAITING = frozenset(Reason) - {Reason.PLANNED, Reason.BINDING}
-
 _COMPATIBLE = "compatible"
 """The level of PodGroups of scheduler-plugins (docs/kinds.md)."""
 
@@ -218,7 +216,9 @@ class Gauges:
             self._metrics.groups(stage.value, stages[stage])
         verdicts = [state.verdict for state in states if state.cycle is None and state.verdict is not None]
         waiting = Counter(verdict.reason for verdict in verdicts)
-        for reason in _WAITING:
+        for reason in Reason:
+            if reason.stage in {Stage.PLANNED, Stage.BINDING}:
+                continue  # such a group has a cycle, and was counted by that
             self._metrics.groups(reason.value, waiting[reason])
         broken = sum(state.broken_since is not None for state in states)
         self._metrics.partial(broken + sum(0 < len(cycle.bound) < cycle.reservation.need for cycle in cycles))

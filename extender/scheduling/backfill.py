@@ -18,7 +18,7 @@ from extender.scheduling.unschedulable import QueueOrder, find_most
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract, total
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.run_times import PodEnds, Trust
 from serried.plan.capacity import Capacity
 from serried.plan.forecast import Forecast, solve_forecast
@@ -45,8 +45,6 @@ _MAX_VAIN_DOUBLINGS = 5
 
 _KEPT_SECONDS = 30.0
 """A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
-
-_FORESEEABLE = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
 
 
 @dataclass(slots=True)
@@ -507,7 +505,7 @@ def _add_up(request: PlanRequest) -> dict[str, int]:
 
 def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
     opens = request.exclusive or not request.taken
-    return request.need > 0 and opens and refusal.reason in _FORESEEABLE
+    return request.need > 0 and opens and Mark.ROOM in refusal.reason.marks
 
 
 def _judge(at: float | None, now: float) -> tuple[str, float | None]:

@@ -22,7 +22,7 @@ from serried.api.group import Leaf, PodGroup, find_path
 from serried.api.pod import Phase, Pod, is_by_node, is_partly_checked, lacks_neighbours
 from serried.api.reservation import Slot
 from serried.api.selectors import selects
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.plan.fit import admits
 from serried.plan.quorum import Standing, find_standing
 from serried.plan.request import Plan
@@ -570,7 +570,7 @@ def _misses_often(cycle: BindingCycle) -> bool:
 
 def _has_no_node(said: Verdict | None) -> bool:
     """Whether a plan had not a single node for a member."""
-    return said is not None and said.reason in (Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS) and not said.have
+    return said is not None and Mark.ROOM in said.reason.marks and not said.have
 
 
 def is_complete(names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy
 from serried.plan.fit import admits
@@ -23,22 +23,6 @@ from serried.plan.request import Plan, PlanRequest
 
 _SOON_SECONDS = 0.5
 """What was refused while room was freed elsewhere is planned again after this time at the earliest."""
-
-_LASTING = frozenset(
-    {
-        Reason.BEHIND_HEAD,
-        Reason.BROKEN,
-        Reason.DEADLINE_EXCEEDED,
-        Reason.DOMAIN_FULL,
-        Reason.GROUPS_UNPLACED,
-        Reason.NO_CAPACITY,
-        Reason.NO_DOMAIN_FITS,
-        Reason.PLAN_OUTDATED,
-        Reason.PLAN_UNFINISHED,
-        Reason.RECORD_FAILED,
-    }
-)
-"""Reasons that hold until the next plan is there."""
 
 
 class Planning:
@@ -90,7 +74,7 @@ class Planning:
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
         """What is said of a gang whose plan is being made; None if what the last plan was refused for says more."""
-        lasting = state.verdict is not None and state.verdict.reason in _LASTING
+        lasting = state.verdict is not None and Mark.LASTS in state.verdict.reason.marks
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
     def rest(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:

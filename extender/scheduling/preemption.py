@@ -27,7 +27,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Victim
 from serried.api.resources import Resources, subtract
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.usage import PendingVictims, Vacancy
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
@@ -47,8 +47,6 @@ _MAX_LOOKED_AT = 100
 
 _MAX_WOKEN = 4
 """How many of them are woken at a time."""
-
-_FOR_ROOM = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL, Reason.GROUPS_UNPLACED})
 
 _REST_SECONDS = 5.0
 """The pause after a search in vain."""
@@ -184,7 +182,7 @@ class Preemptions:
 
     def find_objection(self, search: Search) -> str:
         """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
-        if search.refusal.reason not in _FOR_ROOM:
+        if Mark.ROOM not in search.refusal.reason.marks:
             return "it does not wait for room that others could leave"
         if search.ask.own_slots:
             return "it waits for the slots that are kept for it"

@@ -27,7 +27,7 @@ from serried.api.job import Job
 from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef, ParentKind
 from serried.api.parent import OwnerKey, Parent, stages_of
 from serried.api.pod import Phase, Pod
-from serried.api.verdict import Reason, Verdict, render, render_disruption
+from serried.api.verdict import Reason, Stage, Verdict, render, render_disruption
 from serried.cluster.cache import Store
 from serried.cluster.priorities import DisruptionGroup
 from serried.cluster.usage import Vacancy, find_taken, match_replacements
@@ -239,7 +239,7 @@ class Repairs:
         if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
             state.verdict = replace(broken, detail="no replacements of the others exist")
             return None
-        if verdict is None or verdict.reason in {Reason.PLANNED, Reason.BINDING}:
+        if verdict is None or verdict.reason.stage in {Stage.PLANNED, Stage.BINDING}:
             return verdict
         return replace(broken, detail=render(verdict))
 

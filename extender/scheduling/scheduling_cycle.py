@@ -36,7 +36,7 @@ from serried.api.pod import Pod
 from serried.api.preference import NO_PREFERENCE
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.resources import Resources, add, count_slots
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
 from serried.plan.coupled import join_waves
@@ -56,16 +56,13 @@ _REJECTED = Backoff(first=10.0, cap=60.0)
 _TELLING_SECONDS = 5.0
 """How long a gang stays with what it hears of victims that have not ended: it fits no better than before."""
 
-_RETRIED = {Reason.RECORD_FAILED: 0.0, Reason.DEADLINE_EXCEEDED: _RETRY_SECONDS, Reason.VICTIMS_REMAIN: 0.0}
-"""After which endings it is planned again though nothing has changed, in so many seconds at the earliest."""
-
 
 def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
     """For how many seconds a gang of this size backs off after a cycle that has ended for this reason."""
     attempts = gang.entry.attempts
     if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
         return _REJECTED.delay(attempts)
-    if reason in (Reason.RECORD_FAILED, Reason.NO_CAPACITY, Reason.DEADLINE_EXCEEDED):
+    if Mark.BACKS_OFF in reason.marks:
         return backoff(attempts, size)
     if reason is Reason.VICTIMS_REMAIN:
         return _TELLING_SECONDS
@@ -102,8 +99,8 @@ class CycleEndings:
         pause = _find_backoff(verdict.reason, gang, size)
         if pause:
             gang.entry.back_off(now + pause)
-        if verdict.reason in _RETRIED:
-            gang.entry.retry_by(now + max(pause, _RETRIED[verdict.reason]))
+        if Mark.RETRIED in verdict.reason.marks:
+            gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
         if cycle.eviction_sent:
             self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
         self._groups.say(cycle.reservation.group, verdict)

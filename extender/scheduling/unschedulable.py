@@ -17,7 +17,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Verdict
 from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
@@ -28,9 +28,6 @@ def find_most(share_percent: int, count: int) -> int:
     """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
     return max(1, count * share_percent // 100)
 
-
-_COUNTED = frozenset({Reason.NO_CAPACITY, Reason.NO_DOMAIN_FITS, Reason.DOMAIN_FULL})
-"""Refusals whose numbers are the slots of each domain, exact for members of one shape."""
 
 _MAX_SHAPES_COUNTED = 8
 """Up to how many shapes of members are counted on a freed node; with more the planner is asked at once."""
@@ -194,7 +191,7 @@ class UnschedulableGroups:
         return waiters
 
     def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
-        counted = refusal.reason in _COUNTED and _is_plain(request)
+        counted = Mark.SHAPE in refusal.reason.marks and _is_plain(request)
         hint = self._choose(group, _hint(request, counted=counted))
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 

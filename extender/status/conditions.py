@@ -11,17 +11,13 @@ from typing import Any
 from serried.api.group import Composite, PodGroup, Tree, list_groups, list_leaves
 from serried.api.level import COMPOSITE_CONDITION, FALLBACK, READY, ApiLevel
 from serried.api.names import BARE_KINDS, DISRUPTION_TARGET, PREEMPTED, GroupKey, GroupKind, write_time
-from serried.api.verdict import Reason, Verdict, render
+from serried.api.verdict import Mark, Reason, Verdict, render
 from serried.cluster.forest import Forest
 from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
 from serried.plan.quorum import GroupMembers, count_missing, count_standing
-
-_OWN_FAULTS = frozenset(
-    {Reason.RECORD_FAILED, Reason.RECORDS_UNREADABLE, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED}
-)
 
 FIELD_MANAGER = "serried"
 
@@ -111,7 +107,7 @@ class Conditions:
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> None:
         stands = count_missing(tree, placed) == 0
-        reason = "SchedulerError" if verdict.reason in _OWN_FAULTS else "Unschedulable"
+        reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
         wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
         ready = self._find_ready(item, verdict, tree, placed)
         # Our own watch may not have shown yet what we wrote last.

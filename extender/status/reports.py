@@ -16,7 +16,7 @@ from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
 from serried.api.pod import HELD
 from serried.api.reservation import Victim
-from serried.api.verdict import Reason, Verdict, describe_invalid_tree, describe_mismatch, render
+from serried.api.verdict import Mark, Reason, Verdict, describe_invalid_tree, describe_mismatch, find_reason, render
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
@@ -62,9 +62,6 @@ _MAX_WRITES = 8
 _MAX_GONE = 1000
 """How many more groups may be remembered than twice as many as there are."""
 
-_PASSING = frozenset({Reason.PLANNING, Reason.PLANNED, Reason.BINDING})
-_GOOD_NEWS = _PASSING | {Reason.SCHEDULED}
-_REASONS = frozenset(Reason)
 
 _OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
 """The kinds that hear the reasons of their gangs, and their apiVersions."""
@@ -226,7 +223,7 @@ class Reports:
 
     def _choose_hold(self, group: GroupKey) -> Reason | None:
         told, now = self._told.get(group), self._clock()
-        new = told[1].reason if told is not None and told[1].reason not in _GOOD_NEWS else None
+        new = told[1].reason if told is not None and Mark.GOOD not in told[1].reason.marks else None
         held, since = self._holds.get(group, (None, -math.inf))
         if held is None and new is None:
             new = _read_reason(self._store.groups.get(group))  # as an earlier process told it
@@ -296,7 +293,7 @@ class Reports:
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
         if through or not self._store.members.of_group(group):
             return _Pending(verdict, now + _NOBODY_SECONDS, math.inf)
-        passing = verdict.reason in _PASSING
+        passing = Mark.PASSES in verdict.reason.marks
         due = now + (_PASSING_SECONDS if passing else _SETTLE_SECONDS)
         told = self._told.get(group)
         news = told is None or told[1].reason is not verdict.reason
@@ -410,11 +407,11 @@ class Reports:
         self._told[key] = (about["uid"], verdict)
         if len(self._told) > 2 * len(self._store.groups) + _MAX_GONE:
             self._forget_gone()
-        kind = "Normal" if verdict.reason in _GOOD_NEWS else "Warning"
+        kind = "Normal" if Mark.GOOD in verdict.reason.marks else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
-        if verdict.reason not in _GOOD_NEWS:
+        if Mark.GOOD not in verdict.reason.marks:
             self._emit_pod(key, about["uid"], verdict)
-        if verdict.reason not in _PASSING:
+        if Mark.PASSES not in verdict.reason.marks:
             # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
@@ -492,12 +489,12 @@ async def _try(group: GroupKey, write: Awaitable[None]) -> None:
 def _read_reason(group: PodGroup | None) -> Reason | None:
     """The reason in a group's condition."""
     said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
-    found = Reason(said) if said in _REASONS else None
-    return None if found in _GOOD_NEWS else found
+    found = find_reason(said)
+    return None if found is None or Mark.GOOD in found.marks else found
 
 
 def _is_good(verdict: Verdict) -> bool:
-    return verdict.reason in _GOOD_NEWS and not (verdict.reason is Reason.BINDING and verdict.detail)
+    return Mark.GOOD in verdict.reason.marks and not (verdict.reason is Reason.BINDING and verdict.detail)
 
 
 def _is_overtaken(before: _Pending, verdict: Verdict, now: float) -> bool:

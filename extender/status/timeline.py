@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from serried.api.names import GroupKey
 from serried.api.reservation import Victim
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Stage, Verdict
 
 
 class StatusSink(Protocol):
@@ -80,26 +80,13 @@ class Milestone(StrEnum):
 
 
 _MILESTONES = {
-    Reason.PREEMPTING: Milestone.PREEMPTING,
-    Reason.PLANNED: Milestone.PLANNED,
-    Reason.BINDING: Milestone.COMMITTED,
-    Reason.SCHEDULED: Milestone.BOUND,
-    Reason.BROKEN: Milestone.BROKEN,
-    Reason.DEADLINE_EXCEEDED: Milestone.GIVEN_UP,
-    Reason.PLAN_OUTDATED: Milestone.GIVEN_UP,
-    Reason.RECORD_FAILED: Milestone.GIVEN_UP,
-    Reason.EVICTION_REFUSED: Milestone.GIVEN_UP,
-    Reason.VICTIMS_REMAIN: Milestone.GIVEN_UP,
+    Stage.PREEMPTING: Milestone.PREEMPTING,
+    Stage.PLANNED: Milestone.PLANNED,
+    Stage.BINDING: Milestone.COMMITTED,
+    Stage.BOUND: Milestone.BOUND,
+    Stage.BROKEN: Milestone.BROKEN,
+    Stage.GIVEN_UP: Milestone.GIVEN_UP,
 }
-
-_BEFORE_QUORUM = frozenset(
-    {
-        *(Reason.JOB_UNKNOWN, Reason.POD_GROUP_MISSING, Reason.API_MISSING, Reason.PRIORITY_UNKNOWN),
-        *(Reason.NOT_ITS_POD_GROUP, Reason.LEVEL_UNKNOWN),
-        *(Reason.QUORUM_MISSING, Reason.MEMBER_GATED, Reason.BROKEN, Reason.RECORDS_UNREADABLE),
-    }
-)
-"""Reasons that do not say that the quorum exists."""
 
 _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMITTED, Milestone.QUORUM})
 """Milestones of which only the first after the last plan, or the last loss of the quorum, counts."""
@@ -139,10 +126,10 @@ class Timelines:
         """A group stands like this now: note the milestones that this means."""
         if group not in self._events:
             self.note(group, Milestone.SEEN)
-        if verdict.reason not in _BEFORE_QUORUM:
+        if verdict.reason.stage not in {Stage.FORMING, Stage.BROKEN}:
             self.note(group, Milestone.QUORUM)
-        if verdict.reason in _MILESTONES:
-            self.note(group, _MILESTONES[verdict.reason])
+        if verdict.reason.stage in _MILESTONES:
+            self.note(group, _MILESTONES[verdict.reason.stage])
 
     def note(self, group: GroupKey, milestone: Milestone) -> None:
         """A group reaches a milestone now; one that it has reached already in this round is no news."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from serried.api.names import count_up
-from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason
+from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 from serried.cli.access import DebugApi, ask
 from serried.cli.complete import complete_gangs
 from serried.cli.gangs import find_state
@@ -27,40 +27,6 @@ from serried.cli.output import (
 )
 from serried.cli.target import Target, find_namespace, reaching
 
-_FREE_ROOM = "free room, or add nodes"
-
-ADVICE = {
-    Reason.JOB_UNKNOWN: "wait; if it lasts, look whether the pods' owner exists, and at what the sentence adds",
-    Reason.POD_GROUP_MISSING: "create the PodGroup; if a Job should have one, look whether the controller runs",
-    Reason.LEVEL_UNKNOWN: "name a label in place of the level, or set one for it: serried check shows what each means",
-    Reason.NOT_ITS_POD_GROUP: "take the group off the pod, or name one that no Job controls",
-    Reason.API_MISSING: "install the CRDs or turn the gate on, and apply the roles: serried check says which",
-    Reason.PRIORITY_UNKNOWN: "create the PriorityClass, or make the PodGroup anew with another",
-    Reason.QUORUM_MISSING: "create the missing members: look at their owner, and at what makes their claims",
-    Reason.MEMBER_GATED: "the owner of the gate lifts it",
-    Reason.NO_DOMAIN_FITS: f"{_FREE_ROOM}, in one domain: serried top shows how full each is",
-    Reason.NO_CAPACITY: f"{_FREE_ROOM}: serried top shows how full the cluster is",
-    Reason.GROUPS_UNPLACED: f"{_FREE_ROOM}, so that all groups of the tree fit together",
-    Reason.PLANNING: "wait: it is being planned",
-    Reason.PLAN_UNFINISHED: "give the members fewer different shapes: requests, selectors, tolerations, volumes",
-    Reason.DOMAIN_FULL: "free room in the domain in which the gang runs",
-    Reason.DOMAIN_CONFLICT: "delete the members on one side: nobody is moved",
-    Reason.BEHIND_HEAD: "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
-    "serried queue -A shows both",
-    Reason.DEADLINE_EXCEEDED: "look at the scheduler's log; the gang is tried again when room is freed",
-    Reason.PLAN_OUTDATED: "nothing: the gang is planned again at once",
-    Reason.RECORD_FAILED: "look at what the API server answers",
-    Reason.RECORDS_UNREADABLE: "install the CRDs and apply the roles: serried check says which",
-    Reason.BROKEN: "look at what creates its pods, or at what the message says that they wait for",
-    Reason.PREEMPTING: "nothing: what takes long is the victims' terminationGracePeriodSeconds",
-    Reason.EVICTION_REFUSED: "look at the pod's PodDisruptionBudget, or at the role if the answer is 403",
-    Reason.VICTIMS_REMAIN: "look at the finalizers and nodes of the pods that do not end",
-    Reason.PLANNED: "nothing; if it lasts, look whether the scheduler works",
-    Reason.BINDING: "nothing, or what the sentence says",
-    Reason.SCHEDULED: "",
-}
-"""What helps, for each reason: the table of `docs/troubleshooting.md` in short. "" where nobody waits."""
-
 
 def advise(reason: str, said: str = "", key: str = "") -> str:
     """Return advice for a gang that waits for this reason, "" for a reason that this version does not know.
@@ -71,7 +37,8 @@ def advise(reason: str, said: str = "", key: str = "") -> str:
         return "label the nodes: those with one value of the label are one domain"
     if NO_USE_TO_WAIT in said:
         return "ask for less, " + ("or for one domain of a wider level, " if key else "") + "or add nodes"
-    return ADVICE[Reason(reason)] if reason in set(Reason) else ""
+    known = find_reason(reason)
+    return known.advice if known is not None else ""
 
 
 EXPLAIN_EXAMPLES = """

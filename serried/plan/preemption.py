@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from serried.api.node import Node
 from serried.api.pod import Pod
-from serried.api.verdict import Reason, Verdict
+from serried.api.verdict import Mark, Reason, Verdict
 from serried.plan.budget_reprieve import BudgetReprieve, Exchange, StepLimit
 from serried.plan.capacity import Capacity, Census, Domain, Fork, MemberClass, Table, find_least, group_classes
 from serried.plan.eviction import (
@@ -490,9 +490,6 @@ _MAX_STEPS = 100_000
 _MAX_BETTERED = 3
 """In how many of them, the cheapest ones, victims are exchanged."""
 
-_HOPELESS = frozenset({Reason.DOMAIN_CONFLICT, Reason.QUORUM_MISSING})
-"""Why a gang does not fit, whatever goes."""
-
 
 def plan_victims(
     snapshot: Snapshot,
@@ -534,7 +531,7 @@ def solve_victims(
     answer = yield from solve_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())
-    if answer.reason in _HOPELESS:
+    if Mark.IN_VAIN in answer.reason.marks:
         return NoVictims(answer, Blocker.ROOM)
     running = tuple(units)
 

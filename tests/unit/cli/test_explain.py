@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason, Verdict, render
-from serried.cli.explain import ADVICE
+from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, Reason, Stage, Verdict, render
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy
 
@@ -363,7 +362,7 @@ def test_without_a_domain_there_is_no_table_of_domains(proxy: PodProxy, run: Run
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_each_reason_has_advice_and_a_heading_in_the_docs(reason: Reason) -> None:
-    assert reason in ADVICE
+    assert reason.advice or reason.stage is Stage.BOUND
     assert re.search(rf"^### {reason}(: .+)?$", MANUAL.read_text(), re.MULTILINE)
 
 

@@ -1,10 +1,46 @@
-"""What an operator reads of a gang."""
+"""All that there is to know of a reason stands in its row: nobody else sorts reasons."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from serried.api.verdict import Reason, Verdict, render
+from serried.api.verdict import Mark, Reason, Stage
+
+ROOT = Path(__file__).parents[3]
+SOURCES = sorted({*ROOT.glob("serried/**/*.py"), *ROOT.glob("extender/**/*.py"), *ROOT.glob("controller/**/*.py")})
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_each_reason_has_a_sentence(reason: Reason) -> None:
-    assert render(Verdict(reason)).removeprefix(f"{reason.value}: ")
+def find_sets(tree: ast.AST) -> Iterator[int]:
+    """The lines in which several reasons are written out as one collection."""
+    for node in ast.walk(tree):
+        items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        if sum(map(is_reason, items)) > 1:
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def is_reason(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason"
+
+
+def test_no_collection_of_reasons_stands_outside_of_the_table() -> None:
+    found = {source.relative_to(ROOT): list(find_sets(ast.parse(source.read_text()))) for source in SOURCES}
+    assert {source: lines for source, lines in found.items() if lines} == {}
+
+
+def test_such_a_collection_would_be_found() -> None:
+    written = ast.parse("WAITS = {Reason.PLANNED, Reason.BINDING}; HELP = {Reason.PLANNED: 1, Reason.BINDING: 2}")
+    assert len(list(find_sets(written))) == 2
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_row_does_not_contradict_itself(reason: Reason) -> None:
+    assert reason.sentence
+    assert reason.advice or reason.stage is Stage.BOUND
+    if Mark.PASSES in reason.marks:
+        assert Mark.GOOD in reason.marks
+    if Mark.SHAPE in reason.marks:
+        assert Mark.ROOM in reason.marks
+    assert not {Mark.ROOM, Mark.IN_VAIN} <= reason.marks
+    assert not {Mark.GOOD, Mark.OURS} <= reason.marks
