@@ -24,6 +24,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY serried serried
 COPY extender extender
 COPY controller controller
+COPY cli cli
 # Without isolation the build uses the hashed tools, and nothing that the index offers today.
 RUN build-tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && "${PREFIX}/bin/pip" install --no-deps --no-index dist/serried-*.whl \

@@ -24,9 +24,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from bench.generated import ROOT, offer_page
+from cli.app import COMMANDS, run
+from cli.output import ExitCode
 from serried import __version__
-from serried.cli.app import COMMANDS, run
-from serried.cli.output import ExitCode
 from tests.support.page_stage import Town, make_broadcast, make_world, serving
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
@@ -154,7 +154,7 @@ async def _ask_town() -> dict[str, str]:
             kubeconfig = Path(directory) / "kubeconfig"
             kubeconfig.write_text(KUBECONFIG.format(url=proxy.url))
             environment = {"COLUMNS": _WIDTH, "KUBECONFIG": str(kubeconfig), "TZ": "UTC"}
-            with patch.dict(os.environ, environment), patch("serried.cli.output.now", world.wall), chdir(ROOT):
+            with patch.dict(os.environ, environment), patch("cli.output.now", world.wall), chdir(ROOT):
                 time.tzset()
                 found = {name: await asyncio.to_thread(_print, line) for name, line in _EXAMPLES.items()}
     time.tzset()

@@ -56,7 +56,7 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("kubectl serried needs Python 3.11 or newer; python3 is " + sys.version.split()[0])
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "lib"))
-from serried.cli.app import main
+from cli.app import main
 
 sys.exit(main())
 """

@@ -29,14 +29,14 @@ _CONTROLLER = ("controller", "serried/api", "serried/feed.py", "serried/kube", "
 ABOUT: Mapping[str, tuple[str, ...]] = {
     "tests/browser": ("extender/debug", "tests/support/browser.py"),
     "tests/sim/controller": _CONTROLLER,
-    "tests/unit/cli": ("serried/cli", "manifests"),
+    "tests/unit/cli": ("cli", "manifests"),
     "tests/unit/manifests": ("manifests", "bench/chart"),
-    "tests/e2e/commands": ("serried/cli", "extender/debug", "extender/simulation", *_CLUSTER),
+    "tests/e2e/commands": ("cli", "extender/debug", "extender/simulation", *_CLUSTER),
     "tests/e2e/compatible": ("manifests", *_CONTROLLER, *_CLUSTER),
     "tests/e2e/examples": ("examples", "manifests", "controller", *_CLUSTER),
     "tests/e2e/isolated": ("manifests", "extender/options.py", *_CLUSTER),
     "tests/e2e/jobs": ("manifests", *_CONTROLLER, *_CLUSTER),
-    "tests/e2e/manifests": ("manifests", "serried/cli", *_CLUSTER),
+    "tests/e2e/manifests": ("manifests", "cli", *_CLUSTER),
     "tests/e2e/monitoring": ("manifests", "serried/ops", *_CLUSTER),
     "tests/e2e/truth": ("serried/api", "serried/cluster", "serried/plan", "serried/rules", *_CLUSTER),
 }

@@ -24,7 +24,7 @@ from serried.api.level import NEWEST_MINOR, OLDEST_MINOR
 KUSTOMIZE = ROOT / "manifests" / "kustomize"
 CHART = ROOT / "manifests" / "helm" / "serried"
 
-INSTALLED = ROOT / "serried" / "cli" / "manifests.json"
+INSTALLED = ROOT / "cli" / "manifests.json"
 """What `serried install` applies: an object a line, with the shapes that have it."""
 
 BY_HAND = frozenset(

@@ -1,6 +1,6 @@
 """One call of the API server, and what every way to send it has in common: the token, and what a refusal says.
 
-Processes send by aiohttp (`serried.kube.transport`), commands by httpx (`serried.cli.transport`).
+Processes send by aiohttp (`serried.kube.transport`), commands by httpx (`cli.transport`).
 """
 
 import asyncio

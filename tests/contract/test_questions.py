@@ -13,9 +13,9 @@ import pytest
 import yaml
 from fastapi import FastAPI
 
+from cli import main
 from extender.debug.routes import debug_routes
 from serried.api.level import NATIVE
-from serried.cli import main
 from serried.ops.server import make_server
 from tests.support.builders import RACK, node, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, members

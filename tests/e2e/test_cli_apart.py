@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from bench.publish import COMMANDS, COMMANDS_LOCK, build_wheel, pack_plugin, render_krew
+from cli.check.checks import DEFINITIONS
 from serried import IMAGE, __version__
-from serried.cli.check.checks import DEFINITIONS
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
 pytestmark = pytest.mark.tools
@@ -79,7 +79,7 @@ def test_it_is_small(home: Path) -> None:
 
 def test_every_command_starts_and_loads_nothing_of_the_server(home: Path, kubeconfig: Path) -> None:
     code = (
-        "import sys\nfrom serried.cli.app import COMMANDS\nfrom serried.cli import main\n"
+        "import sys\nfrom cli.app import COMMANDS\nfrom cli import main\n"
         "[command.load() for command in COMMANDS if command.name != 'replay']\n"
         f"code = main(['queue', '--kubeconfig', {str(kubeconfig)!r}])\nprint(code, *sys.modules)"
     )
@@ -113,7 +113,7 @@ def test_what_needs_the_server_says_where_it_is(home: Path, command: str) -> Non
 def test_a_command_loads_little(home: Path, kubeconfig: Path, word: str) -> None:
     words = [word, *(["--kubeconfig", str(kubeconfig)] if word == "queue" else [])]
     code = (
-        "import sys\nfrom serried.cli import main\n"
+        "import sys\nfrom cli import main\n"
         f"try:\n    main({words!r})\nfinally:\n    print(len(sys.modules), file=sys.stderr)"
     )
     done = run(home, "python", "-c", code)

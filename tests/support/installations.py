@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
+from cli.check.checks import DEFINITIONS
+from cli.check.observed import Observed, decode_scheduler_config
 from serried import __version__
-from serried.cli.check.checks import DEFINITIONS
-from serried.cli.check.observed import Observed, decode_scheduler_config
 from serried.settings import describe_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, read_all
 

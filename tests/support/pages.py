@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from serried.cli.access import DebugApi
-from serried.cli.output import Part, lay_out
+from cli.access import DebugApi
+from cli.output import Part, lay_out
 
 
 class Pages(DebugApi):

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
+from cli import main
 from serried.api.names import Key
-from serried.cli import main
 from serried.settings import controller_settings, extender_settings
 
 

@@ -88,7 +88,7 @@ def has_its_own_objects(server: Server) -> bool:
 def begin(server: Server, extender: str, *words: str) -> subprocess.Popen[str]:
     """A command of an administrator."""
     environ = os.environ | {"PYTHONPATH": str(REPOSITORY), "SERRIED_SERVER": extender}
-    command = [sys.executable, "-m", "serried.cli", *words, "--kubeconfig", str(server.cluster.kubeconfig)]
+    command = [sys.executable, "-m", "cli", *words, "--kubeconfig", str(server.cluster.kubeconfig)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ, cwd=REPOSITORY
     )

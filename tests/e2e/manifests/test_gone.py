@@ -96,7 +96,7 @@ def uninstall(server: Server, *options: str) -> str:
 
 
 def ask(server: Server, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from serried.cli.app import main; raise SystemExit(main())"]
+    command = [sys.executable, "-c", "from cli.app import main; raise SystemExit(main())"]
     return subprocess.run(
         [*command, "uninstall", "--yes", "--kubeconfig", str(server.cluster.kubeconfig), *options],
         capture_output=True, text=True, check=False, timeout=180, cwd=REPOSITORY,

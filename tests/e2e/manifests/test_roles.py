@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from serried.cli.check.checks import check_rights
-from serried.cli.check.observed import NEEDS, Need, list_rights
+from cli.check.checks import check_rights
+from cli.check.observed import NEEDS, Need, list_rights
 from tests.e2e.manifests.server import (
     CONTROLLER,
     EXTENDER,

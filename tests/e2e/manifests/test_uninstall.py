@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def ask(server: Server, *options: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from serried.cli.app import main; raise SystemExit(main())"]
+    command = [sys.executable, "-c", "from cli.app import main; raise SystemExit(main())"]
     return subprocess.run(
         [*command, "uninstall", "--yes", "--kubeconfig", str(kubeconfig or server.cluster.kubeconfig), *options],
         capture_output=True, text=True, check=False, timeout=180, cwd=REPOSITORY,

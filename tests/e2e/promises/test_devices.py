@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.cluster.api import ApiError
-from serried.cli import main
+from cli import main
 from tests.e2e.promises.test_preemption import create_high_class
 from tests.e2e.promises.test_volumes import Hopeless
 from tests.support.cluster_stage import RACK, ClusterStage, Raw, eventually, indexed_spec, names, pod_spec

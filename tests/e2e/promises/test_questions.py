@@ -8,7 +8,7 @@ import httpx
 import pytest
 import yaml
 
-from serried.cli import main
+from cli import main
 from tests.support.cluster_stage import RACK, ClusterStage, indexed_spec, names
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serried.cli import main
+from cli import main
 from tests.support.cluster_stage import ClusterStage, Raw, eventually, names
 
 pytestmark = pytest.mark.e2e

@@ -37,7 +37,7 @@ async def process(
     kubeconfig.write_text(KUBECONFIG.format(url=server.url))
     flags = ["--kubeconfig", str(kubeconfig), "--ops-listen", ops]
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "serried.cli", "controller", *flags, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "cli", "controller", *flags, stderr=asyncio.subprocess.PIPE
     )
     try:
         yield running

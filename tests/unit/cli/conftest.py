@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serried.cli import main
+from cli import main
 from tests.support.commands import Ended, Run
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 
@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """It is 09:30 UTC on the first of January, and an hour later where the commands are run."""
     monkeypatch.setenv("TZ", "CET-1")
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("serried.cli.output.now", lambda: datetime(2026, 1, 1, 9, 30, tzinfo=UTC).timestamp())
+    monkeypatch.setattr("cli.output.now", lambda: datetime(2026, 1, 1, 9, 30, tzinfo=UTC).timestamp())
     time.tzset()
     yield
     monkeypatch.undo()
@@ -61,5 +61,5 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr("serried.cli.lists.asyncio.sleep", sleep)
+    monkeypatch.setattr("cli.lists.asyncio.sleep", sleep)
     return steps

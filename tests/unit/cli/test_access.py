@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.cli import main
-from serried.cli.access import HEADER
-from serried.cli.target import Target, find_kubeconfig, find_namespace, split_address
+from cli import main
+from cli.access import HEADER
+from cli.target import Target, find_kubeconfig, find_namespace, split_address
 from serried.ops.access import TOKEN_HEADER
 from tests.support.commands import Run
 from tests.support.pod_proxy import PodProxy, extender_pod
@@ -225,7 +225,7 @@ class TestKubeconfig:
     def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-        monkeypatch.setattr("serried.cli.target.ACCOUNT", tmp_path)
+        monkeypatch.setattr("cli.target.ACCOUNT", tmp_path)
         (tmp_path / "namespace").write_text("of-the-pod")
         return tmp_path
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serried.cli.admission import admit
-from serried.cli.target import Target
+from cli.admission import admit
+from cli.target import Target
 from tests.support.commands import Ended, Run
 from tests.support.pod_proxy import PodProxy
 from tests.unit.cli.test_whatif import answer, prediction

@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
+from cli import app as kubectl
+from cli import main
+from cli.app import COMMANDS, Command
+from cli.output import ExitCode
 from serried import __version__
-from serried.cli import app as kubectl
-from serried.cli import main
-from serried.cli.app import COMMANDS, Command
-from serried.cli.output import ExitCode
 from tests.support.pod_proxy import PodProxy
 from tests.unit.cli.test_queue import waiting
 
 IMPORTED = "import sys, {module}; print(*sorted({{'typer', 'rich', 'httpx'}} & sys.modules.keys()))"
 
 
-@pytest.mark.parametrize("module", ["extender.process", "controller.process", "serried.cli"])
+@pytest.mark.parametrize("module", ["extender.process", "controller.process", "cli"])
 def test_a_process_does_not_load_what_people_need(module: str) -> None:
     code = IMPORTED.format(module=module)
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
@@ -26,7 +26,7 @@ def test_a_process_does_not_load_what_people_need(module: str) -> None:
 
 @pytest.mark.parametrize("words", [["--help"], ["explain", "--help"], ["queue", "--help"], ["top", "-o", "x"]])
 def test_what_asks_nobody_does_not_load_what_asks(words: list[str]) -> None:
-    code = f"import sys; from serried.cli import main; main({words}); print(*sys.modules, file=sys.stderr)"
+    code = f"import sys; from cli import main; main({words}); print(*sys.modules, file=sys.stderr)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
     unneeded = {"rich", "kubernetes", "yaml", "extender", "prometheus_client", "aiohttp", "httpx"}
     assert unneeded.isdisjoint(loaded.stderr.split()), unneeded & set(loaded.stderr.split())
@@ -34,7 +34,7 @@ def test_what_asks_nobody_does_not_load_what_asks(words: list[str]) -> None:
 
 def test_the_commands_load_nothing_of_the_server() -> None:
     loading = "[command.load() for command in COMMANDS if command.name != 'replay']"
-    code = f"import sys, serried.cli.transport; from serried.cli.app import COMMANDS; {loading}; print(*sys.modules)"
+    code = f"import sys, cli.transport; from cli.app import COMMANDS; {loading}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
     server = {"aiohttp", "yarl", "prometheus_client", "kubernetes", "fastapi", "starlette", "uvicorn", "cryptography"}
     rooms = {"serried.cluster", "serried.plan", "serried.ops", "serried.settings", "extender.core", "controller"}
@@ -125,7 +125,7 @@ def test_who_reads_no_further_ends_it_as_other_programs_end(proxy: PodProxy, wor
     """As ``head -1`` does: no traceback, and no exit code that means a no."""
     rows = [waiting(place, f"gang-{place}") for place in range(1, 2_000)]
     proxy.answer("/debug/queue", {"head": None, "waiting": rows, "leftOff": 0})
-    code = f"import sys; from serried.cli import main; sys.exit(main({words}))"
+    code = f"import sys; from cli import main; sys.exit(main({words}))"
     environment = os.environ | {"SERRIED_SERVER": proxy.url}
     out, end = os.pipe()
     os.close(out)
@@ -173,7 +173,7 @@ def test_a_mistake_in_a_command_is_no_answer(
     def fail(*_: object) -> None:
         raise KeyError("waiting")
 
-    monkeypatch.setattr("serried.cli.lists.draw_queue", fail)
+    monkeypatch.setattr("cli.lists.draw_queue", fail)
     proxy.answer("/debug/queue", {"head": None, "waiting": [], "leftOff": 0})
     assert main(["queue", "--server", proxy.url]) == ExitCode.BROKEN.number
     said = capsys.readouterr().err

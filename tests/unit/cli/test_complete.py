@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serried.cli import app as kubectl
+from cli import app as kubectl
 from tests.support.pod_proxy import KUBECONFIG, PodProxy
 
 GROUPS = [
@@ -93,6 +93,6 @@ def test_who_presses_tab_does_not_wait_long(
         time.sleep(1)
         return 200, b"{}"
 
-    monkeypatch.setattr("serried.cli.complete._SECONDS", 0.2)
+    monkeypatch.setattr("cli.complete._SECONDS", 0.2)
     monkeypatch.setattr(cluster, "reply", reply_late)
     assert complete(capsys, ["explain", ""]) == []

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
+from cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
+from cli.output import CommandError
+from cli.transport import open_client
 from serried import IMAGE, __version__
 from serried.api.names import INSTALLATION
 from serried.api.resources import MARKERS
-from serried.cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
-from serried.cli.output import CommandError
-from serried.cli.transport import open_client
 from serried.kube.auth import Credentials
 from tests.support.builders import pod
 from tests.support.commands import Run

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serried.cli.output import OutputFormat, Part, lay_out, make_table, tell, tell_amount, tell_time, write
+from cli.output import OutputFormat, Part, lay_out, make_table, tell, tell_amount, tell_time, write
 
 Draw = Callable[[str], Part]
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from serried.cli.output import CommandError
-from serried.cli.page import serving
-from serried.cli.target import Target
+from cli.output import CommandError
+from cli.page import serving
+from cli.target import Target
 from tests.support.commands import Run
 from tests.support.pod_proxy import KUBECONFIG, PodProxy, extender_pod
 from tests.unit.cli.conftest import Step
@@ -166,7 +166,7 @@ class TestOpening:
             assert file.parent.stat().st_mode & 0o077 == 0
             opened.append(file.read_text())
 
-        monkeypatch.setattr("serried.cli.page.webbrowser.open", open_file)
+        monkeypatch.setattr("cli.page.webbrowser.open", open_file)
         monkeypatch.setenv("DISPLAY", ":0")
         return opened
 
@@ -180,7 +180,7 @@ class TestOpening:
         self, run: Run, opened: list[str], flags: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if not flags:
-            monkeypatch.setattr("serried.cli.page.sys.platform", "linux")
+            monkeypatch.setattr("cli.page.sys.platform", "linux")
             monkeypatch.delenv("DISPLAY")
             monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
         ended = run("page", *flags)

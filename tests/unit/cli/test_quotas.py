@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serried.cli.admission import Quotas, Wanted
+from cli.admission import Quotas, Wanted
 
 Raw = dict[str, Any]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli import main
 from extender.simulation.cluster import take_capture
 from extender.simulation.snapshot import Capture, compress, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import OwnerRef
 from serried.api.verdict import Reason, Verdict
-from serried.cli import main
 from serried.plan.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.commands import Ended

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serried.cli.transport import open_client
+from cli.transport import open_client
 from serried.kube.auth import Credentials, CredentialsError
 from serried.kube.client import ApiClient
 from serried.kube.errors import Forbidden, TooMany, Unauthorized, Unavailable

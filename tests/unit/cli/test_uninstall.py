@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from serried.api.group import PROTECTION
-from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
-from serried.api.pod import HELD_GATE
-from serried.cli.output import CommandError, ExitCode
-from serried.cli.uninstall import (
+from cli.output import CommandError, ExitCode
+from cli.uninstall import (
     DEFINITIONS,
     DEPLOYMENTS,
     MUTATING,
@@ -22,6 +19,9 @@ from serried.cli.uninstall import (
     Uninstall,
     free_metadata,
 )
+from serried.api.group import PROTECTION
+from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.pod import HELD_GATE
 from serried.kube.wire import (
     JOBS,
     JSON,
@@ -73,8 +73,8 @@ BESIDE = (PODS, JOBS, LEASES, VOLUME_CLAIMS, SECRETS, CONFIG_MAPS, ACCOUNTS, REP
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serried.cli.uninstall._SETTLE", 0.0)
-    monkeypatch.setattr("serried.cli.uninstall._PAUSE", 0.005)
+    monkeypatch.setattr("cli.uninstall._SETTLE", 0.0)
+    monkeypatch.setattr("cli.uninstall._PAUSE", 0.005)
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ async def test_pods_are_not_handed_to_the_scheduler_that_goes(server: FakeApiSer
 
 
 async def test_what_does_not_go_is_named(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serried.cli.uninstall._SECONDS", 0.0)
+    monkeypatch.setattr("cli.uninstall._SECONDS", 0.0)
     server.add(PODS, pod("serried-0", node="n1", namespace=HOME, labels={"app.kubernetes.io/name": "serried"}))
     with pytest.raises(CommandError, match="the pods of Serried: not gone after 0 s") as late:
         await uninstall(server)
@@ -413,7 +413,7 @@ async def test_the_hook_frees_nothing_beside_pods_of_serried(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who applies what helm template prints with the hook in it loses nothing."""
-    monkeypatch.setattr("serried.cli.uninstall._SECONDS", 0.0)
+    monkeypatch.setattr("cli.uninstall._SECONDS", 0.0)
     server.add(PODS, pod("one", gates=[HELD_GATE]))
     labels = {"app.kubernetes.io/name": "serried", "app.kubernetes.io/component": "scheduler"}
     server.add(PODS, pod("serried-0", node="n1", namespace=HOME, labels=labels))
@@ -527,8 +527,8 @@ async def test_a_job_of_5000_waiting_pods_is_waited_for_as_long_as_some_of_them_
     add_job(server, "big", 5000)
     controller = JobController(server, at_a_time=500)
     said: list[str] = []
-    monkeypatch.setattr("serried.cli.uninstall._TELL_SECONDS", 0.0)
-    monkeypatch.setattr("serried.cli.uninstall.monotonic", lambda: 59.0 * len(said))
+    monkeypatch.setattr("cli.uninstall._TELL_SECONDS", 0.0)
+    monkeypatch.setattr("cli.uninstall.monotonic", lambda: 59.0 * len(said))
 
     def say(text: str) -> None:
         if text.startswith("waiting for the pods of suspended Jobs: "):
@@ -554,7 +554,7 @@ async def test_a_job_is_resumed_though_a_finalizer_of_others_keeps_its_pod(serve
 async def test_a_job_is_resumed_though_its_controller_deletes_no_pod(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serried.cli.uninstall._SECONDS", 0.0)
+    monkeypatch.setattr("cli.uninstall._SECONDS", 0.0)
     add_job(server, "stuck", 3)
     said = await uninstall(server, asked(**HANDED))
     assert is_as_before(server)

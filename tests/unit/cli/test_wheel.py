@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 WHEEL = ROOT / "manifests" / "cli" / "pyproject.toml"
-APART = "serried/cli/replay.py"
+APART = "cli/replay.py"
 """It needs the extender, and says so."""
 
 

@@ -40,7 +40,7 @@ def test_the_prefix_is_as_long_as_the_policy_says() -> None:
 
 def test_every_name_that_the_product_writes_or_reads_is_known() -> None:
     sources = [
-        *(path for folder in ("serried", "extender", "controller") for path in (ROOT / folder).rglob("*.py")),
+        *(path for folder in ("serried", "extender", "controller", "cli") for path in (ROOT / folder).rglob("*.py")),
         *(ROOT / "manifests" / "kustomize").rglob("*.yaml"),
     ]
     found = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import commands
-from serried.cli.app import COMMANDS
-from serried.cli.output import ExitCode
+from cli.app import COMMANDS
+from cli.output import ExitCode
 from tests.support.written import find_blocks, read_block
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PACKAGES = ("serried", "extender", "controller")
+PACKAGES = ("serried", "extender", "controller", "cli")
 ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>[^|]+) \| (?P<types>`[^|]+`) \|$", re.MULTILINE)
 ROWS = [match.groupdict() for match in ROW.finditer((REPOSITORY / "docs" / "contributing" / "glossary.md").read_text())]
 TYPES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row["types"])]

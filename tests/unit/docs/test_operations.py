@@ -64,7 +64,7 @@ def test_a_failure_has_its_row(sign: str) -> None:
 
 PROGRAMS = [
     path
-    for room in ("serried", "extender", "controller", "bench", "manifests")
+    for room in ("serried", "extender", "controller", "cli", "bench", "manifests")
     for path in sorted((REPOSITORY / room).rglob("*"))
     if path.suffix in {".py", ".md", ".js", ".html", ".yaml"}
 ]

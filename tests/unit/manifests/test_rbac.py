@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from serried.cli.check.checks import POLICIES
+from cli.check.checks import POLICIES
 from serried.feed import OPTIONAL_KINDS, Kind
 from tests.unit.manifests.shipped import MANIFESTS, Document
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.check.checks import DEFINITIONS
+from cli.check.observed import DEFAULT_FLAGS, NEEDS, list_rights
 from serried import __version__
-from serried.cli.check.checks import DEFINITIONS
-from serried.cli.check.observed import DEFAULT_FLAGS, NEEDS, list_rights
 from serried.settings import describe_settings, extender_settings
 from tests.support.commands import Run
 from tests.support.installations import RACK, SELFCHECK, install, read_shipped

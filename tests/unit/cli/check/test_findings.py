@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.debug.routes import describe_certificates
-from serried import __version__
-from serried.api.topology import Carried, LevelTable, Pool
-from serried.cli.check.checks import POLICIES
-from serried.cli.check.command import examine
-from serried.cli.check.observed import (
+from cli.check.checks import POLICIES
+from cli.check.command import examine
+from cli.check.observed import (
     CONTROLLER,
     ELECTING_NEEDS,
     EXTENDER,
@@ -27,6 +24,9 @@ from serried.cli.check.observed import (
     list_rights,
     parse_duration,
 )
+from extender.debug.routes import describe_certificates
+from serried import __version__
+from serried.api.topology import Carried, LevelTable, Pool
 from serried.ops.tls import Use
 from tests.support.installations import (
     RACK,

@@ -7,14 +7,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from cli.explain import collect, draw_group
+from cli.lists import draw_decisions, draw_domains, draw_queue
+from cli.names import Name
+from cli.output import OutputFormat
 from extender.debug.routes import debug_routes
 from extender.status.reports import Said
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey
-from serried.cli.explain import collect, draw_group
-from serried.cli.lists import draw_decisions, draw_domains, draw_queue
-from serried.cli.names import Name
-from serried.cli.output import OutputFormat
 from tests.support.builders import RACK, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, small_nodes
 from tests.support.pages import Pages, show

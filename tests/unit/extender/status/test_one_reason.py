@@ -12,6 +12,10 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from cli.explain import collect, draw_group
+from cli.lists import draw_decisions, draw_queue
+from cli.names import Name
+from cli.output import OutputFormat
 from extender.debug.routes import Gauges, debug_routes
 from extender.holding import Isolation
 from extender.leadership import Leadership
@@ -20,10 +24,6 @@ from extender.status.reports import Reports
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
-from serried.cli.explain import collect, draw_group
-from serried.cli.lists import draw_decisions, draw_queue
-from serried.cli.names import Name
-from serried.cli.output import OutputFormat
 from serried.feed import Feed
 from serried.kube.events import EventWriter
 from serried.ops.metrics import ExtenderMetrics

@@ -6,26 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.access import DebugApi, ask
+from cli.complete import complete_gangs
+from cli.gangs import find_state
+from cli.lists import OF_OTHERS, Document, Listing, find_home, identify, watch_rows
+from cli.names import Name, call, find_groups, name_groups, read_names
+from cli.options import Namespace, Output, Watch
+from cli.output import OutputFormat, Part, Table, make_table, tell, tell_time, write
+from cli.target import Target, find_namespace, reaching
 from serried.api.names import count_up
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
-from serried.cli.access import DebugApi, ask
-from serried.cli.complete import complete_gangs
-from serried.cli.gangs import find_state
-from serried.cli.lists import OF_OTHERS, Document, Listing, find_home, identify, watch_rows
-from serried.cli.names import Name, call, find_groups, name_groups, read_names
-from serried.cli.output import (
-    Namespace,
-    Output,
-    OutputFormat,
-    Part,
-    Table,
-    Watch,
-    make_table,
-    tell,
-    tell_time,
-    write,
-)
-from serried.cli.target import Target, find_namespace, reaching
 
 
 def advise(reason: str, said: str = "", key: str = "") -> str:

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
+from cli.check.observed import Neighbour
 from serried.api.names import Raw, read_map, read_objects, read_required, read_text, read_texts
-from serried.cli.check.observed import Neighbour
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource, Selection
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from cli import explain_missing
+from cli.output import CommandError, ExitCode, find_near
 from serried import __version__
-from serried.cli import explain_missing
-from serried.cli.output import CommandError, ExitCode, find_near
 
 Loaded = tuple[Callable[..., None], str]
 """A command's function and its examples.
@@ -37,67 +37,67 @@ class Command:
 
 
 def _load_explain() -> Loaded:
-    from serried.cli.explain import EXPLAIN_EXAMPLES, explain  # noqa: PLC0415 - see Command.load
+    from cli.explain import EXPLAIN_EXAMPLES, explain  # noqa: PLC0415 - see Command.load
 
     return explain, EXPLAIN_EXAMPLES
 
 
 def _load_gangs() -> Loaded:
-    from serried.cli.gangs import GANGS_EXAMPLES, show_gangs  # noqa: PLC0415 - see Command.load
+    from cli.gangs import GANGS_EXAMPLES, show_gangs  # noqa: PLC0415 - see Command.load
 
     return show_gangs, GANGS_EXAMPLES
 
 
 def _load_queue() -> Loaded:
-    from serried.cli.lists import QUEUE_EXAMPLES, show_queue  # noqa: PLC0415 - see Command.load
+    from cli.lists import QUEUE_EXAMPLES, show_queue  # noqa: PLC0415 - see Command.load
 
     return show_queue, QUEUE_EXAMPLES
 
 
 def _load_top() -> Loaded:
-    from serried.cli.lists import TOP_EXAMPLES, show_top  # noqa: PLC0415 - see Command.load
+    from cli.lists import TOP_EXAMPLES, show_top  # noqa: PLC0415 - see Command.load
 
     return show_top, TOP_EXAMPLES
 
 
 def _load_decisions() -> Loaded:
-    from serried.cli.lists import DECISIONS_EXAMPLES, show_decisions  # noqa: PLC0415 - see Command.load
+    from cli.lists import DECISIONS_EXAMPLES, show_decisions  # noqa: PLC0415 - see Command.load
 
     return show_decisions, DECISIONS_EXAMPLES
 
 
 def _load_page() -> Loaded:
-    from serried.cli.page import PAGE_EXAMPLES, show_page  # noqa: PLC0415 - see Command.load
+    from cli.page import PAGE_EXAMPLES, show_page  # noqa: PLC0415 - see Command.load
 
     return show_page, PAGE_EXAMPLES
 
 
 def _load_check() -> Loaded:
-    from serried.cli.check.command import CHECK_EXAMPLES, check  # noqa: PLC0415 - see Command.load
+    from cli.check.command import CHECK_EXAMPLES, check  # noqa: PLC0415 - see Command.load
 
     return check, CHECK_EXAMPLES
 
 
 def _load_install() -> Loaded:
-    from serried.cli.install import INSTALL_EXAMPLES, install  # noqa: PLC0415 - see Command.load
+    from cli.install import INSTALL_EXAMPLES, install  # noqa: PLC0415 - see Command.load
 
     return install, INSTALL_EXAMPLES
 
 
 def _load_uninstall() -> Loaded:
-    from serried.cli.uninstall import UNINSTALL_EXAMPLES, uninstall  # noqa: PLC0415 - see Command.load
+    from cli.uninstall import UNINSTALL_EXAMPLES, uninstall  # noqa: PLC0415 - see Command.load
 
     return uninstall, UNINSTALL_EXAMPLES
 
 
 def _load_whatif() -> Loaded:
-    from serried.cli.whatif import WHATIF_EXAMPLES, ask_whatif  # noqa: PLC0415 - see Command.load
+    from cli.whatif import WHATIF_EXAMPLES, ask_whatif  # noqa: PLC0415 - see Command.load
 
     return ask_whatif, WHATIF_EXAMPLES
 
 
 def _load_version() -> Loaded:
-    from serried.cli.version import VERSION_EXAMPLES, show_version  # noqa: PLC0415 - see Command.load
+    from cli.version import VERSION_EXAMPLES, show_version  # noqa: PLC0415 - see Command.load
 
     return show_version, VERSION_EXAMPLES
 
@@ -105,7 +105,7 @@ def _load_version() -> Loaded:
 def _load_replay() -> Loaded:
     if missing := explain_missing("replay"):
         raise CommandError(ExitCode.USAGE, missing)
-    from serried.cli.replay import REPLAY_EXAMPLES, replay  # noqa: PLC0415 - see Command.load
+    from cli.replay import REPLAY_EXAMPLES, replay  # noqa: PLC0415 - see Command.load
 
     return replay, REPLAY_EXAMPLES
 
@@ -242,7 +242,7 @@ def _describe(
 
 
 def _never() -> None:
-    raise AssertionError("serried.cli.main starts processes itself")
+    raise AssertionError("cli.main starts processes itself")
 
 
 def _quote(examples: str) -> str:

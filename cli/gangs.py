@@ -1,4 +1,4 @@
-"""``serried gangs``: all gangs, those that need somebody first; `serried.cli.lists` has the queue."""
+"""``serried gangs``: all gangs, those that need somebody first; `cli.lists` has the queue."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,26 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.access import DebugApi, ask
+from cli.lists import EVERYTHING, OF_OTHERS, Document, Listing, identify, list_names, watch_rows
+from cli.names import name_groups
+from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
+from cli.output import OutputFormat, Part, Table, make_table, tell, tell_age, write
+from cli.target import Target, find_namespace, reaching
 from serried.api.names import count_up
 from serried.api.verdict import Reason
-from serried.cli.access import DebugApi, ask
-from serried.cli.lists import EVERYTHING, OF_OTHERS, Document, Listing, identify, list_names, watch_rows
-from serried.cli.names import name_groups
-from serried.cli.output import (
-    AllNamespaces,
-    Limit,
-    Namespace,
-    Output,
-    OutputFormat,
-    Part,
-    Table,
-    Watch,
-    make_table,
-    tell,
-    tell_age,
-    write,
-)
-from serried.cli.target import Target, find_namespace, reaching
 
 GANGS_EXAMPLES = """
 Show all gangs of your namespace, then what waits in all namespaces:

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from cli.access import tell_failure
+from cli.output import CommandError, ExitCode
 from serried.api.names import INSTALLATION
 from serried.api.parent import MANAGED_BY, MANAGER
-from serried.cli.access import tell_failure
-from serried.cli.output import CommandError, ExitCode
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import JSON, LEASES, Resource, Selection

@@ -14,11 +14,21 @@ from urllib.parse import urlsplit
 
 import typer
 
-from serried.cli.complete import complete_contexts
-from serried.cli.output import CommandError, ExitCode, option
+from cli.output import CommandError, ExitCode, option
 from serried.kube.auth import ACCOUNT, Credentials, CredentialsError, find_account, read_credentials
 from serried.kube.kubeconfig import find_kubeconfig as find_named
 from serried.kube.kubeconfig import read_kubeconfig
+
+
+def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the contexts of the kubeconfig that begin so: what a shell proposes."""
+    return sorted(name for name in set(list_contexts(read_target(ctx))) if name.startswith(incomplete))
+
+
+def read_target(ctx: typer.Context) -> "Target":
+    """Return the target that the options so far say, while a command line is being completed."""
+    names = Target.__dataclass_fields__
+    return Target(**{name: value for name, value in ctx.params.items() if name in names and value})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""What a shell proposes behind a command: contexts of the kubeconfig, and gangs, namespaces and keys of the cluster.
+"""What a shell proposes behind a command: gangs, namespaces and topology keys of the cluster.
 
-Somebody who presses Tab waits for it, and reads no error: what is not found in a moment is not proposed. Imports are
-inside of functions, for the options of all commands refer to these.
+Somebody who presses Tab waits for it, and reads no error: what is not found in a moment is not proposed.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import redirect_stderr, suppress
 from io import StringIO
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.names import read_kind
+from cli.target import Target, find_credentials, find_namespace, read_target
+from serried.kube.wire import Resource
+
 if TYPE_CHECKING:
-    from serried.cli.access import DebugApi
-    from serried.cli.target import Target
+    from cli.access import DebugApi
 
 _SECONDS = 2.0
 """How long the cluster may take."""
@@ -21,19 +24,9 @@ _SECONDS = 2.0
 _MOST_GROUPS = "500"
 
 
-def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the kubeconfig."""
-    from serried.cli.target import list_contexts  # noqa: PLC0415 - see above
-
-    return _choose(list_contexts(_read_target(ctx)), incomplete)
-
-
 def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
     """As people call them: ``job/train``, of the namespace; mere names where these fit, and behind a kind."""
-    from serried.cli.names import read_kind  # noqa: PLC0415 - see above
-    from serried.cli.target import find_namespace  # noqa: PLC0415 - see above
-
-    target = _read_target(ctx)
+    target = read_target(ctx)
     namespace = "" if ctx.params.get("every") else find_namespace(target, ctx.params.get("namespace") or "")
 
     async def list_names(debug: "DebugApi") -> list[str]:
@@ -56,7 +49,7 @@ def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
         found = await debug.get("domains")
         return [*found["keys"], found["key"]]
 
-    return _choose(_ask(_read_target(ctx), list_keys), incomplete)
+    return _choose(_ask(read_target(ctx), list_keys), incomplete)
 
 
 def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -65,27 +58,18 @@ def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
     async def list_homes(debug: "DebugApi") -> list[str]:
         return [each["namespace"] for each in await debug.get("groups", {"limit": _MOST_GROUPS})]
 
-    target = _read_target(ctx)
+    target = read_target(ctx)
     found = [] if target.server else _list_namespaces(target)
     return _choose(found or _ask(target, list_homes), incomplete)
-
-
-def _read_target(ctx: typer.Context) -> "Target":
-    from serried.cli.target import Target  # noqa: PLC0415 - see above
-
-    names = Target.__dataclass_fields__
-    return Target(**{name: value for name, value in ctx.params.items() if name in names and value})
 
 
 def _choose(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
-def _ask(target: "Target", work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
+def _ask(target: Target, work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
     """What the extender says; nothing where it does not in time, whatever the reason."""
-    import asyncio  # noqa: PLC0415 - see above
-
-    from serried.cli.access import reach  # noqa: PLC0415 - see above
+    from cli.access import reach  # noqa: PLC0415 - the help of a command needs no HTTP
 
     async def ask() -> list[str]:
         async with asyncio.timeout(_SECONDS), reach(target) as debug:
@@ -96,12 +80,8 @@ def _ask(target: "Target", work: Callable[["DebugApi"], Awaitable[list[str]]]) -
     return []
 
 
-def _list_namespaces(target: "Target") -> list[str]:
-    import asyncio  # noqa: PLC0415 - see above
-
-    from serried.cli.target import find_credentials  # noqa: PLC0415 - see above
-    from serried.cli.transport import open_client  # noqa: PLC0415 - see above
-    from serried.kube.wire import Resource  # noqa: PLC0415 - see above
+def _list_namespaces(target: Target) -> list[str]:
+    from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
     async def ask() -> list[str]:
         resource = Resource("", "v1", "namespaces", namespaced=False)

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from controller.process import main as run_controller  # noqa: PLC0415
 
             return run_controller(flags)
-    from serried.cli.app import run  # noqa: PLC0415
+    from cli.app import run  # noqa: PLC0415
 
     return run(given, "serried")
 

@@ -14,10 +14,8 @@ from typing import Annotated
 import typer
 import yaml
 
-from serried.api.level import FALLBACK
-from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
-from serried.cli.access import LABELS, reach, tell_failure
-from serried.cli.check.checks import (
+from cli.access import LABELS, reach, tell_failure
+from cli.check.checks import (
     DEFINITIONS,
     SILENT,
     check_cluster,
@@ -28,8 +26,8 @@ from serried.cli.check.checks import (
     check_scheduler,
     find_rights,
 )
-from serried.cli.check.installed import read_way
-from serried.cli.check.observed import (
+from cli.check.installed import read_way
+from cli.check.observed import (
     DEFAULT_FLAGS,
     NEIGHBOURS,
     Area,
@@ -40,10 +38,13 @@ from serried.cli.check.observed import (
     Severity,
     decode_scheduler_config,
 )
-from serried.cli.check.webhooks import collect_webhooks
-from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
-from serried.cli.target import Target, find_credentials, name_api_server, reaching
-from serried.cli.transport import open_client
+from cli.check.webhooks import collect_webhooks
+from cli.options import Output
+from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, write
+from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.transport import open_client
+from serried.api.level import FALLBACK
+from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import JSON, NODES, PODS, TOPOLOGY_LEVELS, Resource, Selection, read_json, write_json

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
+from cli.check.installed import KUBECTL, Piece, Way
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
 from serried.api.topology import LevelTable
-from serried.cli.check.installed import KUBECTL, Piece, Way
 
 
 class Severity(StrEnum):

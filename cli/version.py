@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from cli.access import DebugApi, ask
+from cli.options import Output
+from cli.output import CommandError, OutputFormat, make_table, write
+from cli.target import Target, reaching
 from serried import __version__
-from serried.cli.access import DebugApi, ask
-from serried.cli.output import CommandError, Output, OutputFormat, make_table, write
-from serried.cli.target import Target, reaching
 
 VERSION_EXAMPLES = """
 Show the versions of the command, of the extender and of the kube-scheduler beside it:

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from serried.cli.output import CommandError, ExitCode, note
-from serried.cli.rights import list_unreadable
-from serried.cli.target import Target, find_credentials, name_api_server, read_token, split_address
+from cli.output import CommandError, ExitCode, note
+from cli.rights import list_unreadable
+from cli.target import Target, find_credentials, name_api_server, read_token, split_address
 from serried.kube.auth import Credentials
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.wire import JSON, PODS, Resource, Selection, read_json, write_json
@@ -190,7 +190,7 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def reach(target: Target) -> AsyncIterator[DebugApi]:
     """The extender that leads, else any that answers; raises CommandError if none does."""
-    from serried.cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
+    from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
     credentials = find_credentials(target)
     async with open_client(credentials) as client:

@@ -10,20 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
-from serried.cli.access import DebugApi, ask, reach
-from serried.cli.complete import complete_gangs, complete_keys
-from serried.cli.names import Name, call, find_groups, name_groups, read_name
-from serried.cli.output import (
-    AllNamespaces,
+from cli.access import DebugApi, ask, reach
+from cli.complete import complete_gangs, complete_keys
+from cli.names import Name, call, find_groups, name_groups, read_name
+from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
+from cli.output import (
     CommandError,
     ExitCode,
-    Limit,
-    Namespace,
-    Output,
     OutputFormat,
     Part,
     Table,
-    Watch,
     find_width,
     lay_out_rows,
     make_table,
@@ -35,7 +31,7 @@ from serried.cli.output import (
     tell_time,
     write,
 )
-from serried.cli.target import Target, find_namespace, reaching
+from cli.target import Target, find_namespace, reaching
 
 Document = dict[str, Any]
 

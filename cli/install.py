@@ -1,7 +1,7 @@
 """``serried install``: puts Serried into a cluster, or makes another version or shape of what is there.
 
 It looks before at what would be in the way, applies what the kustomization is made of, waits until all of it runs, and
-looks again. `serried.cli.uninstall` is the way back.
+looks again. `cli.uninstall` is the way back.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.access import tell_failure
+from cli.check.command import collect, collect_cluster, draw_findings, examine
+from cli.check.installed import INSTALLER
+from cli.check.observed import Area, Finding, Severity
+from cli.output import CommandError, ExitCode, find_width, lay_out, note, option
+from cli.rights import Right, list_missing
+from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.transport import open_client
+from cli.uninstall import DEFINITIONS, DEPLOYMENTS
 from serried import IMAGE, __version__
 from serried.api.level import OLDEST_MINOR
 from serried.api.names import INSTALLATION, name_object
 from serried.api.parent import MANAGED_BY
 from serried.api.pod import Pod, decode_pod
-from serried.cli.access import tell_failure
-from serried.cli.check.command import collect, collect_cluster, draw_findings, examine
-from serried.cli.check.installed import INSTALLER
-from serried.cli.check.observed import Area, Finding, Severity
-from serried.cli.output import CommandError, ExitCode, find_width, lay_out, note, option
-from serried.cli.rights import Right, list_missing
-from serried.cli.target import Target, find_credentials, name_api_server, reaching
-from serried.cli.transport import open_client
-from serried.cli.uninstall import DEFINITIONS, DEPLOYMENTS
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.wire import JSON, PODS, Resource, Selection, write_json
@@ -222,7 +222,7 @@ def complete(asked: Installation, version: JSON) -> Installation:
 
 def read_shipped() -> list[tuple[list[str], JSON]]:
     """All objects of the kustomization, each with the shapes that have it, in the order in which they are applied."""
-    text = files("serried.cli").joinpath("manifests.json").read_text()
+    text = files("cli").joinpath("manifests.json").read_text()
     return [(each["shapes"], each["object"]) for each in json.loads(text)]
 
 

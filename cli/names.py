@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from serried.cli.output import CommandError, ExitCode, find_near
+from cli.output import CommandError, ExitCode, find_near
 
 if TYPE_CHECKING:
-    from serried.cli.access import DebugApi
+    from cli.access import DebugApi
 
 Document = dict[str, Any]
 

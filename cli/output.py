@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-
-from serried.cli.complete import complete_namespaces
 
 
 class ExitCode(Enum):
@@ -250,22 +248,3 @@ def _shorten(number: float) -> str:
 def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
     """An option, for Annotated, whose default is not shown. Without ``names`` it is called as its parameter is."""
     return typer.Option(*names, metavar=metavar, show_default=False, help=about, **more)
-
-
-Namespace = Annotated[
-    str,
-    option(
-        "NAME",
-        "The namespace. Default: that of the context.",
-        "--namespace",
-        "-n",
-        autocompletion=complete_namespaces,
-    ),
-]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print each row that changes.")]
-Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
-Output = Annotated[
-    OutputFormat,
-    typer.Option("--output", "-o", help="A table, a wider one, names alone, or all as JSON or YAML."),
-]

@@ -22,14 +22,14 @@ from urllib.parse import unquote
 
 import typer
 
-from serried.cli.access import DebugApi, find_extender, tell_failure
-from serried.cli.output import CommandError, ExitCode, note
-from serried.cli.target import Target, find_credentials, reaching
+from cli.access import DebugApi, find_extender, tell_failure
+from cli.output import CommandError, ExitCode, note
+from cli.target import Target, find_credentials, reaching
 from serried.kube.calls import Call
 from serried.kube.errors import ApiError
 
 if TYPE_CHECKING:
-    from serried.cli.transport import HttpxTransport
+    from cli.transport import HttpxTransport
 
 PAGE_EXAMPLES = """
 Open the page in the browser, until you press Ctrl-C:
@@ -117,7 +117,7 @@ def _open(url: str, file: Path) -> None:
 @asynccontextmanager
 async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
     """The address of the page, for as long as the body runs; raises CommandError if no extender answers."""
-    from serried.cli.transport import HttpxTransport, open_client  # noqa: PLC0415 - the help needs no HTTP
+    from cli.transport import HttpxTransport, open_client  # noqa: PLC0415 - the help needs no HTTP
 
     credentials = find_credentials(target)
     transport = HttpxTransport(credentials)

@@ -1,6 +1,6 @@
 """``serried uninstall``: takes Serried out of a cluster, in an order in which nothing hangs and nothing is left behind.
 
-What is deleted is what carries the label of the installation (`serried.cli.inventory`). First the policies and the
+What is deleted is what carries the label of the installation (`cli.inventory`). First the policies and the
 processes go, so that nothing sets again what is taken away. Then pods and groups are freed, and last the installation
 itself is deleted, whether kubectl or Helm has made it. All of it may be repeated, and each run begins with resuming
 the Jobs that an earlier one has suspended.
@@ -17,16 +17,16 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.access import tell_failure
+from cli.inventory import Found, Inventory, discover, find_foreign, lack_rights, take_stock
+from cli.output import CommandError, ExitCode, option
+from cli.rights import Right, list_missing
+from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.transport import open_client
 from serried.api.group import PROTECTION
 from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
-from serried.cli.access import tell_failure
-from serried.cli.inventory import Found, Inventory, discover, find_foreign, lack_rights, take_stock
-from serried.cli.output import CommandError, ExitCode, option
-from serried.cli.rights import Right, list_missing
-from serried.cli.target import Target, find_credentials, name_api_server, reaching
-from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
 from serried.kube.wire import EVERYTHING, FALLBACK_GROUP, JOBS, JSON, NAMESPACES, PODS, Resource, Selection

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from cli.names import Name, read_name
+from cli.options import Output
+from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, write
 from extender.simulation.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed
-from serried.cli.names import Name, read_name
-from serried.cli.output import CommandError, ExitCode, Output, OutputFormat, Part, make_table, option, write
 
 if TYPE_CHECKING:
     from extender.simulation.decide import Ruling

@@ -10,24 +10,14 @@ from urllib.parse import urlencode
 
 import typer
 
+from cli.access import DebugApi, ask
+from cli.admission import Admitted, admit
+from cli.complete import complete_gangs
+from cli.names import find_groups, read_name
+from cli.options import Namespace, Output
+from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, tell, write
+from cli.target import Target, find_namespace, reaching
 from extender.simulation.manifests import flatten, read_documents
-from serried.cli.access import DebugApi, ask
-from serried.cli.admission import Admitted, admit
-from serried.cli.complete import complete_gangs
-from serried.cli.names import find_groups, read_name
-from serried.cli.output import (
-    CommandError,
-    ExitCode,
-    Namespace,
-    Output,
-    OutputFormat,
-    Part,
-    make_table,
-    option,
-    tell,
-    write,
-)
-from serried.cli.target import Target, find_namespace, reaching
 
 WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:

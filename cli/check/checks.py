@@ -6,15 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, groupby, product
 from typing import Any
 
-from serried import __version__
-from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
-from serried.api.names import read_int, read_map, read_text
-from serried.api.preference import LEVELS
-from serried.api.resources import MARKERS
-from serried.api.topology import LevelTable, Pool
-from serried.api.verdict import describe_invalid_tree
-from serried.cli.check.installed import Piece, Way
-from serried.cli.check.observed import (
+from cli.check.installed import Piece, Way
+from cli.check.observed import (
     ELECTING_NEEDS,
     NEEDS,
     Area,
@@ -27,6 +20,13 @@ from serried.cli.check.observed import (
     Severity,
     list_rights,
 )
+from serried import __version__
+from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
+from serried.api.names import read_int, read_map, read_text
+from serried.api.preference import LEVELS
+from serried.api.resources import MARKERS
+from serried.api.topology import LevelTable, Pool
+from serried.api.verdict import describe_invalid_tree
 
 POLICIES = {
     "serried-annotations": "annotations and labels may be mistyped, and have no effect then",

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from cli.output import CommandError
+from cli.rights import Right, may
+from cli.target import Target, find_credentials
+from cli.transport import open_client
 from serried.api.job import decode_job
 from serried.api.names import (
     PARENT_APIS,
@@ -27,10 +31,6 @@ from serried.api.names import (
 from serried.api.parent import decode_job_set, decode_leader_worker_set
 from serried.api.resources import PODS as COUNTED_PODS
 from serried.api.resources import is_extended, parse_cpu, parse_quantity, pod_requests
-from serried.cli.output import CommandError
-from serried.cli.rights import Right, may
-from serried.cli.target import Target, find_credentials
-from serried.cli.transport import open_client
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from serried.kube.wire import EVERYTHING, PODS, Resource, write_json
