@@ -1,6 +1,6 @@
 """How long it takes to say why a gang does not fit, and what would make it fit, and how long that holds the loop.
 
-It is what `/debug/groups/NAMESPACE/NAME` does on request (`extender/debug/explain.py`), over a Store in memory. Times
+It is what `/debug/groups/NAMESPACE/NAME` does on request (`extender/look/explain.py`), over a Store in memory. Times
 are those of the processor, so that other work on the machine does not count.
 
 python -m bench.advice           JSON to bench/results/, a table to standard output; milliseconds
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import describe_machine, measure_noise
-from extender.debug.explain import Finding, Inquiries
+from extender.look.explain import Finding, Inquiries
 from serried.api.names import GroupKey
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness

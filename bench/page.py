@@ -32,8 +32,8 @@ from fastapi import FastAPI
 from bench.load.figures import percentile
 from bench.loop import BLOCK, RESULTS, Stage
 from bench.machine import describe_machine, measure_noise
-from extender.debug.page import Broadcast, live_routes
-from extender.debug.sketch import Sketch
+from extender.look.page import Broadcast, live_routes
+from extender.look.sketch import Sketch
 from extender.scheduling.group import GroupState
 from extender.status.reports import Said
 from serried.api.group import PodGroup, Policy

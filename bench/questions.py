@@ -30,8 +30,8 @@ from bench.lister import NODES, PODS, make_node, make_pod, serve_lists
 from bench.load.figures import percentile
 from bench.loop import RESULTS, Run, Stage, probe
 from bench.machine import describe_machine, measure_noise
-from extender.debug.routes import ProcessPages
-from extender.debug.simulations import snapshot_routes, whatif_routes
+from extender.look.routes import ProcessPages
+from extender.look.simulations import snapshot_routes, whatif_routes
 from serried.api.level import NATIVE
 from serried.api.node import decode_node
 from serried.api.pod import decode_pod

@@ -38,10 +38,10 @@ from bench.load.figures import percentile
 from bench.loop import RESULTS
 from bench.machine import describe_machine, measure_noise
 from bench.page import Run, Town, probe
-from extender.debug.page import live_routes
-from extender.debug.routes import Gauges, debug_routes
 from extender.http.server import Listener, Reply, Routes, Security
-from extender.leadership import Leadership
+from extender.lead.leadership import Leadership
+from extender.look.page import live_routes
+from extender.look.routes import Gauges, debug_routes
 from extender.scheduling.group import GroupState
 from extender.status.reports import Reports
 from serried.api.group import PodGroup, Policy

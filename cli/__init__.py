@@ -13,7 +13,7 @@ from serried import IMAGE, __version__
 _ELSEWHERE = {
     "extender": "extender.process",
     "controller": "controller.process",
-    "replay": "extender.simulation.decide",
+    "replay": "extender.look.decide",
 }
 """The commands that need the server's code, each with a module of it."""
 

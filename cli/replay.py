@@ -10,11 +10,11 @@ import typer
 from cli.names import Name, read_name
 from cli.options import Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, write
-from extender.simulation.snapshot import Capture, read_snapshot
+from extender.look.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed
 
 if TYPE_CHECKING:
-    from extender.simulation.decide import Ruling
+    from extender.look.decide import Ruling
 
 REPLAY_EXAMPLES = """
 Download the input of team/train, and decide again:
@@ -73,7 +73,7 @@ def _read_refusal(content: bytes) -> str:
 
 
 def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequence[GroupKey]:
-    from extender.simulation.decide import list_waiting  # noqa: PLC0415 - other commands need none of the extender
+    from extender.look.decide import list_waiting  # noqa: PLC0415 - other commands need none of the extender
 
     if named:
         return _find(path, capture, named)
@@ -129,7 +129,7 @@ def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[d
 
 def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
     """The decisions of one file; raises CommandError."""
-    from extender.simulation.decide import compare, decide, recall  # noqa: PLC0415 - as above
+    from extender.look.decide import compare, decide, recall  # noqa: PLC0415 - as above
 
     capture = read(path)
     for group in _choose(path, capture, named, every=every):

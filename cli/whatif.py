@@ -17,7 +17,7 @@ from cli.names import find_groups, read_name
 from cli.options import Namespace, Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, tell, write
 from cli.target import Target, find_namespace, reaching
-from extender.simulation.manifests import flatten, read_documents
+from extender.look.manifests import flatten, read_documents
 
 WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:

@@ -16,15 +16,16 @@ from typing import Any
 from fastapi import APIRouter
 
 from extender.binding.records import Records
-from extender.by_service import Candidacy, EndpointSlice
 from extender.core import Core
-from extender.debug.page import Broadcast, live_routes
-from extender.debug.routes import Gauges, SelfCheck, debug_routes, process_routes
-from extender.debug.sketch import Sketch
-from extender.holding import HoldSwitch, Isolation
 from extender.http.server import Listener, Security
 from extender.http.verbs import Reach, Verbs
-from extender.leadership import UNCONTESTED, Idleness, Leadership, Takeover
+from extender.lead.by_service import Candidacy, EndpointSlice
+from extender.lead.holding import HoldSwitch, Isolation
+from extender.lead.leadership import UNCONTESTED, Idleness, Leadership, Takeover
+from extender.lead.pair import Pair
+from extender.look.page import Broadcast, live_routes
+from extender.look.routes import Gauges, SelfCheck, debug_routes, process_routes
+from extender.look.sketch import Sketch
 from extender.options import (
     BackfillMode,
     Broken,
@@ -36,7 +37,6 @@ from extender.options import (
     PreemptionMode,
     Rules,
 )
-from extender.pair import Pair
 from extender.scheduling.effects import Context
 from extender.scheduling.group import Term
 from extender.status.conditions import Conditions

@@ -27,11 +27,11 @@ _CLUSTER = ("bench/cluster", "tests/e2e/conftest.py", "tests/support/clusters.py
 _CONTROLLER = ("controller", "serried/api", "serried/feed.py", "serried/kube", "serried/ops", "serried/settings.py")
 
 ABOUT: Mapping[str, tuple[str, ...]] = {
-    "tests/browser": ("extender/debug", "tests/support/browser.py"),
+    "tests/browser": ("extender/look", "tests/support/browser.py"),
     "tests/sim/controller": _CONTROLLER,
     "tests/unit/cli": ("cli", "manifests"),
     "tests/unit/manifests": ("manifests", "bench/chart"),
-    "tests/e2e/commands": ("cli", "extender/debug", "extender/simulation", *_CLUSTER),
+    "tests/e2e/commands": ("cli", "extender/look", *_CLUSTER),
     "tests/e2e/compatible": ("manifests", *_CONTROLLER, *_CLUSTER),
     "tests/e2e/examples": ("examples", "manifests", "controller", *_CLUSTER),
     "tests/e2e/isolated": ("manifests", "extender/options.py", *_CLUSTER),

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
-from extender.debug.page import Broadcast
+from extender.look.page import Broadcast
 from tests.support.browser import CHROMIUM, find_chromium, open_browser, open_page
 from tests.support.extender_harness import Harness
 from tests.support.page_stage import Town, make_broadcast, make_world, serving

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from extender.debug.page import Broadcast
-from extender.simulation.manifests import READ
+from extender.look.manifests import READ
+from extender.look.page import Broadcast
 from extender.status.reports import Said
 from serried.api.names import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_page, take_picture

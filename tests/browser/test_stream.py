@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 
-from extender.debug import page as live
-from extender.debug.page import Broadcast
-from extender.debug.sketch import COLUMNS, Message
+from extender.look import page as live
+from extender.look.page import Broadcast
+from extender.look.sketch import COLUMNS, Message
 from tests.support.browser import open_page
 from tests.support.builders import node
 from tests.support.extender_harness import Harness

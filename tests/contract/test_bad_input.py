@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from extender.debug.routes import debug_routes, process_routes
+from extender.look.routes import debug_routes, process_routes
 from extender.process import make_reports
 from extender.protocol import MAX_BYTES
 from serried.api.level import FALLBACK

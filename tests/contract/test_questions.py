@@ -14,7 +14,7 @@ import yaml
 from fastapi import FastAPI
 
 from cli import main
-from extender.debug.routes import debug_routes
+from extender.look.routes import debug_routes
 from serried.api.level import NATIVE
 from serried.ops.server import make_server
 from tests.support.builders import RACK, node, pod_group

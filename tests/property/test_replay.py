@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from extender.simulation.cluster import take_capture
-from extender.simulation.decide import Match, Ruling, compare, decide, recall
-from extender.simulation.snapshot import Capture, compress, read_snapshot, write_snapshot
+from extender.look.cluster import take_capture
+from extender.look.decide import Match, Ruling, compare, decide, recall
+from extender.look.snapshot import Capture, compress, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
 from serried.plan.steps import finish

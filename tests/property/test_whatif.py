@@ -5,9 +5,9 @@ from random import Random
 
 from hypothesis import assume, event, given, settings
 
-from extender.simulation.cluster import take_capture
-from extender.simulation.decide import Changes, Hypothesis, Prediction, Ruling, recall
-from extender.simulation.owners import find_existing
+from extender.look.cluster import take_capture
+from extender.look.decide import Changes, Hypothesis, Prediction, Ruling, recall
+from extender.look.owners import find_existing
 from serried.api.group import PodGroup, list_leaves
 from serried.api.level import NATIVE
 from serried.plan.eviction import Preemption

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.debug.routes import process_routes
+from extender.look.routes import process_routes
 from serried.api.level import FALLBACK
 from serried.cluster.cache import Store
 from serried.drift import Comparison

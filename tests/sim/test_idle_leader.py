@@ -10,8 +10,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender import leadership as idleness
-from extender import leadership as takeover
+from extender.lead import leadership as idleness
+from extender.lead import leadership as takeover
 from extender.process import Extender
 from serried import feed
 from serried.api.names import write_time

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from extender import leadership as idleness
 from extender import process
+from extender.lead import leadership as idleness
 from serried.api.level import FALLBACK
 from serried.kube.election import Lease, Timing
 from serried.kube.retry import Backoff

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender import leadership as takeover
+from extender.lead import leadership as takeover
 from extender.process import Extender
 from extender.protocol import Hold
 from serried.api.level import FALLBACK

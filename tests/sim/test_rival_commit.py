@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender import leadership as takeover
 from extender.binding.records import Records
+from extender.lead import leadership as takeover
 from extender.process import Extender
 from extender.protocol import BindRequest
 from serried.api.level import FALLBACK

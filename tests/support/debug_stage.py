@@ -8,9 +8,9 @@ from typing import Any
 import uvloop
 from fastapi import FastAPI
 
-from extender.debug.page import Broadcast, live_routes
-from extender.debug.routes import debug_routes, process_routes
-from extender.debug.sketch import Sketch
+from extender.look.page import Broadcast, live_routes
+from extender.look.routes import debug_routes, process_routes
+from extender.look.sketch import Sketch
 from extender.process import make_reports
 from serried.api.level import FALLBACK
 from serried.cluster.cache import Store

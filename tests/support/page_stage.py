@@ -8,9 +8,9 @@ from itertools import count
 
 from fastapi import FastAPI
 
-from extender.debug.page import Broadcast, live_routes
-from extender.debug.routes import debug_routes
-from extender.debug.sketch import Sketch
+from extender.look.page import Broadcast, live_routes
+from extender.look.routes import debug_routes
+from extender.look.sketch import Sketch
 from extender.status.reports import Reports, Said
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, write_time

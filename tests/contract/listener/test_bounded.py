@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from extender.debug.simulations import whatif_routes
+from extender.look.simulations import whatif_routes
 from serried.ops import server as ops_server
 from serried.ops.server import Server, make_server, ops_routes
 from tests.support.extender_harness import Harness, small_nodes

@@ -16,7 +16,7 @@ import pytest
 
 from extender.http import server
 from extender.http.server import Hangup, Listener, Reply, Routes, Security
-from extender.pair import Pair
+from extender.lead.pair import Pair
 from extender.process import secure_verbs
 from serried.ops.tls import CertificateError
 from serried.settings import Address, extender_settings

@@ -14,7 +14,7 @@ from bench.failover.rolling import Load, Rolled, Seen
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
 from bench.failover.witness import Witness
-from extender.pair import KEPT_SECONDS, PATIENCE_SECONDS
+from extender.lead.pair import KEPT_SECONDS, PATIENCE_SECONDS
 
 
 def test_each_way_is_over_in_time_by_the_numbers_that_are_shipped() -> None:

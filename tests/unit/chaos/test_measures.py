@@ -137,7 +137,7 @@ def test_what_is_remembered_at_rest_is_compared(
 
     monkeypatch.setattr(httpx, "get", get)
     monkeypatch.setattr(measures, "_EQUAL_SECONDS", 0.0)
-    urls = {"debug_url": "http://extender/debug", "metrics_url": "http://extender/metrics"}
+    urls = {"debug_url": "http://extender/look", "metrics_url": "http://extender/metrics"}
     cluster = Mock(**urls, controller_url="http://controller")
     complaints: list[str] = []
     Measures(cluster, complaints.append).compare(1)

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from cli import main
-from extender.simulation.cluster import take_capture
-from extender.simulation.snapshot import Capture, compress, write_snapshot
+from extender.look.cluster import take_capture
+from extender.look.snapshot import Capture, compress, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import OwnerRef
 from serried.api.verdict import Reason, Verdict

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from extender.look.snapshot import VERSION, Capture, GroupMemory, read_snapshot, write_snapshot
 from extender.options import Options
-from extender.simulation.snapshot import VERSION, Capture, GroupMemory, read_snapshot, write_snapshot
 from serried.api.group import Branch, Leaf, PodGroup, Policy
 from serried.api.names import GroupKey, GroupKind, Malformed
 from serried.api.node import Node

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.by_service import REST_SECONDS, Candidacy
-from extender.leadership import Leadership
+from extender.lead.by_service import REST_SECONDS, Candidacy
+from extender.lead.leadership import Leadership
 from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.election import Election, Lease, Timing, decode_lease

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from extender.binding.records import Records
-from extender.debug.routes import debug_routes
+from extender.look.routes import debug_routes
 from extender.process import make_reports
 from extender.protocol import Hold, Pass
 from serried.api.level import FALLBACK

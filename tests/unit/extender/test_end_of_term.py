@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender import leadership as terms
 from extender.binding import run as cycle_runner
 from extender.binding.records import Records
-from extender.leadership import Leadership, Takeover
+from extender.lead import leadership as terms
+from extender.lead.leadership import Leadership, Takeover
 from extender.options import Broken, Rules
 from extender.protocol import Hold
 from serried.api.names import GroupKey, Key

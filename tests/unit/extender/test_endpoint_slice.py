@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender import by_service as endpoint_slice
-from extender.by_service import ENDPOINT_SLICES, EndpointSlice
+from extender.lead import by_service as endpoint_slice
+from extender.lead.by_service import ENDPOINT_SLICES, EndpointSlice
 from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.retry import Backoff

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from extender.holding import HoldSwitch
+from extender.lead.holding import HoldSwitch
 from extender.scheduling.group import HeldPods
 from serried.api.names import Key
 from serried.api.pod import Pod

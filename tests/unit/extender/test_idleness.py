@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from extender.leadership import Idleness
+from extender.lead.leadership import Idleness
 from tests.support.clock import Clock
 
 PATIENCE = 60.0

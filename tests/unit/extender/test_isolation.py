@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.holding import UNMARKED, Isolation
+from extender.lead.holding import UNMARKED, Isolation
 from serried.api.resources import MARKERS
 from serried.kube.events import EventWriter
 from tests.support.builders import PodBuilder, job, pod, pod_group

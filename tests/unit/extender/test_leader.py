@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from bench.failover.bounds import read_pace
-from extender import leadership as module
-from extender.leadership import STILL_SECONDS, UNCONTESTED, Leadership
+from extender.lead import leadership as module
+from extender.lead.leadership import STILL_SECONDS, UNCONTESTED, Leadership
 from serried.api.names import Key, write_time
 from serried.kube.election import Lease
 from serried.kube.reflector import Deleted, Upserted

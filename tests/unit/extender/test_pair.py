@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender import pair as module
 from extender.http.server import Listener, Routes
-from extender.pair import Pair
+from extender.lead import pair as module
+from extender.lead.pair import Pair
 from serried.settings import Address
 from tests.support.clock import Clock
 from tests.support.controller_harness import until

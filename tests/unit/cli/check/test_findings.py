@@ -24,7 +24,7 @@ from cli.check.observed import (
     list_rights,
     parse_duration,
 )
-from extender.debug.routes import describe_certificates
+from extender.look.routes import describe_certificates
 from serried import __version__
 from serried.api.topology import Carried, LevelTable, Pool
 from serried.ops.tls import Use

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.simulation.decide import Match, compare, decide, list_waiting, recall
-from extender.simulation.snapshot import Capture, read_snapshot
+from extender.look.decide import Match, compare, decide, list_waiting, recall
+from extender.look.snapshot import Capture, read_snapshot
 
 _FOLDER = Path(__file__).parents[3] / "snapshots"
 _FILES = sorted(path for path in _FOLDER.iterdir() if path.name.endswith((".json", ".json.gz")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.simulation.cluster import take_capture
+from extender.look.cluster import take_capture
 from serried.api.level import NATIVE
 from serried.plan.steps import finish
 from tests.support.budgets import budget

@@ -16,9 +16,9 @@ from cli.explain import collect, draw_group
 from cli.lists import draw_decisions, draw_queue
 from cli.names import Name
 from cli.output import OutputFormat
-from extender.debug.routes import Gauges, debug_routes
-from extender.holding import Isolation
-from extender.leadership import Leadership
+from extender.lead.holding import Isolation
+from extender.lead.leadership import Leadership
+from extender.look.routes import Gauges, debug_routes
 from extender.process import make_reports
 from extender.status.reports import Reports
 from serried.api.level import NATIVE

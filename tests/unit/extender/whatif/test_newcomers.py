@@ -8,7 +8,7 @@ import pytest
 from controller.diff.changes import CreatePodGroup, Observed
 from controller.diff.objects import desired_templates, pod_group_body, workload_body
 from controller.diff.owner import DesiredAction, begin_workload, find_missing
-from extender.simulation.owners import Newcomer, gather
+from extender.look.owners import Newcomer, gather
 from serried.api.group import PodGroup, Workload, decode_pod_group, decode_workload
 from serried.api.level import NATIVE
 from serried.api.parent import Parent

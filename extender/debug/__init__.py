@@ -1,1 +1,0 @@
-"""``/debug``: what the process knows, for people."""

@@ -1,0 +1,482 @@
+"""Takes the planner's whole input as it is at one instant.
+
+The instant is one copy of each map, a few milliseconds for 50,000 pods; the values in them never change. What is left
+out, and what may not leave the process, is seen to afterwards, in steps.
+
+Builds the extender's core anew from a capture: the same state, the same code, and no API server.
+
+What is decided then is put into the ledger and the outbox of this core alone; nothing is carried out.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar, cast
+
+from pydantic import TypeAdapter
+
+from extender.binding.records import Records
+from extender.core import Core
+from extender.look.snapshot import (
+    Capture,
+    GroupMemory,
+    KeptNodes,
+    NodeOffer,
+    NodeRefusal,
+    Reserved,
+    VacantSlot,
+)
+from extender.options import Options
+from extender.scheduling.backfill import Head
+from extender.scheduling.binding_cycle import BindingCycle
+from extender.scheduling.effects import Context
+from extender.scheduling.group import GroupState, Term
+from extender.scheduling.refusals import Fact, Refusals
+from extender.status.timeline import StatusSink
+from serried.api.budget import DisruptionBudget
+from serried.api.group import PodGroup, Workload
+from serried.api.job import Job
+from serried.api.level import ApiLevel
+from serried.api.names import JOB, GroupKey, GroupKind, Key
+from serried.api.pod import Link, Pod, Shape
+from serried.api.reservation import Reservation
+from serried.api.resources import Resources
+from serried.api.selectors import Labels
+from serried.api.verdict import Verdict
+from serried.api.volume import Pool
+from serried.cluster.cache import EndedMembers, Store, is_rival
+from serried.cluster.usage import ClaimKind, Vacancy
+from serried.kube.client import ApiClient
+from serried.ops.metrics import ExtenderMetrics
+from serried.plan.forecast import Forecast
+from serried.plan.request import Waiting
+from serried.plan.steps import Work, finish
+from serried.rules.all import RULES
+from serried.rules.neighbours.cluster import MatchingPods
+from serried.rules.volumes.cluster import Volumes
+
+_OPTIONS = TypeAdapter(Options)
+
+
+class Nobody:
+    """Stands where nothing is called: there is no API server, and nobody is told anything."""
+
+
+class Silence:
+    """Nobody is told how groups stand: of a `StatusSink` only ``say`` is called where nothing is carried out."""
+
+    def say(self, group: GroupKey, verdict: Verdict) -> None:
+        """The group stands like this now; it is in its memory, too."""
+
+
+def restore(capture: Capture) -> Core:
+    """The core as it was when the capture was taken. Raises ValueError if the capture contradicts itself."""
+    core = _make_core(capture)
+    store = core.store
+    _fill(store, capture)
+    while store.settle():
+        pass
+    for vacant in capture.vacancies:
+        _reopen(store, vacant)
+    for reserved in capture.reservations:
+        _reserve(core, reserved)
+    _claim_rest(store, capture)
+    for memory in capture.memories:
+        _recall(core, memory, capture.pools)
+    if capture.kept is not None:
+        core.queue.backfill.head = _restore_head(capture.kept)
+    store.dirty.clear_groups()
+    store.dirty.take_orphans()
+    core.queue.take_woken()
+    finish(core.queue.review())
+    core.term.active = True
+    return core
+
+
+def _make_core(capture: Capture) -> Core:
+    store = Store(
+        capture.schedulers,
+        ended=EndedMembers.KEEP_SLOTS,
+        level=capture.level,
+        other_profiles=capture.profiles,
+        rules=RULES,
+    )
+    store.rule(MatchingPods).are_counted = True
+    context = Context(
+        store,
+        Term(lambda: True),
+        cast("StatusSink", Silence()),
+        ExtenderMetrics(),
+        _OPTIONS.validate_python(capture.settings),
+        clock=lambda: capture.clock,
+        wall=lambda: capture.wall,
+    )
+    client = cast("ApiClient", Nobody())
+    records = Records(client, capture.level.api_version, "replay", lambda: False)
+    # No plan is given up for the time that it takes.
+    return Core(client, context, records, stopwatch=lambda: 0.0, rest=_go_on)
+
+
+async def _go_on(_: float) -> None:
+    return None
+
+
+def _fill(store: Store, capture: Capture) -> None:
+    for node in capture.nodes:
+        store.put_node(node)
+    for found in capture.priority_classes:
+        store.put_priority_class(found)
+    for budget in capture.budgets:
+        store.put_budget(budget)
+    for job in capture.jobs:
+        store.put_job(job)
+    for parent in capture.parents:
+        store.put_parent(parent)
+    for composite in capture.composites:
+        store.put_composite(composite)
+    for workload in capture.workloads:
+        store.put_workload(workload)
+    for group in capture.groups:
+        store.put_group(group)
+    shapes: dict[Shape, Shape] = {}
+    for pod in capture.pods:
+        shape = _link(pod.shape, capture.pools)
+        store.put_pod(replace(pod, shape=shapes.setdefault(shape, shape)))
+
+
+def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
+    """The shape with these pools in the place of those that it names."""
+    if not shape.volumes:
+        return shape
+    known = {pool.amount: pool for pool in pools}
+    chosen = [replace(each, pool=each.pool and known.get(each.pool.amount, each.pool)) for each in shape.volumes]
+    return replace(shape, volumes=tuple(chosen))
+
+
+def _name_pools(shape: Shape) -> Shape:
+    """The shape with the names of its pools, and nothing that is in them."""
+    chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
+    return replace(shape, volumes=tuple(chosen)) if chosen else shape
+
+
+def _reopen(store: Store, vacant: VacantSlot) -> None:
+    pod = vacant.pod
+    if not vacant.refusal:
+        store.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+    store.vacancies.open(vacant.group, pod, vacant.refusal, vacant.leaf)
+    found = next(each for each in store.vacancies.of_group(vacant.group) if each.pod.uid == pod.uid)
+    _complete(store, found, vacant)
+
+
+def _complete(store: Store, found: Vacancy, vacant: VacantSlot) -> None:
+    found.since = vacant.since
+    if vacant.replacement:
+        store.vacancies.assign(found, vacant.replacement)
+
+
+def _reserve(core: Core, reserved: Reserved) -> None:
+    reservation = Reservation(
+        group=reserved.group,
+        group_uid=reserved.group_uid,
+        domain=reserved.domain,
+        need=reserved.need,
+        slots={slot.uid: slot for slot in reserved.slots},
+        committed=reserved.committed,
+        parts=reserved.parts,
+        victims=reserved.victims,
+    )
+    pods = {uid: core.store.pods[uid] for uid in reservation.slots if uid in core.store.pods}
+    core.ledger.reserve(reservation, pods)
+
+
+def _claim_rest(store: Store, capture: Capture) -> None:
+    """What else was used on each node: by pods whose bind call was seen, before the watch showed them."""
+    for uid in capture.on_their_way:
+        pod = store.pods.get(uid)
+        if pod is not None and store.occupancy.node_of(uid) is None:
+            store.occupancy.claim(uid, ClaimKind.ASSUMED, pod.nominated, pod.shape.requests)
+    for name in sorted(capture.used.keys() | store.occupancy.used.keys()):
+        rest = _subtract(capture.used.get(name, {}), store.occupancy.used.get(name, {}))
+        if rest:
+            store.occupancy.claim(f"others:{name}", ClaimKind.ASSUMED, name, rest)
+
+
+def _subtract(used: Resources, known: Resources) -> tuple[tuple[str, int], ...]:
+    names = sorted(used.keys() | known.keys())
+    rest = ((name, used.get(name, 0) - known.get(name, 0)) for name in names)
+    return tuple((name, amount) for name, amount in rest if amount)
+
+
+def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
+    state = GroupState(
+        memory.first_seen,
+        verdict=memory.verdict,
+        quorum_since=memory.quorum_since,
+        broken_since=memory.broken_since,
+        started=memory.started,
+        stood=memory.stood,
+        assigned_domain=memory.home,
+    )
+    nodes = core.store.nodes
+    state.refusals = Refusals(
+        {(_link(each.shape, pools), each.node): Fact(each.until, nodes.get(each.node)) for each in memory.refusals},
+        offers={_link(each.shape, pools): (each.until, each.nodes) for each in memory.offers},
+    )
+    if memory.rejection is not None:
+        until, text, uid = memory.rejection
+        state.refusals.rejection = Fact(until, text=text, member=uid)
+    core.groups.states[memory.group] = state
+    reservation = core.ledger.of_group(memory.group)
+    group = core.store.groups.get(memory.group)
+    if reservation is not None and group is not None:
+        now = core.clock()
+        preempted = memory.preempted or bool(reservation.victims)
+        state.cycle = BindingCycle(group, reservation, now, now, preempted=preempted)
+
+
+def _restore_head(kept: KeptNodes) -> Head:
+    return Head(
+        Waiting(kept.group, kept.priority, kept.since, kept.broken),
+        Forecast(kept.domain, kept.nodes, kept.at, kept.shares),
+        made=kept.made,
+        until=kept.until,
+        text=kept.text,
+        exclusive_in=kept.exclusive_in,
+        beyond_share=kept.beyond_share,
+        late=kept.late,
+        missed=kept.missed,
+        passed=dict(kept.passed),
+    )
+
+
+T = TypeVar("T")
+
+_ITEMS_PER_STEP = 100
+
+_OUR_LABELS = "scheduling.serried.dev/"
+
+_LOWEST = -(1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instant:
+    """What the Store had."""
+
+    capture: Capture
+    """All but pods, groups and what belongs to these."""
+
+    pods: Collection[Pod]
+    groups: Collection[PodGroup]
+    group_of: Mapping[str, GroupKey]
+    jobs: Mapping[Key, Job]
+    workloads: Mapping[Key, Workload]
+
+
+def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
+    """The input as of the first step. ``group`` is the one whose decision is asked about."""
+    capture, rest = yield from take_parts(core, level, group)
+    pods: list[Pod] = []
+    while batch := list(islice(rest, _ITEMS_PER_STEP)):
+        pods += batch
+        yield
+    return replace(capture, pods=tuple(pods))
+
+
+def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[tuple[Capture, Iterator[Pod]]]:
+    """The same with its pods apart, each of which is made when it is asked for: nobody has to hold all of them."""
+    instant = _freeze(core, level, group)
+    yield
+    kept = [each for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
+    groups = yield from _work_through(kept, _strip_group)
+    told = _list_told_labels(instant.capture.budgets)
+    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, told))
+    named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
+    workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
+    yield
+    owners = {Key(each.key.namespace, ref.name) for each in groups for ref in each.owners if ref.kind == JOB}
+    owners |= {Key(each.key.namespace, each.job) for each in workloads if each.job is not None}
+    capture = replace(
+        instant.capture,
+        groups=tuple(groups),
+        vacancies=tuple(vacancies),
+        workloads=tuple(replace(each, labels=_keep_ours(each.labels)) for each in workloads),
+        jobs=tuple(instant.jobs[key] for key in sorted(owners) if key in instant.jobs),
+    )
+    return capture, _iterate_pods(instant)
+
+
+def _work_through(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
+    done: list[T] = []
+    rest = iter(items)
+    while batch := list(islice(rest, _ITEMS_PER_STEP)):
+        done += map(strip, batch)
+        yield
+    return done
+
+
+def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
+    store = core.store
+    return _Instant(
+        capture=_capture(core, level, group),
+        pods=tuple(store.pods.values()),
+        groups=tuple(store.groups.values()),
+        group_of=store.members.copy_groups(),
+        jobs=dict(store.jobs),
+        workloads=dict(store.workloads),
+    )
+
+
+def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
+    store, now = core.store, core.clock()
+    return Capture(
+        level=level,
+        schedulers=store.schedulers,
+        profiles=store.profiles,
+        wall=core.context.wall(),
+        clock=now,
+        settings=_OPTIONS.dump_python(core.context.options, mode="json", exclude_defaults=True),
+        nodes=tuple(store.nodes.values()),
+        pods=(),
+        used=dict(store.occupancy.used),
+        pools=store.rule(Volumes).supply.copy_pools(),
+        parents=tuple(store.parents.values()),
+        composites=tuple(store.forest.composites.values()),
+        priority_classes=tuple(store.priority_classes.values()),
+        budgets=tuple(store.budgets.values()),
+        reservations=tuple(_list_reserved(core)),
+        vacancies=tuple(_list_vacant(store)),
+        on_their_way=_find_on_their_way(core),
+        memories=tuple(_remember(key, state, now) for key, state in core.groups.states.items()),
+        kept=_keep_nodes(core.queue.backfill.head),
+        group=group,
+    )
+
+
+def _list_vacant(store: Store) -> Iterator[VacantSlot]:
+    for each in store.vacancies:
+        yield VacantSlot(each.group, each.pod, each.leaf, each.refusal, each.since, each.replacement)
+
+
+def _list_reserved(core: Core) -> Iterator[Reserved]:
+    for each in core.ledger:
+        state = core.groups.states.get(each.group)
+        yield Reserved(
+            group=each.group,
+            group_uid=each.group_uid,
+            domain=each.domain,
+            need=each.need,
+            slots=tuple(each.slots.values()),
+            committed=each.committed,
+            parts=dict(each.parts),
+            victims=tuple(each.victims.values()),
+            since=state.cycle.started if state is not None and state.cycle is not None else None,
+        )
+
+
+def _find_on_their_way(core: Core) -> frozenset[str]:
+    nominations = core.store.nominations
+    waiting = {pod.uid for pod in nominations.of_others(_LOWEST, ())}
+    return frozenset(nominations.uids - waiting)
+
+
+_ROUND_SECONDS = 1800.0
+"""How long a refusal holds in a snapshot that holds until the end of its round: JSON has no infinity."""
+
+
+def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
+    refusals, rejection = state.refusals, state.refusals.rejection
+    return GroupMemory(
+        group=key,
+        first_seen=state.first_seen,
+        quorum_since=state.quorum_since,
+        broken_since=state.broken_since,
+        started=state.started,
+        stood=state.stood,
+        home=state.assigned_domain,
+        refusals=tuple(
+            NodeRefusal(_name_pools(shape), node, min(found.until, now + _ROUND_SECONDS))
+            for (shape, node), found in refusals.closed.items()
+            if now < found.until
+        ),
+        offers=tuple(
+            NodeOffer(_name_pools(shape), names, until)
+            for shape, (until, names) in refusals.offers.items()
+            if now < until
+        ),
+        rejection=None if rejection is None else (rejection.until, rejection.text, rejection.member),
+        verdict=state.verdict,
+        preempted=state.cycle is not None and state.cycle.preempted,
+    )
+
+
+def _keep_nodes(head: Head | None) -> KeptNodes | None:
+    if head is None:
+        return None
+    return KeptNodes(
+        group=head.group,
+        priority=head.waiting.priority,
+        since=head.waiting.since,
+        broken=head.waiting.broken,
+        domain=head.forecast.domain,
+        nodes=head.forecast.nodes,
+        at=head.forecast.at,
+        shares=head.forecast.shares,
+        made=head.made,
+        until=head.until,
+        text=head.text,
+        exclusive_in=head.exclusive_in,
+        beyond_share=head.beyond_share,
+        late=head.late,
+        missed=head.missed,
+        passed=tuple(head.passed.items()),
+    )
+
+
+# --- what is left out -------------------------------------------------------------------------------------------------
+
+
+def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
+    """The pods that count somewhere, or are members, each with what decides and nothing else."""
+    told = _list_told_labels(instant.capture.budgets)
+    for pod in instant.pods:
+        group = instant.group_of.get(pod.uid)
+        waits = pod.pending and (bool(pod.nominated) or is_rival(pod, instant.capture.profiles))
+        if group is not None or pod.bound or waits:
+            yield _strip_pod(pod, group, told.get(pod.namespace))
+
+
+def _list_told_labels(budgets: Iterable[DisruptionBudget]) -> dict[str, set[str]]:
+    """By namespace, the labels of pods by which PodDisruptionBudgets choose."""
+    told: dict[str, set[str]] = {}
+    for budget in budgets:
+        told.setdefault(budget.key.namespace, set()).update(each.key for each in budget.selector or ())
+    return told
+
+
+def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str] | None) -> Pod:
+    labels = {name: value for name, value in pod.labels.items() if name in told} if told else {}
+    # The group that was found stands in the place of what led to it: Jobs and Workloads are not looked at again.
+    owner = pod.owner if group is not None or pod.owner is None or pod.owner.kind != JOB else None
+    return replace(
+        pod,
+        shape=_name_pools(pod.shape),
+        labels=labels,
+        group=group,
+        link=None if group is None else Link.FIELD,
+        owner=owner,
+        place=None if group is None else pod.place,
+        claims=(),
+        version="",
+    )
+
+
+def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]]) -> VacantSlot:
+    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, told.get(vacant.group.namespace)))
+
+
+def _strip_group(group: PodGroup) -> PodGroup:
+    return replace(group, labels=_keep_ours(group.labels), finalizers=(), condition=None, version="")
+
+
+def _keep_ours(labels: Labels) -> Labels:
+    return {name: value for name, value in labels.items() if name.startswith(_OUR_LABELS)}

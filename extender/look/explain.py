@@ -1,0 +1,570 @@
+"""Why a group waits, and what would make it run, as ``/debug/groups/NAMESPACE/NAME`` shows it.
+
+Why a gang does not fit, and what would make it fit: found on request, in slices, on a copy of the cluster.
+
+Who would have to go for a group, or went, as ``/debug/groups`` shows it.
+
+Who would be evicted for a group now, as ``/debug/groups/NAMESPACE/NAME?dryRun`` shows it. Nothing is changed.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import nlargest
+
+from fastapi import HTTPException
+
+from extender.core import Core
+from extender.look.document import View
+from extender.scheduling.group import GroupState, Search
+from extender.scheduling.planning import KeptSlots
+from extender.status.timeline import Milestone, Reached
+from serried.api.group import Leaf
+from serried.api.names import GroupKey, write_time
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.cluster.run_times import Trust
+from serried.ops.slices import Slices, TooLongError, one_by_one, rest
+from serried.plan.capacity import Capacity
+from serried.plan.eviction import Cost, NoVictims, Preemption
+from serried.plan.explain import (
+    Advice,
+    Change,
+    Diagnosis,
+    DomainDiagnosis,
+    HurdleCount,
+    Resident,
+    count_things,
+    describe_advice,
+    describe_domain,
+    solve_advice,
+    solve_diagnosis,
+)
+from serried.plan.fit import HurdleKind
+from serried.plan.request import PlanRequest, Snapshot, Turn, Waiting
+from serried.plan.steps import Work
+
+_MAX_SECONDS = 2.0
+"""How much work an inquiry may take."""
+
+_MAX_SEARCH_SECONDS = 5.0
+"""The same of a dry run."""
+
+_MAX_WAITING = 8
+"""How many inquiries may wait for their turn."""
+
+_GROUPS_PER_STEP = 100
+
+
+class TooManyInquiriesError(Exception):
+    """So many wait for their turn that no other is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one gang."""
+
+    diagnosis: Diagnosis | None
+    """None if it took too long."""
+
+    advice: tuple[Advice, ...]
+
+    complete: bool
+    """Whether all changes were tried in time."""
+
+    spent_seconds: float
+    longest_seconds: float
+    """The longest time for which the loop was held."""
+
+
+class Inquiries:
+    """One at a time, in the order in which they are asked for. ``rest`` lets the loop have its turn for so long."""
+
+    def __init__(
+        self,
+        core: Core,
+        stopwatch: Callable[[], float] = time.perf_counter,
+        rest: Callable[[float], Awaitable[None]] = rest,
+    ) -> None:
+        self._core = core
+        self._stopwatch = stopwatch
+        self._rest = rest
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def diagnose(self, group: GroupKey) -> Finding | None:
+        """Why a gang that waits for room does not fit; None for any other group."""
+        return await self._inquire(group, _Inquiry.explain)
+
+    async def advise(self, group: GroupKey) -> Finding | None:
+        """The same, with what would make it fit."""
+        return await self._inquire(group, _Inquiry.advise)
+
+    async def try_out(self, group: GroupKey) -> "DryRunView":
+        """Who would go for a group now: victims are looked for anew."""
+        state = self._core.groups.states.get(group)
+        if not self._core.term.plans or state is None:
+            return DryRunView(message="this instance does not plan the group: ask the one that leads", found=None)
+        if self._waiting >= _MAX_WAITING:
+            return DryRunView(message="too many dry runs are being made: ask again later", found=None)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._try_out(state)
+        finally:
+            self._waiting -= 1
+
+    async def _try_out(self, state: GroupState) -> "DryRunView":
+        search = self._core.preemptions.try_out(state)
+        if isinstance(search, str):
+            return DryRunView(message=search, found=None)
+        snapshot, capacity = freeze(self._core.store, search.ask)
+        work = self._core.preemptions.prepare(search)(snapshot, capacity)
+        found: Preemption | NoVictims | None = None
+        with suppress(TooLongError):
+            slices = Slices(self._stopwatch, self._rest)
+            found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.deadline, "passed", True))
+        return DryRunView(message=self._core.preemptions.describe(state, found), found=view_preemption(found))
+
+    async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], Work[None]]) -> Finding | None:
+        if self._waiting >= _MAX_WAITING:
+            raise TooManyInquiriesError
+        self._waiting += 1
+        try:
+            async with self._turn:
+                state = self._core.groups.states.get(group)
+                if state is None or state.search is None:
+                    return None
+                return await self._work(_Inquiry(self._core, group, state.search), begin)
+        finally:
+            self._waiting -= 1
+
+    async def _work(self, inquiry: "_Inquiry", begin: Callable[["_Inquiry"], Work[None]]) -> Finding:
+        slices = Slices(self._stopwatch, self._rest)
+        complete = True
+        try:
+            await slices.finish(begin(inquiry), _MAX_SECONDS)
+        except TooLongError:
+            complete = False
+        return Finding(inquiry.diagnosis, tuple(inquiry.advice), complete, slices.spent, slices.longest)
+
+
+class _Inquiry:
+    """One gang, and what has been found of it so far."""
+
+    def __init__(self, core: Core, group: GroupKey, search: Search) -> None:
+        self.diagnosis: Diagnosis | None = None
+        self.advice: list[Advice] = []
+        self._core = core
+        self._group = group
+        self._ask = search.ask
+        self._asked = search.asked or search.ask
+
+    def explain(self) -> Work[None]:
+        """Find out why the gang does not fit."""
+        snapshot, capacity = freeze(self._core.store, self._ask)
+        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
+
+    def advise(self) -> Work[None]:
+        """Find out what would make it fit, too."""
+        residents, keys = yield from self._list_residents()
+        snapshot, capacity = freeze(self._core.store, self._ask)
+        # Who has come or gone since is not in this snapshot as it was listed.
+        pods = self._core.store.pods
+        residents = [each for each in residents if all(_is_there(pod, pods.get(pod.uid)) for pod in each.pods)]
+        yield
+        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
+        yield from solve_advice(snapshot, self._ask, residents, capacity, keys=keys, found=self.advice)
+
+    def _list_residents(self) -> Work[tuple[list[Resident], set[str]]]:
+        """The other gangs that run, and the topology keys of all."""
+        store = self._core.store
+        residents = []
+        keys: set[str] = set()
+        for place, group in enumerate(list(store.groups.values()), 1):
+            keys.update(level.key for level in group.preference.levels)
+            keys.update([group.topology_key] if group.topology_key is not None else ())
+            pods = [pod for pod in store.members.of_group(group.key) if pod.bound and not pod.deleting]
+            if pods and group.policy.is_gang and group.key != self._group and group.parent is None:
+                movable = isinstance(group.tree, Leaf)
+                residents.append(Resident(str(group.key), pods, group.topology_key, movable))
+            if place % _GROUPS_PER_STEP == 0:
+                yield
+        return residents, keys
+
+
+def freeze(store: Store, ask: PlanRequest) -> tuple[Snapshot, Capacity]:
+    """The cluster as a group finds it that asks this now, a copy."""
+    leaving = KeptSlots(store).list_kept(ask.members)
+    frozen = store.capacity.freeze()
+    return frozen.show(store.snapshots.take(ask.yielding_priority, ask.members, leaving)), frozen
+
+
+def _is_there(before: Pod, now: Pod | None) -> bool:
+    if now is before:
+        return True
+    return now is not None and now.bound and now.node == before.node and now.shape == before.shape
+
+
+class DamageView(View):
+    """What the victims of one priority cost."""
+
+    priority: int
+    violations: int
+    broken: int
+    pods: int
+
+
+class AlternativeView(View):
+    """Another domain, and what it would cost."""
+
+    domain: str
+    cost: list[DamageView]
+
+
+class PreemptionView(View):
+    """The answer to a search for victims."""
+
+    domain: str
+    """Where the gang goes; without victims, the domain that is nearest to hold it."""
+
+    victims: list[str]
+    """Namespace and name of each pod, the highest priority first."""
+
+    cost: list[DamageView]
+    """The highest priority first."""
+
+    nextBest: AlternativeView | None
+    """The next best domain; None if there is none, or none was looked at."""
+
+    domainsFitting: int
+    """How many domains would hold the gang after some evictions."""
+
+    domainsExamined: int
+    """For how many of these victims were chosen, the most promising first."""
+
+    blocker: str
+    """What is in the way where nothing helps: protection, priority or room; "" with victims."""
+
+    protections: list[str]
+    """For protection: why pods may not be evicted."""
+
+    protected: int
+    """For protection: how many pods may not be evicted; 0 where a PodDisruptionBudget does not allow so many."""
+
+
+def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | None:
+    """None where nothing was looked for, or not found in time."""
+    if found is None:
+        return None
+    if isinstance(found, NoVictims):
+        return PreemptionView(
+            domain=found.domain,
+            victims=[],
+            cost=[],
+            nextBest=None,
+            domainsFitting=0,
+            domainsExamined=0,
+            blocker=found.blocker.value,
+            protections=list(found.protections),
+            protected=found.protected,
+        )
+    other = found.runner_up
+    return PreemptionView(
+        domain=found.plan.domain,
+        victims=[f"{pod.namespace}/{pod.name}" for unit in found.victims for pod in unit.pods],
+        cost=_view_cost(found.cost),
+        nextBest=None if other is None else AlternativeView(domain=other.domain, cost=_view_cost(other.cost)),
+        domainsFitting=found.domains_fitting,
+        domainsExamined=found.domains_examined,
+        blocker="",
+        protections=[],
+        protected=0,
+    )
+
+
+def _view_cost(cost: Cost) -> list[DamageView]:
+    return [DamageView(**damage._asdict()) for damage in cost.damages]
+
+
+_WORDS = (None, "", "All")
+"""``?dryRun`` alone will do; the API server takes ``dryRun=All``."""
+
+
+class DryRunView(View):
+    """What would be evicted for a group now."""
+
+    message: str
+    """Who would go, or why nobody does, a sentence."""
+
+    found: PreemptionView | None
+    """Who would have to go; None where nobody was looked for, or not found in time."""
+
+
+def read_dry_run(text: str | None) -> bool:
+    """Whether a dry run is asked for; any other word is an error."""
+    if text not in _WORDS:
+        raise HTTPException(400, f"dryRun is All or nothing, not {str(text)[:100]!r}")
+    return text is not None
+
+
+def find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+    """The turn of a group in the queue, and what gives it."""
+    waiting = core.queue.describe(group, core.groups.states.get(group))
+    return core.queue.turn_of(waiting), waiting
+
+
+_MAX_DOMAINS = 50
+_MAX_BEFORE = 10
+_MAX_NODES = 100
+
+
+class MilestoneView(View):
+    """Something that has happened to the group."""
+
+    milestone: str
+    """What: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` and so on."""
+
+    at: str
+    """RFC 3339."""
+
+
+class HurdleView(View):
+    """What keeps members off nodes."""
+
+    kind: HurdleKind
+
+    name: str
+    """The resource, the key of the taint or of the label; "" where the kind says it all."""
+
+    nodes: int
+    """Of how many nodes."""
+
+
+class DomainNeedView(View):
+    """How far a domain is from holding the gang."""
+
+    domain: str
+    """"" for the whole cluster."""
+
+    slots: int
+    """How many members it has room for; at most, where they are of several shapes."""
+
+    need: int
+
+    nodes: int
+    """How many nodes it has."""
+
+    hurdles: list[HurdleView]
+    """What keeps members off those that take none, the most frequent first."""
+
+    taken: bool
+    """Whether another gang has it for itself."""
+
+    text: str
+    """All of that in one line."""
+
+
+class TurnView(View):
+    """Its place in the queue."""
+
+    position: int
+    """1 for the first."""
+
+    length: int
+    """How many wait for room."""
+
+    before: list[str]
+    """Those right before it, the nearest last."""
+
+    owners: list[str]
+    """The owners of these, in the same order, each as of a group."""
+
+
+class ForecastView(View):
+    """When and where there will be room; for the head of the queue only."""
+
+    domain: str
+
+    at: str
+    """RFC 3339, "" if nobody can tell."""
+
+    nodes: list[str]
+
+    basis: str
+    """What the time is read off."""
+
+
+class AdviceView(View):
+    """A change with which the planner has found a plan."""
+
+    change: Change
+
+    text: str
+    """What to do, a phrase."""
+
+    nodes: list[str]
+    """The nodes to be uncordoned, or those to which another gang goes."""
+
+    name: str
+    """The resource, the topology key, or the other gang; "" for none."""
+
+    before: int
+    after: int
+
+    domain: str
+    """Where another gang goes, "" for anywhere."""
+
+    plannedDomain: str
+    """Where this gang would go, "" for anywhere."""
+
+
+class DiagnosisView(View):
+    """Why a gang that waits for room does not fit."""
+
+    key: str
+    """The topology key, "" without one."""
+
+    need: int
+
+    domains: list[DomainNeedView]
+    """The nearest to holding it first."""
+
+    domainsLeftOff: int
+    """How many more domains there are."""
+
+    hurdles: list[HurdleView]
+    """Those of all domains; the first is the dominant one."""
+
+    dominant: str
+    """The dominant one as a phrase, "" if there is none."""
+
+    advice: list[AdviceView] | None
+    """What would make it fit, the cheapest first; None if nobody has asked."""
+
+    complete: bool
+    """Whether everything was tried in time."""
+
+    seconds: float
+    """The work that it took."""
+
+    longestSliceSeconds: float
+    """For how long it held the event loop at the most."""
+
+
+def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
+    """What has happened to a group, the oldest first."""
+    reached = list(core.context.timelines.of_group(key))
+    state = core.groups.states.get(key)
+    if (
+        state is not None
+        and state.broken_since is not None
+        and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}
+    ):
+        # Repairs see it at once, and tell it only when it has lasted.
+        reached.append(Reached(Milestone.BROKEN, core.context.wall() + state.broken_since - core.clock()))
+    return [
+        MilestoneView(milestone=each.milestone.value, at=write_time(each.at))
+        for each in sorted(reached, key=lambda each: each.at)
+    ]
+
+
+async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
+    """Its place in the queue; None if it does not wait for room."""
+    queue = core.queue
+    others = [
+        find_turn(core, group)[0] async for group in one_by_one(queue.unschedulable) if group != key and group in queue
+    ]
+    if key not in queue:
+        return None
+    own, _ = find_turn(core, key)
+    earlier = [turn for turn in others if turn < own]
+    nearest = [group for *_, group in sorted(nlargest(_MAX_BEFORE, earlier))]
+    return TurnView(
+        position=len(earlier) + 1,
+        length=len(others) + 1,
+        before=[str(group) for group in nearest],
+        owners=[core.store.membership.name_owner(group) for group in nearest],
+    )
+
+
+async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
+    """The forecast of the head of the queue; None for any other group."""
+    backfill = core.queue.backfill
+    head = backfill.head
+    if head is None or head.group != key:
+        return None
+    forecast = head.forecast
+    return ForecastView(
+        domain=forecast.domain,
+        at="" if forecast.at is None else backfill.tell_time(forecast.at),
+        nodes=sorted(forecast.nodes)[:_MAX_NODES],
+        basis=await _describe_basis(core, key, forecast.nodes),
+    )
+
+
+async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
+    """How it is known when the pods on these nodes end."""
+    store, now = core.store, core.context.wall()
+    others = enforced = known = 0
+    async for pod in one_by_one(store.pods.values()):
+        is_there = pod.uid in store.pods  # or it has ended since, and is in no group any more
+        if is_there and pod.bound and pod.node in nodes and store.members.group_of(pod.uid) != key:
+            others += 1
+            enforced += store.endings.expect(pod, now, Trust.DEADLINES) is not None
+            known += store.endings.expect(pod, now, Trust.MEASURED) is not None
+    return (
+        f"the ends of {count_things(others, 'pod')}: {enforced} with a deadline, {known - enforced} by how long "
+        f"earlier Jobs of the kind ran, {others - known} of which nothing is known"
+    )
+
+
+def view_finding(finding: Finding, advice: list[AdviceView] | None) -> DiagnosisView | None:
+    """None if it took too long."""
+    found = finding.diagnosis
+    if found is None:
+        return None
+    return DiagnosisView(
+        key=found.key,
+        need=found.need,
+        domains=[_view_domain(each, found.need) for each in found.domains[:_MAX_DOMAINS]],
+        domainsLeftOff=max(0, found.domain_count - _MAX_DOMAINS),
+        hurdles=[_view_hurdle(each) for each in found.hurdles],
+        dominant=str(found.hurdles[0]) if found.hurdles else "",
+        advice=advice,
+        complete=finding.complete,
+        seconds=round(finding.spent_seconds, 4),
+        longestSliceSeconds=round(finding.longest_seconds, 4),
+    )
+
+
+def view_advice(advice: Advice) -> AdviceView:
+    """A change."""
+    return AdviceView(
+        change=advice.change,
+        text=describe_advice(advice),
+        nodes=list(advice.nodes[:_MAX_NODES]),
+        name=advice.name,
+        before=advice.before,
+        after=advice.after,
+        domain=advice.domain,
+        plannedDomain=advice.plan.domain,
+    )
+
+
+def _view_domain(found: DomainDiagnosis, need: int) -> DomainNeedView:
+    return DomainNeedView(
+        domain=found.domain,
+        slots=found.slots,
+        need=need,
+        nodes=found.nodes,
+        hurdles=[_view_hurdle(each) for each in found.hurdles],
+        taken=found.taken,
+        text=describe_domain(found, need),
+    )
+
+
+def _view_hurdle(count: HurdleCount) -> HurdleView:
+    return HurdleView(kind=count.hurdle.kind, name=count.hurdle.name, nodes=count.nodes)

@@ -1,0 +1,559 @@
+"""What a set of manifests says: groups, their pods, and the owners of which a controller would make both.
+
+Pods that do not exist, as admission would let them in.
+
+Manifests as people write them: YAML or JSON, one document or several.
+
+Objects of which no pod of a gang comes, such as the Services of a chart: a question may leave them out.
+
+Kinds are known with their API group: a Service of Knative makes pods. What is not known here may make some: the answer
+is no then, also where all that is known fits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import yaml
+
+from extender.look.claims import add_own
+from serried.api.device import NOTHING, Coming
+from serried.api.group import (
+    Composite,
+    PodGroup,
+    Workload,
+    decode_compatible_group,
+    decode_composite,
+    decode_pod_group,
+    decode_workload,
+)
+from serried.api.job import decode_job
+from serried.api.level import ApiLevel
+from serried.api.names import (
+    COMPATIBLE_API,
+    GANG_POLICY,
+    PARENT_APIS,
+    GroupKey,
+    Malformed,
+    composite_api_version,
+    read_map,
+    read_objects,
+    read_text,
+)
+from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.pod import Pod, decode_pod
+from serried.api.priority import PriorityClass, decode_priority_class
+from serried.api.resolved import Named, resolve_owner
+from serried.api.topology import explain_missing
+from serried.api.verdict import Reason, Verdict, render
+from serried.kube.wire import read_json
+
+if TYPE_CHECKING:
+    from serried.cluster.cache import Store
+
+Decoded = TypeVar("Decoded")
+
+
+def make_pod(
+    place: str,
+    template: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    store: "Store",
+    coming: Coming,
+    *,
+    alike: bool = False,
+) -> Pod:
+    """A pod of a template, of which others may be made ``alike``.
+
+    Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands.
+    """
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        raise ValueError(f"{place}: spec is missing")  # noqa: TRY004 - what people have sent
+    try:
+        admitted = {**default_requests(_admit(spec, store.priority_classes)), "nodeName": ""}
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+    # Claims that are made from templates exist before the scheduler tries the pod.
+    pod = replace(usable(place, decode_pod({"metadata": metadata, "spec": admitted})), unclaimed="")
+    if pod.scheduler not in store.schedulers:
+        names = " or ".join(sorted(store.schedulers))
+        raise ValueError(
+            f"{place}: schedulerName is {pod.scheduler}, which Serried does not serve; it has to be {names}"
+        )
+    try:
+        coming = add_own(coming, pod, spec, alike=alike)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+    return store.show_pod(pod, coming)
+
+
+def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's spec with the requests that an API server gives it: limits stand for requests that are not there.
+
+    As SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
+    """
+    said = dict(spec)
+    for name in ("containers", "initContainers"):
+        if spec.get(name) is not None:
+            said[name] = [_default_container(each) for each in read_objects(spec, name)]
+    containers = [*read_objects(said, "containers"), *read_objects(said, "initContainers")]
+    asked = {key for each in containers for key in read_map(read_map(each, "resources"), "requests")}
+    resources = read_map(spec, "resources")
+    # What containers ask for stands for the pod's own request, but for pages that nobody may have twice.
+    open_ = {
+        key: amount
+        for key, amount in read_map(resources, "limits").items()
+        if key.startswith("hugepages-") or key not in asked
+    }
+    if open_:
+        said["resources"] = {**resources, "requests": {**open_, **read_map(resources, "requests")}}
+    return said
+
+
+def _default_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = read_map(container, "resources")
+    limits = read_map(resources, "limits")
+    if not limits:
+        return dict(container)
+    return {**container, "resources": {**resources, "requests": {**limits, **read_map(resources, "requests")}}}
+
+
+def usable(place: str, found: Decoded | Malformed) -> Decoded:
+    """What was decoded. Raises ValueError for an object with a field that cannot be understood."""
+    if isinstance(found, Malformed):
+        raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent
+    return found
+
+
+def _admit(spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dict[str, Any]:
+    name = read_text(spec, "priorityClassName")
+    default = min((each for each in classes.values() if each.is_default), key=lambda each: each.value, default=None)
+    found = classes.get(name) if name else default
+    if name and found is None and spec.get("priority") is None:
+        raise ValueError(f"PriorityClass {name} does not exist; create it, or name another one")
+    said: dict[str, Any] = {}
+    if found is not None:
+        said["priority"] = found.value
+        if found.preemption is not None:
+            said["preemptionPolicy"] = found.preemption.value
+    return {**said, **{key: value for key, value in spec.items() if value is not None}}
+
+
+_MAX_DEPTH = 64
+
+_MAX_REPEATED = 1 << 16
+"""How many values aliases may stand for, in all documents."""
+
+_REPEATED = f"aliases repeat more than {_MAX_REPEATED} values; write less"
+
+_PREFIX = "tag:yaml.org,2002:"
+_AS_TEXT = ("timestamp", "binary", "value")
+"""What YAML knows and JSON does not."""
+
+_UNREAD_TAGS = ("set", "omap", "pairs")
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C where there is one."""
+
+
+class _Loader(_PARSER):  # type: ignore[misc]
+    """Reads as Kubernetes does: keys of maps are texts. Nodes are composed in Python, so that other threads get turns.
+
+    What merged maps repeat is counted: a few lines can mean millions of values.
+    """
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        **{
+            tag: read
+            for tag, read in yaml.SafeLoader.yaml_constructors.items()
+            if tag is None or tag.removeprefix(_PREFIX) not in _UNREAD_TAGS
+        },
+        **{f"{_PREFIX}{name}": yaml.SafeLoader.construct_yaml_str for name in _AS_TEXT},
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.anchors: dict[str, yaml.Node] = {}
+        self._repeated = 0
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - so it is called
+        found: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key, value in node.value:
+            if key.tag == f"{_PREFIX}merge":
+                each = self.construct_object(value, deep=True)
+                merged += each if isinstance(each, list) else [each]
+            elif isinstance(key, yaml.ScalarNode):
+                found[str(key.value)] = self.construct_object(value, deep=deep)
+            else:
+                raise yaml.constructor.ConstructorError(None, None, "a key of a map is no text", key.start_mark)
+        for each in merged:
+            if not isinstance(each, dict):
+                raise yaml.constructor.ConstructorError(None, None, "<< takes maps only", node.start_mark)
+            self._repeated += len(each) + 1
+            if self._repeated > _MAX_REPEATED:
+                raise yaml.constructor.ConstructorError(None, None, _REPEATED, node.start_mark)
+            for name, said in each.items():
+                found.setdefault(name, said)
+        return found
+
+
+for _name, _method in vars(yaml.composer.Composer).items():
+    if not _name.startswith("__"):
+        setattr(_Loader, _name, _method)
+
+
+def read_documents(text: str) -> list[Any]:
+    """The documents of a text. Raises ValueError, with the line, for what cannot be read."""
+    documents = _read_json(text) if text.lstrip()[:1] in ("{", "[") else None
+    try:
+        documents = documents or list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError as problem:
+        raise ValueError(f"it is not YAML{_tell_place(problem)}") from None
+    except ValueError as problem:
+        raise ValueError(f"it is not YAML: {problem}") from None
+    except RecursionError:
+        raise ValueError(f"more than {_MAX_DEPTH} levels are not read") from None
+    _check_size(documents)
+    return documents
+
+
+def _read_json(text: str) -> list[Any] | None:
+    try:
+        return [read_json(text)]
+    except ValueError:
+        return None  # YAML may begin so, too
+
+
+def _check_size(documents: list[Any]) -> None:
+    """What aliases repeat is counted: a few lines can mean billions of values."""
+    seen: set[int] = set()
+    repeated = 0
+    level: list[Any] = [documents]
+    for _ in range(_MAX_DEPTH + 1):
+        for each in level:
+            repeated += len(each) + 1 if id(each) in seen else 0
+            seen.add(id(each))
+        if repeated > _MAX_REPEATED:
+            raise ValueError(_REPEATED)
+        values = [value for each in level for value in (each.values() if isinstance(each, dict) else each)]
+        level = [value for value in values if isinstance(value, dict | list)]
+    if level:
+        raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
+
+
+def _tell_place(problem: yaml.YAMLError) -> str:
+    mark: Any = getattr(problem, "problem_mark", None)
+    said = getattr(problem, "problem", "") or ""
+    return f": line {mark.line + 1}: {said}" if mark is not None else ""
+
+
+def flatten(documents: list[Any], where: str = "document") -> Iterator[tuple[str, Any]]:
+    """Every object, with where it stands: the items of lists, and of ``manifests``, one by one."""
+    for number, document in enumerate(documents, 1):
+        place = f"{where} {number}"
+        items = _list_items(document)
+        if items is not None:
+            yield from flatten(items, f"{place}, item")
+        elif document is not None:
+            yield place, document
+
+
+def _list_items(document: Any) -> list[Any] | None:
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict):
+        return None
+    items = document.get("manifests") if "kind" not in document else document.get("items")
+    is_list = "kind" not in document or str(document["kind"]).endswith("List")
+    return items if is_list and isinstance(items, list) else None
+
+
+MOST_PODS = 10_000
+
+_READ_KINDS = ("Job", "JobSet", "LeaderWorkerSet", "PodGroup", "CompositePodGroup", "Workload", "Pod")
+
+READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
+
+_UNREAD = (
+    "this kind is not read; send the pods that it makes, or their Job, as kubectl get -o yaml shows them, with their "
+    f"PodGroup; or ask for a gang that exists by its name; or leave it out if it makes no pods. What is read: {READ}"
+)
+
+_UID = "whatif:"
+"""Before the UID of what does not exist; no true one has a colon."""
+
+_OWNERS: Mapping[str, Callable[[object], Owner | Malformed]] = {
+    "Job": decode_job,
+    "JobSet": decode_job_set,
+    "LeaderWorkerSet": decode_leader_worker_set,
+}
+
+_APIS: Mapping[str, frozenset[str]] = {
+    "Pod": frozenset({"v1"}),
+    "Job": frozenset({"batch/v1"}),
+    **{kind.value: frozenset({api.api_version}) for kind, api in PARENT_APIS.items()},
+}
+"""The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
+
+
+def settle_levels(place: str, owner: Named, store: "Store") -> Named:
+    """Return an owner with the labels of the levels that it names. Raises ValueError where one has no label here."""
+    table = store.levels.table
+    resolved = resolve_owner(owner, table)
+    if missing := resolved.missing:
+        verdict = Verdict(Reason.LEVEL_UNKNOWN, key=missing, detail=explain_missing(missing, owner.wanted, table))
+        raise ValueError(f"{place}: {render(verdict)}")
+    return resolved.owner
+
+
+class Asked(NamedTuple):
+    """An owner of which somebody asks."""
+
+    place: str
+    """Where its manifest stands."""
+
+    raw: Mapping[str, Any]
+    owner: Owner
+
+
+@dataclass(slots=True)
+class Manifests:
+    """What the manifests say, so far."""
+
+    groups: dict[GroupKey, tuple[str, PodGroup]] = field(default_factory=dict)
+    """Each group, with what it comes from."""
+
+    members: dict[GroupKey, list[Pod]] = field(default_factory=dict)
+    """The pods by the group that they name, or that their owner makes."""
+
+    single: list[Pod] = field(default_factory=list)
+    """The pods of no group."""
+
+    coming: Coming = NOTHING
+    """The claims that were sent."""
+
+    owners: list[Asked] = field(default_factory=list)
+    workloads: list[tuple[str, Workload]] = field(default_factory=list)
+    composites: list[Composite] = field(default_factory=list)
+    pods: int = 0
+
+    sources: set[tuple[str, str]] = field(default_factory=set)
+    """What each object was made from: its apiVersion, then kind, namespace and name."""
+
+    refused: list[str] = field(default_factory=list)
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is read in here is refused, and no more, if it is wrong (ValueError)."""
+        try:
+            yield
+        except ValueError as problem:
+            self.refused.append(str(problem))
+
+    def add(self, more: "Manifests") -> None:
+        """Add the groups and members of others."""
+        for key, group in more.groups.items():
+            self.groups.setdefault(key, group)
+        for group_key, pods in more.members.items():
+            self.members.setdefault(group_key, []).extend(pods)
+
+    def count(self, more: int) -> None:
+        """There are so many more pods. Raises ValueError if they are too many."""
+        self.pods += more
+        if self.pods > MOST_PODS:
+            raise ValueError(f"there are more than {MOST_PODS} pods; ask for fewer at a time")
+
+    def read(self, place: str, raw: object, namespace: str, store: "Store") -> None:
+        """Read one more object, which stands at ``place``. Raises ValueError: what, where, and what to do."""
+        obj = _complete(place, raw, namespace)
+        kind = obj["kind"]
+        source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        place = f"{place}, {source}"
+        if (origin := (str(obj.get("apiVersion", "")), source)) in self.sources:
+            raise ValueError(f"{place}: there is another one of this name; send it once, or under a name of its own")
+        self.sources.add(origin)
+        _check_api(place, obj, store)
+        match kind:
+            case "Job" | "JobSet" | "LeaderWorkerSet":
+                self._read_owner(place, obj, store)
+            case "Pod":
+                self._read_pod(place, obj, store)
+            case "PodGroup":
+                compatible = str(obj.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
+                group = usable(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
+                _check_names(place, group.stray)
+                self.groups[group.key] = (source, group)
+            case "CompositePodGroup":
+                self.composites.append(usable(place, decode_composite(obj)))
+            case "Workload":
+                self.workloads.append((place, usable(place, decode_workload(obj))))
+
+    def _read_owner(self, place: str, obj: dict[str, Any], store: "Store") -> None:
+        owner = _OWNERS[obj["kind"]](obj)
+        if isinstance(owner, Malformed) or owner.problem:
+            raise ValueError(f"{place}: {owner.problem}")
+        _check_names(place, owner.stray)
+        if isinstance(owner, Parent) and "scheduling" in read_map(obj, "spec"):
+            raise ValueError(
+                f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
+                f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
+            )
+        self.owners.append(Asked(place, obj, settle_levels(place, owner, store)))
+
+    def _read_pod(self, place: str, obj: dict[str, Any], store: "Store") -> None:
+        self.count(1)
+        pod = make_pod(place, obj, obj["metadata"], store, self.coming)
+        if pod.group is None:
+            self.single.append(pod)
+        else:
+            self.members.setdefault(pod.group, []).append(pod)
+
+
+def _check_names(place: str, stray: str) -> None:
+    """Raise ValueError for an annotation or a label of ours that has no effect: admission refuses it, too."""
+    if stray:
+        raise ValueError(f"{place}: {stray}")
+
+
+def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:
+    """Raise ValueError for an object of a kind or of a version that is not read. Others have a Job, too."""
+    kind, api = obj["kind"], obj.get("apiVersion")
+    if kind not in _READ_KINDS:
+        raise ValueError(f"{place}: {_UNREAD}")
+    if not api:
+        return
+    read = _APIS.get(kind) or _list_group_apis(kind, store.level)
+    if not isinstance(api, str) or api.rpartition("/")[0] not in {each.rpartition("/")[0] for each in read}:
+        raise ValueError(f"{place}, of {api}: {_UNREAD}")
+    if api not in read:
+        raise ValueError(f"{place}: {api} is not read here; this kind is read as {', '.join(sorted(read))}")
+
+
+def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
+    if kind == "CompositePodGroup":
+        return level.read | {level.composite_api_version, composite_api_version(level.api_version)}
+    return level.read | ({COMPATIBLE_API} if kind == "PodGroup" else frozenset())
+
+
+def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:
+    """An object as it would be created: without what an API server has written into it."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
+        raise ValueError(f"{place} is no manifest: it has no kind")  # noqa: TRY004 - what people have sent
+    metadata: Any = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = metadata.get("name") or metadata.get("generateName")
+    if not isinstance(name, str):
+        raise ValueError(f"{place}, {raw['kind']}: metadata.name is missing")  # noqa: TRY004 - as above
+    home = metadata.get("namespace") or namespace
+    kept = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+    made = {**kept, "name": name, "namespace": home, "uid": f"{_UID}{raw['kind']}:{home}/{name}"}
+    return {**{key: value for key, value in raw.items() if key != "status"}, "metadata": made}
+
+
+_CORE = (
+    "ConfigMap",
+    "Endpoints",
+    "LimitRange",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ResourceQuota",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+)
+
+_KINDS = {
+    *(("", kind) for kind in _CORE),
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("cert-manager.io", "Certificate"),
+    ("cert-manager.io", "Issuer"),
+    ("k8s.cni.cncf.io", "NetworkAttachmentDefinition"),
+    ("monitoring.coreos.com", "PodMonitor"),
+    ("monitoring.coreos.com", "PrometheusRule"),
+    ("monitoring.coreos.com", "ServiceMonitor"),
+    ("resource.nvidia.com", "ComputeDomain"),
+    ("scheduling.k8s.io", "PriorityClass"),
+}
+
+_GROUPS = {
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "gateway.networking.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "storage.k8s.io",
+}
+"""Groups none of whose kinds makes pods."""
+
+
+def take_classes(
+    objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
+) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
+    """The PriorityClasses among the objects that are not ``known``, and all others with the priority that they give.
+
+    So it is as if the classes had been created first, and admission had resolved them.
+    """
+    rest: list[tuple[str, Any]] = []
+    classes: dict[str, PriorityClass] = {}
+    for place, raw in objects:
+        is_class = isinstance(raw, dict) and raw.get("kind") == "PriorityClass" and _makes_no_pods(raw)
+        found = decode_priority_class(raw) if is_class else None
+        if isinstance(found, PriorityClass) and found.name not in known:
+            classes[found.name] = found
+        else:
+            rest.append((place, raw))
+    return ([(place, _resolve(raw, classes)) for place, raw in rest] if classes else rest), classes
+
+
+def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
+    """The same, with a priority wherever one of these classes is named and no priority is."""
+    if isinstance(value, list):
+        return [_resolve(each, classes) for each in value]
+    if not isinstance(value, dict):
+        return value
+    said = {name: _resolve(each, classes) for name, each in value.items()}
+    named = said.get("priorityClassName")
+    found = classes.get(named) if isinstance(named, str) else None
+    if found is None or said.get("priority") is not None:
+        return said
+    policy = {} if found.preemption is None else {"preemptionPolicy": found.preemption.value}
+    return {**policy, **said, "priority": found.value}
+
+
+def sift(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
+    """The objects of which pods may come, each with where it stands, and the kinds and names of the others."""
+    kept: list[tuple[str, Any]] = []
+    skipped: list[str] = []
+    for place, raw in objects:
+        if _makes_no_pods(raw):
+            skipped.append(f"{raw['kind']} {_find_name(raw)}".rstrip())
+        else:
+            kept.append((place, raw))
+    return kept, skipped
+
+
+def _makes_no_pods(raw: Any) -> bool:
+    if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
+        return False
+    version = raw.get("apiVersion")
+    if not isinstance(version, str) or not version:
+        return False
+    group = version.rpartition("/")[0]
+    return group in _GROUPS or (group, raw["kind"]) in _KINDS
+
+
+def _find_name(raw: dict[str, Any]) -> str:
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return str(metadata.get("name") or metadata.get("generateName") or "")

@@ -1,0 +1,105 @@
+"""How ``/debug`` names groups, and which group somebody means who names a Job, a pod or another object."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from controller.diff.sentences import describe_no_gang
+from extender.core import Core
+from extender.look.document import View
+from serried.api.group import PodGroup
+from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
+from serried.api.parent import Owner, OwnerKey, explain_no_gang, owner_key_of
+from serried.api.pod import Pod
+from serried.cluster.cache import Store
+from serried.ops.slices import one_by_one
+
+
+class GroupName(View):
+    """A group, by the name that it has on ``/debug``."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    owner: str
+    """The Job, JobSet or LeaderWorkerSet that it was made for, as kubectl names it: `job/train`. "" without one."""
+
+
+def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
+    """The fields of a GroupName."""
+    owner = core.store.membership.name_owner(key)
+    return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
+
+
+_OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
+KINDS = ("podgroup", "pod", "workload", *_OWNERS)
+
+
+async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
+    """The groups to which an object of one of the ``KINDS`` leads; one may come several times."""
+    store = core.store
+    if kind == "podgroup":
+        for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
+            key = GroupKey(object_key.namespace, object_key.name, each)
+            if is_known(core, key) or store.forest.lift(key) != key:
+                yield key
+        return
+    if kind != "pod":
+        async for key, group in one_by_one(store.groups.items()):
+            if key.namespace == object_key.namespace and _is_of(group, kind, object_key.name):
+                yield key
+    async for pod in _find_pods(core, kind, object_key):
+        group_key = store.members.group_of(pod.uid)
+        if group_key is not None:
+            yield group_key
+
+
+def _is_of(group: PodGroup, kind: str, name: str) -> bool:
+    """Whether a group is that of a Workload, or of an owner, of this name."""
+    if kind == "workload":
+        return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
+    return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
+
+
+async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
+    """The pod itself, or those of an owner."""
+    pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
+    if kind in _OWNERS:
+        pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
+    async for pod in one_by_one(pods):
+        if kind != "pod" or (pod.namespace, pod.name) == object_key:
+            yield pod
+
+
+async def explain_none(core: Core, kind: str, object_key: Key) -> str:
+    """Why an object leads to no group, a sentence."""
+    if kind == "pod" and (pods := [pod async for pod in _find_pods(core, kind, object_key)]):
+        said = f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
+        return said + _explain_owner_of(core.store, pods[0])
+    owner = core.store.owners.find(OwnerKey(_OWNERS[kind], object_key)) if kind in _OWNERS else None
+    if owner is None:
+        return f"no {kind} {object_key} is known"
+    return f"{kind} {object_key} {_explain_owner(core.store, owner)}"
+
+
+def _explain_owner_of(store: Store, pod: Pod) -> str:
+    """Why the Job of a pod that Serried serves is no gang, as the end of a sentence; "" for any other pod."""
+    if pod.owner is None or pod.owner.kind != JOB or pod.scheduler not in store.schedulers:
+        return ""
+    owner = store.owners.find(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
+    return f"; its Job {pod.owner.name} {_explain_owner(store, owner)}" if owner is not None else ""
+
+
+def _explain_owner(store: Store, owner: Owner) -> str:
+    """Why an owner has no group, as the controller's event says it."""
+    found = explain_no_gang(owner, store.schedulers, store.gang_jobs)
+    if found is not None:
+        return f"is no gang, so {describe_no_gang(found)}" + (f"; {owner.stray}" if owner.stray else "")
+    if store.owners.has_started(owner_key_of(owner), owner.uid):
+        return "is no gang, so its pods are placed one by one: some ran before its PodGroup could be made"
+    return "has no PodGroup and no pods yet; see its events"
+
+
+def is_known(core: Core, key: GroupKey) -> bool:
+    """Whether there is such a group, or a pod that names it."""
+    return key in core.store.groups or key in core.store.members

@@ -1,0 +1,181 @@
+"""The pages of ``/debug`` that show nodes, and how full the domains of a topology key are."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from fastapi import Response
+
+from extender.core import Core
+from extender.look.document import View, write_list
+from extender.look.names import GroupName, name_group
+from serried.api.names import GroupKey, count_up
+from serried.api.pod import Phase, Pod
+from serried.api.resources import add
+from serried.ops.slices import breathe, one_by_one
+
+_NODES_BEFORE_BREATH = 100
+
+_USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+
+
+class ShareView(View):
+    """How much of one resource the nodes of a domain have, and how much of it is used or reserved."""
+
+    allocatable: int
+    used: int
+
+
+class PresenceView(GroupName):
+    """A group in a domain."""
+
+    members: int
+    """How many of its members run there, or have a slot there."""
+
+
+class DomainView(View):
+    """One domain."""
+
+    domain: str
+    nodes: int
+
+    unschedulable: int
+    """How many of them are cordoned; their room counts as the rest does."""
+
+    resources: dict[str, ShareView]
+    """CPU in thousandths of a core, everything else in its own unit."""
+
+    groups: list[PresenceView]
+
+
+class DomainsView(View):
+    """The domains of one key."""
+
+    key: str
+    """The topology key."""
+
+    keys: list[str]
+    """The keys that groups ask for at present, the most asked for first."""
+
+    unlabelled: int
+    """How many nodes have no such label, and so are in no domain."""
+
+    domains: list[DomainView]
+
+
+def _list_keys(core: Core) -> list[str]:
+    asked = Counter[str]()
+    for group in core.store.groups.values():
+        asked.update({group.topology_key} - {None} if group.topology_key else ())
+        asked.update(level.key for level in group.preference.levels)
+    return [key for key, _ in sorted(asked.items(), key=lambda entry: (-entry[1], entry[0]))]
+
+
+def _guess_key(core: Core) -> str:
+    labels = {key for node in core.store.nodes.values() for key in node.labels}
+    racks = sorted(key for key in labels if key.endswith("/rack"))
+    return next((key for key in (*_USUAL_KEYS[:1], *racks, *_USUAL_KEYS[1:]) if key in labels), _USUAL_KEYS[-1])
+
+
+async def _count_members(core: Core, domains_by_node: Mapping[str, str]) -> Mapping[str, Counter[GroupKey]]:
+    found = defaultdict[str, Counter[GroupKey]](Counter)
+    for key in core.store.members.groups():
+        async for pod in one_by_one(core.store.members.of_group(key)):
+            domain = domains_by_node.get(_find_node(core, pod))
+            if domain is not None:
+                found[domain][key] += 1
+        await breathe()
+    return found
+
+
+def _find_node(core: Core, pod: Pod) -> str:
+    if pod.phase is not Phase.ACTIVE:
+        return ""
+    slot = core.ledger.slot_of(pod.uid)
+    return pod.node or (slot.node if slot is not None else "")
+
+
+async def _view_domain(core: Core, domain: str, names: list[str], groups: Counter[GroupKey]) -> DomainView:
+    allocatable: Mapping[str, int] = {}
+    used: Mapping[str, int] = {}
+    cordoned = 0
+    for count, name in enumerate(names, 1):
+        node = core.store.nodes.get(name)
+        if node is not None:
+            allocatable = add(allocatable, node.allocatable)
+            used = add(used, core.store.occupancy.used.get(name, {}))
+            cordoned += node.unschedulable
+        if count % _NODES_BEFORE_BREATH == 0:
+            await breathe()
+    await breathe()
+    return DomainView(
+        domain=domain,
+        nodes=len(names),
+        unschedulable=cordoned,
+        resources={
+            key: ShareView(allocatable=amount, used=used.get(key, 0))
+            for key, amount in allocatable.items()
+            if ":" not in key
+        },
+        groups=[
+            PresenceView(**name_group(core, key), members=groups[key])
+            for key in sorted(groups, key=lambda key: count_up(str(key)))
+        ],
+    )
+
+
+class NodeView(View):
+    """A node: what it has, and what bound, assumed and reserved pods take of it."""
+
+    name: str
+    allocatable: dict[str, int]
+    used: dict[str, int]
+    unschedulable: bool
+    labels: dict[str, str]
+
+
+def _view_node(core: Core, name: str) -> NodeView:
+    node = core.store.nodes[name]
+    return NodeView(
+        name=name,
+        allocatable=dict(node.allocatable),
+        used=dict(core.store.occupancy.used.get(name, {})),
+        unschedulable=node.unschedulable,
+        labels=dict(node.labels),
+    )
+
+
+class NodePages:
+    """What the pages answer."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def list_domains(self, key: str = "") -> DomainsView:
+        """The domains of ``key``, by name; without one, of the key that most groups ask for."""
+        core = self._core
+        keys = _list_keys(core)
+        chosen = key or next(iter(keys), "") or _guess_key(core)
+        domains_by_node = {
+            name: node.labels[chosen] for name, node in core.store.nodes.items() if chosen in node.labels
+        }
+        nodes = defaultdict[str, list[str]](list)
+        for name, domain in domains_by_node.items():
+            nodes[domain].append(name)
+        groups = await _count_members(core, domains_by_node)
+        domains = [
+            await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes, key=count_up)
+        ]
+        return DomainsView(
+            key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(domains_by_node), domains=domains
+        )
+
+    async def list_nodes(self, prefix: str = "", limit: int = 500) -> Response:
+        """Nodes by name, with what bound, assumed and reserved pods use of them.
+
+        `prefix` chooses those whose name begins so, `limit` the first ones. Amounts are in the API's units, CPU in
+        thousandths of a core.
+        """
+        nodes = self._core.store.nodes
+        names = sorted(name for name in nodes if name.startswith(prefix))
+        # Between two of them one may go.
+        return await write_list(_view_node(self._core, name) for name in names[: max(0, limit)] if name in nodes)

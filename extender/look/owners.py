@@ -1,0 +1,401 @@
+"""Gangs that do not exist yet, from manifests: each group, and its members as they would be.
+
+Who is in which group the Store says itself, of objects that only this question knows; what groups an owner has, the
+controller's own templates say.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from controller.diff.objects import counting_templates, desired_templates
+from controller.diff.sentences import describe_no_gang, describe_templates
+from extender.look.manifests import READ, Asked, Manifests, make_pod, settle_levels, usable
+from serried.api.device import NOTHING, Coming
+from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
+from serried.api.job import Job, NoGang, decode_job
+from serried.api.names import (
+    BARE_KINDS,
+    JOB,
+    GroupKey,
+    GroupKind,
+    Key,
+    ParentKind,
+    read_int,
+    read_map,
+    read_objects,
+    read_required,
+)
+from serried.api.parent import (
+    GROUP_INDEX,
+    JOB_INDEX,
+    JOB_SET_NAME,
+    LEADER,
+    REPLICATED_JOB,
+    SET_NAME,
+    WHOLE,
+    WORKER_INDEX,
+    Owner,
+    Parent,
+    Stage,
+    explain_no_gang,
+    kind_of,
+    owner_key_of,
+)
+from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
+from serried.api.priority import PriorityClass, find_class
+from serried.cluster.cache import Store
+from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
+from serried.plan.quorum import find_rank
+from serried.plan.steps import Work
+from serried.rules.all import RULES
+
+_PODS_PER_STEP = 100
+
+_Raw = Mapping[str, Any]
+
+
+class _Origin(NamedTuple):
+    """What the gangs of one owner are made from, and where they are put."""
+
+    asked: Asked
+    store: Store
+
+    beside: Store
+    """The objects of the question; the pods are not in it."""
+
+    manifests: Manifests
+
+    def make_pod(self, template: _Raw, labels: _Raw, annotations: _Raw = MappingProxyType({})) -> Pod:
+        """A pod of a template, with these labels and annotations besides its own."""
+        said = read_map(template, "metadata")
+        key = self.asked.owner.key
+        metadata = {
+            "namespace": key.namespace,
+            "name": key.name,
+            "uid": self.asked.owner.uid,
+            "labels": {**read_map(said, "labels"), **labels},
+            "annotations": {**read_map(said, "annotations"), **annotations},
+        }
+        return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
+
+    def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
+        """The group of pods that are like this one, and its members so far; ``alone`` is that of pods of no gang."""
+        gang = like.group or self.beside.membership.resolve(like)
+        key = gang or alone
+        owner_key = owner_of_provisional(key)
+        owner = self.beside.owners.find(owner_key) if owner_key is not None else None
+        if owner is not None:
+            sent = self.beside.membership.workloads_of(owner)
+            whole = gang is not None and isinstance(owner, Parent) and not owner.staged
+            if whole and sent and len(sent[0].templates) == 1:
+                key = key._replace(part=WHOLE)  # its one PodGroup is for all stages
+            if key not in self.manifests.groups:
+                template = _find_template(owner, sent, key.part or stage, is_gang=gang is not None)
+                self.manifests.groups[key] = _describe(owner, key), _make_group(key, owner, template)
+        return key, self.manifests.members.setdefault(key, [])
+
+
+def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
+    """The template of the owner's Workload, or else of the one that the controller would make."""
+    found = find_template(sent[0], owner, stage) if sent else None
+    if found is not None:
+        return found
+    made = {each.name: each for each in (desired_templates(owner) if is_gang else ())}
+    alone = Template(stage, BASIC, topology_key=owner.topology_key, priority_class=owner.priority_class)
+    return made.get(stage) or next(iter(made.values()), alone)
+
+
+def _add_owner(origin: _Origin) -> Work[None]:
+    owner = origin.asked.owner
+    if isinstance(owner, Job):
+        origin.beside.put_job(owner)
+    else:
+        origin.beside.put_parent(owner)
+    _check_workloads(origin, owner)
+    if isinstance(owner, Job):
+        origin.manifests.count(owner.at_once)
+        yield from _add_job(origin, owner, _make_first(origin, origin.asked.raw))
+    elif owner.kind is ParentKind.JOB_SET:
+        yield from _add_job_set(origin, owner)
+    else:
+        yield from _add_leader_worker_set(origin, owner)
+
+
+def _check_workloads(origin: _Origin, owner: Owner) -> None:
+    sent = origin.beside.membership.workloads_of(owner)
+    if len(sent) > 1:
+        raise ValueError(f"{origin.asked.place}: {owner.key} has another Workload, too; send one")
+    if sent and not counting_templates(owner, sent[0]):
+        raise ValueError(f"{origin.asked.place}: {describe_templates(owner, sent[0])}")
+
+
+def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
+    """The pod of index 0 of a Job: all others are like it."""
+    template = read_map(read_map(raw, "spec"), "template")
+    return origin.make_pod(template, labels, {COMPLETION_INDEX: "0"})
+
+
+def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> Work[None]:
+    """The pods of a Job, each in the group in which it would be."""
+    origin.beside.put_job(job)
+    like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
+    alone = provisional(owner_key_of(job))
+    key, members = origin.find_members(like, alone, like.place.stage if like.place is not None else "")
+    rank = 0
+    if parent is not None and like.place is not None and owner_of_provisional(key) == owner_key_of(parent):
+        rank = find_rank(like.place, 0, parent) or 0
+    for index in range(job.at_once):
+        at = rank + index if job.indexed else None
+        name = f"{job.key.name}-{index}"
+        members.append(replace(first, name=name, uid=f"{job.uid}-{index}", index=at, group=key, place=None))
+        if index % _PODS_PER_STEP == 0:
+            yield
+
+
+def _add_job_set(origin: _Origin, parent: Parent) -> Work[None]:
+    for raw in read_objects(read_map(origin.asked.raw, "spec"), "replicatedJobs"):
+        stage = read_required(raw, "name")
+        manifest = _make_child(parent, stage, raw)
+        child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
+        replicas = max(0, read_int(raw, "replicas", 1))
+        origin.manifests.count(replicas * max(1, child.at_once))
+        labels = {JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"}
+        first = _make_first(origin, manifest, **labels)
+        for number in range(replicas):
+            name = f"{parent.key.name}-{stage}-{number}"
+            job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
+            place = replace(first.place, job=number) if first.place is not None else None
+            yield from _add_job(origin, job, replace(first, place=place), parent)
+
+
+def _make_child(parent: Parent, stage: str, raw: _Raw) -> dict[str, Any]:
+    """The manifest of a Job of the JobSet, as JobSet's own controller makes it."""
+    template = read_map(raw, "template")
+    owner = {"kind": kind_of(parent), "name": parent.key.name, "uid": parent.uid, "controller": True}
+    metadata = {
+        **read_map(template, "metadata"),
+        "namespace": parent.key.namespace,
+        "name": f"{parent.key.name}-{stage}",
+        "uid": f"{parent.uid}-{stage}",
+        "ownerReferences": [owner],
+    }
+    spec = {"completionMode": "Indexed", **read_map(template, "spec")}
+    return {"kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _add_leader_worker_set(origin: _Origin, parent: Parent) -> Work[None]:
+    spec = read_map(origin.asked.raw, "spec")
+    template = read_map(spec, "leaderWorkerTemplate")
+    leader = template.get("leaderTemplate") or read_map(template, "workerTemplate")
+    replicas = max(0, read_int(spec, "replicas", 1))
+    origin.manifests.count(replicas * sum(stage.size for stage in parent.stages))
+    for stage, first in ((parent.stages[0], 0), (parent.stages[1], 1)):
+        if not stage.size:
+            continue
+        labels = {SET_NAME: parent.key.name, GROUP_INDEX: "0", WORKER_INDEX: str(first)}
+        like = origin.make_pod(leader if stage.name == LEADER else read_map(template, "workerTemplate"), labels)
+        for replica in range(replicas):
+            _add_stage(origin, parent, stage, like, replica=replica, first=first)
+            yield
+
+
+def _add_stage(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
+    """The leader or the workers of one replica; ``first`` is the rank of the first of them."""
+    place = replace(like.place, replica=str(replica)) if like.place is not None else None
+    alone = provisional(owner_key_of(parent), stage.name)
+    key, members = origin.find_members(replace(like, place=place), alone, stage.name)
+    for index in range(first, first + stage.size):
+        name = f"{parent.key.name}-{replica}" + (f"-{index}" if index else "")
+        members.append(replace(like, name=name, uid=f"{parent.uid}-{name}", index=index, group=key, place=None))
+
+
+def _describe(owner: Owner, key: GroupKey) -> str:
+    part = f", {key.part}" if key.part else ""
+    replica = f", replica {key.replica}" if key.replica else ""
+    return f"{kind_of(owner)} {owner.key}{part}{replica}"
+
+
+def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
+    """The PodGroup that would be made for an owner from a template."""
+    levels = owner.preference.levels or template.preference.levels
+    return PodGroup(
+        key=key,
+        uid=owner.uid,
+        policy=template.policy,
+        topology_key=template.topology_key or owner.topology_key,
+        priority_class=template.priority_class or owner.priority_class,
+        priority=template.priority,
+        preemption=template.preemption,
+        preference=replace(owner.preference, levels=levels),
+    )
+
+
+MOST_GANGS = 50
+
+_UID = "whatif:"
+"""Before the name of the group that a pod of no group is; no true one has a colon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A gang, or a pod of none, for which a place is looked for."""
+
+    source: str
+    """What it comes from, for people: kind, namespace and name."""
+
+    group: PodGroup
+
+    members: tuple[Pod, ...]
+    """Those that come, each with the PodGroup that it names; members that wait already are not among them."""
+
+    priority: int | None = None
+    """What a PriorityClass gives the group that comes with it; None for all others."""
+
+    no_gang: str = ""
+    """Why its pods are placed one by one, a phrase; "" for a gang."""
+
+
+class Gathered(NamedTuple):
+    """What some manifests are."""
+
+    newcomers: list[Newcomer]
+
+    refused: list[str]
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+
+def gather(
+    objects: Iterable[tuple[str, Any]],
+    store: Store,
+    namespace: str,
+    classes: Mapping[str, PriorityClass] = MappingProxyType({}),
+    coming: Coming = NOTHING,
+) -> Work[Gathered]:
+    """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many.
+
+    ``classes`` come with the objects, which have their priorities already (`take_classes`); so do the claims that are
+    ``coming`` (`take_claims`).
+    """
+    manifests = Manifests(coming=coming)
+    for place, raw in objects:
+        with manifests.judging():
+            manifests.read(place, raw, namespace, store)
+        yield
+    _add_inline_groups(manifests)
+    beside = _put_beside(manifests, store)
+    for asked in manifests.owners:
+        with manifests.judging():
+            more = Manifests(coming=coming, pods=manifests.pods)
+            yield from _add_owner(_Origin(asked, store, beside, more))
+            manifests.add(more)
+            manifests.pods = more.pods
+    found = [*_list_groups(manifests, store, beside), *(_make_single(pod) for pod in manifests.single)]
+    if not found and not manifests.refused:
+        raise ValueError(f"there is no object in the body; what is read: {READ}")
+    if len(found) > MOST_GANGS:
+        raise ValueError(f"there are {len(found)} gangs; ask for at most {MOST_GANGS} at a time")
+    return Gathered([_settle_priority(each, classes) for each in found], manifests.refused)
+
+
+def _settle_priority(newcomer: Newcomer, classes: Mapping[str, PriorityClass]) -> Newcomer:
+    """The same with the priority of a class that comes with it, as if the class were there."""
+    named = classes.get(newcomer.group.priority_class)
+    if named is None or newcomer.group.key.kind in BARE_KINDS:
+        return newcomer
+    found = find_class(named.name, classes)
+    if found is None:
+        return newcomer  # one that no group may have
+    group = newcomer.group
+    group = replace(group, priority_class="", priority=found.value, preemption=group.preemption or found.preemption)
+    return replace(newcomer, group=group, priority=found.value)
+
+
+def find_existing(store: Store, key: GroupKey) -> Newcomer:
+    """A group that exists, to be planned with the members that it has. Raises ValueError if it is not known."""
+    group = store.groups.get(key)
+    if group is None:
+        raise ValueError(f"no group {key} is known; see /debug/groups")
+    return Newcomer(f"{key.kind} {key}", group, (), no_gang=_describe_no_gang(group, store))
+
+
+def _add_inline_groups(manifests: Manifests) -> None:
+    """The groups that pods name as parts of a Workload (v1alpha1)."""
+    for _, workload in manifests.workloads:
+        for key, group in build_groups(workload, manifests.members).items():
+            if workload.inline and key in manifests.members:
+                manifests.groups[key] = (f"Workload {key}", group)
+
+
+def _put_beside(manifests: Manifests, store: Store) -> Store:
+    """A Store of the groups and Workloads that were sent."""
+    beside = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
+    named = {owner_key_of(asked.owner) for asked in manifests.owners}
+    made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
+    for _, group in manifests.groups.values():
+        beside.put_group(group)
+    for composite in manifests.composites:
+        beside.put_composite(composite)
+    for place, workload in manifests.workloads:
+        with manifests.judging():
+            if owner_key_in(workload) not in named and workload.key not in made_from:
+                kind = workload.parent[0] if workload.parent is not None else "Job"
+                raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
+            beside.put_workload(replace(workload, owners=()))  # of which the UIDs are not those of the owners here
+    return beside
+
+
+def _list_groups(manifests: Manifests, store: Store, beside: Store) -> Iterator[Newcomer]:
+    members: dict[GroupKey, list[Pod]] = {}
+    for key in dict.fromkeys([*manifests.groups, *manifests.members]):
+        found = (beside if key in manifests.groups else store).forest.lift(key)
+        members.setdefault(found, []).extend(manifests.members.get(key, ()))
+    for composite in manifests.composites:
+        members.setdefault(beside.forest.lift_composite(composite.key), [])
+    for key, pods in members.items():
+        with manifests.judging():
+            yield _make_newcomer(key, tuple(pods), manifests, store, beside)
+
+
+def _make_newcomer(
+    key: GroupKey, members: tuple[Pod, ...], manifests: Manifests, store: Store, beside: Store
+) -> Newcomer:
+    source = f"{key.kind if key.kind is GroupKind.COMPOSITE else 'PodGroup'} {key.object_key}"
+    source, group = manifests.groups.get(key, (source, beside.groups.get(key)))
+    known = store.groups.get(key)
+    group = group or known
+    if group is None and key.kind is GroupKind.COMPOSITE:
+        raise ValueError(f"{beside.forest.find_gap(key)}; send the whole tree")
+    if group is None:
+        raise ValueError(f"pod {members[0].name} names PodGroup {key}, which does not exist; send it, too")
+    if not members and not store.members.of_group(key):
+        raise ValueError(f"{source} has no pods here, and none exist; send its pods, or the Job that makes them")
+    _check_leaves(group, members)
+    return Newcomer(source, group, members, no_gang=_describe_no_gang(group, beside))
+
+
+def _describe_no_gang(group: PodGroup, store: Store) -> str:
+    """Why the pods of a group are placed one by one, "" if it is a gang; ``store`` has its owner."""
+    if group.policy.is_gang:
+        return ""
+    owner_key = owner_of_provisional(group.key)
+    owner = store.owners.find(owner_key) if owner_key is not None else None
+    found = explain_no_gang(owner, store.schedulers, store.gang_jobs) if owner is not None else None
+    return describe_no_gang(found or NoGang("its policy is basic"))
+
+
+def _check_leaves(group: PodGroup, members: Iterable[Pod]) -> None:
+    if isinstance(group.tree, Leaf):
+        return
+    leaves = {leaf.name for leaf in list_leaves(group.tree)}
+    stray = next((pod.group.name for pod in members if pod.group is not None and pod.group.name not in leaves), None)
+    if stray is not None:
+        raise ValueError(f"PodGroup {stray} is new in the tree of {group.key.object_key}; send the whole tree")
+
+
+def _make_single(pod: Pod) -> Newcomer:
+    key = GroupKey(pod.namespace, f"{_UID}{pod.name}")
+    alone = PodGroup(key, pod.uid, BASIC)
+    no_gang = "it is placed by itself: it names no PodGroup"
+    return Newcomer(f"Pod {pod.namespace}/{pod.name}", alone, (replace(pod, group=key),), no_gang=no_gang)

@@ -1,0 +1,493 @@
+"""``POST /debug/whatif``: would these gangs fit, where, and who would have to go. Nothing is created or changed.
+
+``/debug/snapshot``: the planner's whole input as one file, from which ``serried replay`` decides again.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import ConfigDict
+from starlette.requests import ClientDisconnect
+
+from extender.core import Core
+from extender.look.claims import take_claims
+from extender.look.cluster import take_parts
+from extender.look.decide import Changes, Hypothesis, Prediction
+from extender.look.document import EXAMPLES, View, exemplify
+from extender.look.explain import PreemptionView, view_preemption
+from extender.look.manifests import READ, flatten, read_documents, sift, take_classes
+from extender.look.owners import Newcomer, find_existing, gather
+from extender.look.snapshot import compress, list_writers, write_snapshot
+from extender.scheduling.request import describe_uncounted
+from serried.api.level import ApiLevel
+from serried.api.names import GroupKey, GroupKind, decode_group_key
+from serried.api.verdict import Reason, render
+from serried.cluster.cache import Store
+from serried.ops.slices import Slices, TooLongError, join
+from serried.plan.eviction import Preemption
+from serried.plan.steps import Deadline, Work
+from serried.rules.volumes.cluster import Volumes
+
+_PIECE_BYTES = 1 << 16
+_SNAPSHOT_SECONDS = 60.0
+_SNAPSHOT_PAUSE_SECONDS = "5"
+
+_SNAPSHOT_BUSY = "another snapshot is being made; try again in some seconds"
+
+
+class Form(StrEnum):
+    """How the file is written."""
+
+    JSON = "json"
+    GZIP = "gzip"
+
+
+class SnapshotView(View):
+    """The file; what else is in it has the fields of `extender.look.snapshot.Capture`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: int
+    """The version of the format."""
+
+    serried: str
+    """The version of Serried that has written it."""
+
+    nodes: list[dict[str, Any]]
+
+    used: dict[str, dict[str, int]]
+    """What is used on each node."""
+
+    pods: list[dict[str, Any]]
+    """Those that run, and the members of groups."""
+
+    groups: list[dict[str, Any]]
+
+
+_TYPES = {Form.JSON: ("application/json", "json"), Form.GZIP: ("application/gzip", "json.gz")}
+
+
+def _describe_answer() -> dict[int | str, dict[str, Any]]:
+    responses = exemplify(EXAMPLES["/snapshot"])
+    responses[200]["content"][_TYPES[Form.GZIP][0]] = {"schema": {"type": "string", "format": "binary"}}
+    return responses
+
+
+class Snapshots:
+    """Makes one snapshot at a time."""
+
+    def __init__(self, core: Core, level: ApiLevel, slices: Slices) -> None:
+        self._core = core
+        self._level = level
+        self._slices = slices
+        self._turn = asyncio.Lock()
+
+    async def show_snapshot(self, group: str = "", form: Form = Form.JSON) -> StreamingResponse:
+        """The planner's whole input at one instant: nodes, what is used, groups, reservations, settings.
+
+        Environment variables, annotations and tokens are not in it, and of labels only those that decide. ``group``
+        (NAMESPACE/NAME) is the group whose decision ``serried replay`` makes again.
+        """
+        key, slices = _find_group(self._core, group), self._slices
+        if self._turn.locked():
+            raise HTTPException(429, _SNAPSHOT_BUSY, headers={"Retry-After": _SNAPSHOT_PAUSE_SECONDS})
+        async with self._turn:
+            try:
+                pieces = await slices.finish(_write(self._core, self._level, key, form), _SNAPSHOT_SECONDS)
+            except TooLongError:
+                raise HTTPException(503, f"the snapshot took more than {_SNAPSHOT_SECONDS:.0f} s of work") from None
+        media_type, ending = _TYPES[form]
+        headers = {
+            "Content-Disposition": f'attachment; filename="serried-snapshot.{ending}"',
+            "X-Longest-Slice-Milliseconds": f"{slices.longest * 1000:.1f}",
+            "X-Work-Milliseconds": f"{slices.spent * 1000:.0f}",
+        }
+        return StreamingResponse(_stream(pieces), media_type=media_type, headers=headers)
+
+
+def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
+    """The route, below ``/debug``."""
+    list_writers()  # now: later filter would wait for it
+    router = APIRouter()
+    responses = {
+        **_describe_answer(),
+        400: {"description": "The answer says how a group is named."},
+        404: {"description": "The group is not known."},
+        503: {"description": f"It took more than {_SNAPSHOT_SECONDS:.0f} s of work."},
+        429: {"description": "Another snapshot is being made."},
+    }
+    show = Snapshots(core, level, slices or Slices()).show_snapshot
+    router.add_api_route("/snapshot", show, response_model=SnapshotView, responses=responses)
+    return router
+
+
+def _find_group(core: Core, text: str) -> GroupKey | None:
+    if not text:
+        return None
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise HTTPException(400, f"group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
+    key = core.store.forest.lift(decode_group_key(namespace, name))
+    if key not in core.store.groups and key not in core.store.members:
+        raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+    return key
+
+
+def _write(core: Core, level: ApiLevel, key: GroupKey | None, form: Form) -> Work[list[bytes]]:
+    capture, pods = yield from take_parts(core, level, key)
+    chunks = write_snapshot(capture, pods)
+    return (yield from join(compress(chunks) if form is Form.GZIP else chunks, _PIECE_BYTES))
+
+
+async def _stream(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+_MAX_BODY_BYTES = 1 << 18
+_LIMIT_SECONDS = 10.0
+_PAUSE_SECONDS = "1"
+_GIVE_WAY_SECONDS = 0.0005
+
+_BUSY = "another question is being answered; try again in a second"
+
+
+class Outcome(StrEnum):
+    """What would become of a gang."""
+
+    FITS = "Fits"
+
+    FITS_AFTER_EVICTIONS = "FitsAfterEvictions"
+    """Once pods of lower priority have ended, which would be evicted for it."""
+
+    DOES_NOT_FIT = "DoesNotFit"
+
+
+class PredictionView(View):
+    """What would become of one gang."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    owner: str
+    """As of a group."""
+
+    source: str
+    """The manifest that it comes from."""
+
+    outcome: Outcome
+
+    noGang: str
+    """Why its pods are placed one by one, a phrase; "" for a gang. The outcome is that of all its pods then."""
+
+    priority: int
+
+    members: int
+    """How many would wait for a node."""
+
+    need: int
+    """How many of them have to be placed together."""
+
+    placed: int
+    """How many would get a node."""
+
+    domain: str
+    """The value of the topology key that all their nodes have; "" without a key."""
+
+    nodes: dict[str, int]
+    """How many of them each node would get."""
+
+    reason: str
+    """Why the gang does not fit as things are; "" if it does, and Scheduled if it runs already."""
+
+    message: str
+
+    preemption: PreemptionView | None
+    """Who would have to go; None if nobody was looked for."""
+
+
+class ChangesView(View):
+    """How the cluster was changed for the question."""
+
+    drained: list[str]
+
+    displaced: int
+    """How many pods of these nodes would need another place; none is looked for."""
+
+    added: list[str]
+    removed: list[str]
+
+
+class WhatIfView(View):
+    """The answer."""
+
+    fits: bool
+    """Whether every gang fits without evictions, and no object is refused."""
+
+    groups: list[PredictionView]
+    """In the order in which they would be planned: each finds the room of those before it taken."""
+
+    refused: list[str]
+    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+
+    skipped: list[str]
+    """The objects that were left out because no pods of gangs come of them: kind and name."""
+
+    changes: ChangesView
+    workSeconds: float
+
+    longestSliceSeconds: float
+    """The longest time for which filter had to wait for this."""
+
+
+_MANIFEST = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train
+spec:
+  parallelism: 4
+  completions: 4
+  completionMode: Indexed
+  template:
+    spec:
+      schedulerName: serried
+      restartPolicy: Never
+      containers:
+      - name: worker
+        image: train
+        resources: {requests: {cpu: "1"}}
+"""
+"""A question as people write it."""
+
+_BODY = {
+    "content": {
+        "application/yaml": {"schema": {"type": "string"}, "example": _MANIFEST},
+        "application/json": {"schema": {"type": "object"}, "example": read_documents(_MANIFEST)[0]},
+    }
+}
+"""The question as the OpenAPI shows it: the answer's example is about it."""
+
+
+class _Found(NamedTuple):
+    """What a question has led to."""
+
+    predictions: list[Prediction]
+    refused: list[str]
+    skipped: list[str]
+
+
+Texts = Annotated[list[str] | None, Query()]
+
+
+class Questions:
+    """Answers one question at a time."""
+
+    def __init__(self, core: Core, slices: Slices) -> None:
+        self._core = core
+        self._slices = slices
+        self._turn = asyncio.Lock()
+
+    async def ask_whatif(
+        self,
+        request: Request,
+        namespace: str = "default",
+        group: Texts = None,
+        drain: Texts = None,
+        add: Texts = None,
+        remove: Texts = None,
+    ) -> WhatIfView:
+        """Would these gangs fit? The body has manifests as YAML or JSON.
+
+        It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
+        Objects of which no pods of gangs come, such as Services and ComputeDomains, are left out, and named as
+        ``skipped``. One of a kind that is not known might make some: it is refused. Those that cannot be
+        answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
+        requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
+        the API server about them. PriorityClasses, PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and
+        ComputeDomains in the body count as created, a ComputeDomain with the ResourceClaimTemplate that its controller
+        makes. Nothing is created or changed.
+
+        ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
+        node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
+        them may be repeated.
+        """
+        self._check_turn()
+        body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
+        self._check_turn()
+        async with self._turn:
+            try:
+                drained = tuple(dict.fromkeys(drain or ()))
+                added, removed = _read_additions(add or ()), _read_groups(self._core, remove or ())
+                return await self._answer(Changes(drained, added, removed), body, namespace, group or ())
+            except ValueError as problem:
+                raise HTTPException(400, str(problem)) from None
+            except TooLongError:
+                said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
+                raise HTTPException(503, said) from None
+
+    def _check_turn(self) -> None:
+        if self._turn.locked():
+            raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
+
+    async def _answer(self, changes: Changes, body: str, namespace: str, groups: Sequence[str]) -> WhatIfView:
+        core, slices, deadline = self._core, self._slices, Deadline()
+        hypothesis = Hypothesis(core, changes, deadline)
+        hypothesis.check()
+        asked = _read_groups(core, groups)
+        steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
+        try:
+            found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
+        finally:
+            core.store.forget_shown()
+        return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
+
+
+def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
+    """The route, below ``/debug``."""
+    router = APIRouter()
+    responses = {
+        **exemplify(EXAMPLES["/whatif"]),
+        400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
+        413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
+        429: {"description": "Another question is being answered."},
+        503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
+    }
+    ask = Questions(core, slices or Slices()).ask_whatif
+    extra = {"requestBody": _BODY}
+    router.add_api_route("/whatif", ask, methods=["POST"], responses=responses, openapi_extra=extra)
+    return router
+
+
+def _answer(
+    core: Core, hypothesis: Hypothesis, documents: list[Any], namespace: str, asked: Sequence[GroupKey]
+) -> Work[_Found]:
+    newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
+    refused: list[str] = []
+    placed, classes = take_classes(flatten(documents), core.store.priority_classes)
+    placed, coming = take_claims(placed, namespace, core.store.rule(Volumes).supply.find_default())
+    objects, skipped = sift(placed)
+    if skipped and not objects and not asked:
+        raise ValueError(f"no object in the body makes pods; what is read: {READ}")
+    if objects or not asked:
+        gathered = yield from gather(objects, core.store, namespace, classes, coming)
+        newcomers += gathered.newcomers
+        refused = gathered.refused
+    while core.store.settle():  # other pods count for what was shown, too
+        yield
+    return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)
+
+
+async def _read_body(request: Request) -> str:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_BODY_BYTES:
+                said = f"the body has more than {_MAX_BODY_BYTES} bytes; ask for fewer objects at a time"
+                raise HTTPException(413, said)
+    except ClientDisconnect:  # nobody hears the answer, and it is no failure of ours
+        raise HTTPException(400, "the connection ended before the body did") from None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is no UTF-8 text; send YAML or JSON") from None
+
+
+async def _read_documents(body: str) -> list[Any]:
+    """What the body says, read in a thread that gives way to the loop at once."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_GIVE_WAY_SECONDS)
+    try:
+        return await asyncio.to_thread(read_documents, body)
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def _read_additions(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    found: Counter[str] = Counter()
+    for text in texts:
+        number, star, like = text.partition("*")
+        if not (star and like and number.isascii() and number.isdecimal() and len(number) < 6):
+            raise ValueError(f"add is NUMBER*NODE, such as 4*node-7, not {text[:100]!r}")
+        found[like] += int(number)
+    return tuple(found.items())
+
+
+def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
+    found: dict[GroupKey, None] = {}
+    for text in texts:
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name):
+            raise ValueError(f"a group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
+        found[core.store.forest.lift(decode_group_key(namespace, name))] = None
+    return tuple(found)
+
+
+def _find_outcome(found: Prediction) -> Outcome:
+    if found.plan is not None and (found.newcomer.group.policy.is_gang or len(found.plan.nodes) == found.members):
+        return Outcome.FITS
+    if found.verdict is not None and found.verdict.reason is Reason.SCHEDULED:
+        return Outcome.FITS  # it runs
+    if isinstance(found.preemption, Preemption):
+        return Outcome.FITS_AFTER_EVICTIONS
+    return Outcome.DOES_NOT_FIT
+
+
+def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices, store: Store) -> WhatIfView:
+    return WhatIfView(
+        fits=not found.refused and all(_find_outcome(each) is Outcome.FITS for each in found.predictions),
+        groups=[_view(each, store) for each in found.predictions],
+        refused=found.refused,
+        skipped=found.skipped,
+        changes=ChangesView(
+            drained=list(changes.drained),
+            displaced=displaced,
+            added=[f"{count}*{like}" for like, count in changes.added],
+            removed=[str(key) for key in changes.removed],
+        ),
+        workSeconds=round(work.spent, 4),
+        longestSliceSeconds=round(work.longest, 4),
+    )
+
+
+def _view(found: Prediction, store: Store) -> PredictionView:
+    plan = found.preemption.plan if isinstance(found.preemption, Preemption) else found.plan
+    key, no_gang, said = found.newcomer.group.key, found.newcomer.no_gang, _describe(found, store)
+    return PredictionView(
+        namespace=key.namespace,
+        name=key.encoded,
+        kind=key.kind,
+        owner=store.membership.name_owner(key),
+        source=found.newcomer.source,
+        outcome=_find_outcome(found),
+        noGang=no_gang,
+        priority=found.priority,
+        members=found.members,
+        need=found.need,
+        placed=0 if plan is None else len(plan.nodes),
+        domain="" if plan is None else plan.domain,
+        nodes={} if plan is None else dict(sorted(Counter(plan.nodes.values()).items())),
+        reason="" if found.verdict is None else found.verdict.reason.value,
+        message=f"no gang, so {no_gang}; {said}" if no_gang else said,
+        preemption=view_preemption(found.preemption),
+    )
+
+
+def _describe(found: Prediction, store: Store) -> str:
+    if found.verdict is not None:
+        evicted = found.preemption.victims if isinstance(found.preemption, Preemption) else ()
+        count = sum(len(unit.pods) for unit in evicted)
+        return render(found.verdict) + (f"; it fits once {count} pods of lower priority have ended" if count else "")
+    assert found.plan is not None  # noqa: S101 - narrows for the type checker: one of the two is there
+    place = f" into {found.plan.domain}" if found.plan.domain else ""
+    said = f"{len(found.plan.nodes)} of {found.members} members fit{place}"
+    members = found.newcomer.members or store.members.classify(found.newcomer.group.key).waiting
+    return "; ".join([said, *describe_uncounted(members, store)])

@@ -1,0 +1,416 @@
+"""What the page at ``/debug/`` shows of the state: rows in short form, and what of them changed since the last look.
+
+A look is made in slices (decision 18), so what it finds at its begin may be older than what it finds at its end. The
+next look sets that right.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Generator, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from extender.core import Core
+from extender.look.views import count_placed, find_domain, find_since, name_state, say
+from extender.scheduling.backfill import Head
+from extender.scheduling.group import GroupState
+from extender.status.reports import Said
+from serried.api.group import PodGroup
+from serried.api.names import GroupKey
+from serried.api.neighbours import HOSTNAME
+from serried.api.node import Node
+from serried.api.resources import Resources, add
+from serried.plan.request import Turn
+
+_MAX_LEVELS = 4
+"""How many levels a map has at most."""
+
+_SLICE_NODES = 100
+"""After how many nodes a slice may end."""
+
+Place = tuple[str, ...]
+"""The values of the levels; "" where a node has no such label."""
+
+
+class Places:
+    """The levels, and the place of each node. They are found anew when a label of a node changed, or a group's key."""
+
+    def __init__(self) -> None:
+        self.levels: Place = ()
+        """The keys, the widest first."""
+
+        self._seen: dict[str, Node] = {}
+        self._named: frozenset[str] = frozenset()
+
+    def place_of(self, node: Node) -> Place:
+        """Where a node stands."""
+        return tuple(node.labels.get(level, "") for level in self.levels)
+
+    def learn(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
+        """Find the levels among the labels of the nodes; ``named`` are the keys that groups name."""
+        chosen = frozenset(named)
+        if chosen == self._named and not self._note_changes(nodes):
+            return
+        self._named = chosen
+        values: dict[str, set[str]] = defaultdict(set)
+        for turn, node in enumerate(list(nodes.values())):
+            for key, value in node.labels.items():
+                if key != HOSTNAME and (key in chosen or "topology" in key.partition("/")[0]):
+                    values[key].add(value)
+            if turn % _SLICE_NODES == 0:
+                yield
+        self.levels = _choose(values, chosen, len(nodes))
+
+    def _note_changes(self, nodes: Mapping[str, Node]) -> bool:
+        """Whether a label of a node is another one since the last time."""
+        seen = self._seen
+        changed = len(seen) != len(nodes)
+        for name, node in nodes.items():
+            before = seen.get(name)
+            if before is not node:
+                changed = changed or before is None or before.labels != node.labels
+                seen[name] = node
+        if len(seen) != len(nodes):
+            self._seen = dict(nodes)
+        return changed
+
+
+def _choose(values: Mapping[str, Collection[str]], named: Collection[str], nodes: int) -> Place:
+    # A label with a value of its own on nearly every node is a name, and no level.
+    levels = [key for key, found in values.items() if key in named or len(found) <= max(1, nodes // 2)]
+    levels.sort(key=lambda key: (key not in named, len(values[key]), key))
+    return tuple(sorted(levels[:_MAX_LEVELS], key=lambda key: (len(values[key]), key)))
+
+
+K = TypeVar("K", bound=Hashable)
+
+Row = tuple[Any, ...]
+
+
+class Table(Generic[K]):
+    """Rows by key. The first column of a row, as readers get it, is its number, which no other row ever has."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[K, int] = {}
+        self._rows: dict[int, Row] = {}
+        self._made_of: dict[K, tuple[object, ...]] = {}
+        self._changed: dict[int, None] = {}
+        self._gone: list[int] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def number_of(self, key: K) -> int | None:
+        """The number of a row, None if there is none of this key."""
+        return self._numbers.get(key)
+
+    def put(self, key: K, row: Row) -> int:
+        """A row came or changed, or is as it was; returns its number."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._next
+            self._next += 1
+        if self._rows.get(number) != row:
+            self._rows[number] = row
+            self._changed[number] = None
+        return number
+
+    def keep(self, key: K, of: tuple[object, ...], make: Callable[[], Row]) -> None:
+        """The row that ``make`` makes of this: made anew only if it is something else than the last time."""
+        if self._made_of.get(key) != of:
+            self._made_of[key] = of
+            self.put(key, make())
+
+    def keep_only(self, keys: Container[K]) -> None:
+        """All other rows are gone."""
+        for key in [key for key in self._numbers if key not in keys]:
+            number = self._numbers.pop(key)
+            self._made_of.pop(key, None)
+            del self._rows[number]
+            self._changed.pop(number, None)
+            self._gone.append(number)
+
+    def take_changed(self) -> list[Row]:
+        """The rows that came or changed since the last time, as readers get them."""
+        changed = [(number, *self._rows[number]) for number in self._changed]
+        self._changed = {}
+        return changed
+
+    def take_gone(self) -> list[int]:
+        """The numbers of the rows that went since the last time."""
+        gone = self._gone
+        self._gone = []
+        return gone
+
+    def in_parts(self, size: int) -> Iterator[list[Row]]:
+        """All rows as readers get them, so many at a time."""
+        rows = iter(list(self._rows.items()))
+        while part := [(number, *row) for number, row in islice(rows, size)]:
+            yield part
+
+
+Message = dict[str, Any]
+"""What readers get; fields that are not there have not changed."""
+
+_SLICE_ROWS = 16
+"""After how many rows a slice may end."""
+
+_SLICE_GROUPS = 200
+"""The same where only a field or two of each is read."""
+
+_PART_ROWS = 250
+"""How many rows one message of the whole state has."""
+
+_MAX_GANGS = 5_000
+"""How many groups are shown."""
+
+_MAX_TEXT = 300
+"""How many characters of a sentence are shown; all of it is at ``/debug/groups/NAMESPACE/NAME``."""
+
+_MAX_DECISIONS = 200
+"""How many decisions a new reader gets."""
+
+_NOTHING: Resources = {}
+
+CORDONED, KEPT_FOR_HEAD, KEPT_FOR_REPLACEMENT, ENDING = (1, 2, 4, 8)
+
+
+COLUMNS = {
+    "nodes": ("number", "name", "place", "used", "planned", "marks"),
+    "gangs": (
+        *("number", "namespace", "name", "kind", "state", "reason", "message"),
+        *("quorum", "members", "placed", "priority", "key", "domain", "since", "owner"),
+    ),
+    "decisions": ("number", "at", "group", "reason", "text", "id", "owner"),
+}
+"""The names of the columns, for who reads the rows.
+
+Of a node ``place`` is the number of its place, ``used`` how many percent bound pods use of the resource of which most
+is used, ``planned`` how many percent of it plans take beyond that, and ``marks`` the sum of what is true of it: 1
+cordoned, 2 kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims end here.
+
+Of a gang ``since`` is since when it stands as it does: waits, is broken or runs. ``owner`` is what it was made for, as
+kubectl names it (``job/train``); "" without one, and in a decision also for a gang that is gone.
+"""
+
+
+class Sketch:
+    """The state as rows. ``decisions`` are those of `Reports`, the oldest first."""
+
+    def __init__(self, core: Core, decisions: Sequence[Said]) -> None:
+        self._core = core
+        self._decisions = decisions
+        self._places = Places()
+        self._place_table: Table[Place] = Table()
+        self._nodes: Table[str] = Table()
+        self._gangs: Table[GroupKey] = Table()
+        self._whole: Message = {}
+        """The fields that are no rows, as they are now."""
+        self._told: Message = {}
+        """The same as readers have them."""
+        self._log: list[Row] = []
+        self._new_log: list[Row] = []
+        self._last: Said | None = None
+        self._logged = 0
+
+    # --- a look ------------------------------------------------------------------------------------------------
+
+    def look(self) -> Iterator[None]:
+        """Take in what has changed; yields wherever a slice may end."""
+        store = self._core.store
+        named = yield from self._find_named_keys()
+        yield from self._places.learn(store.nodes, named)
+        yield
+        planned, ending = yield from self._sum_plans()
+        yield from self._look_at_nodes(planned, ending)
+        yield from self._look_at_gangs()
+        yield from self._look_at_queue()
+        self._look_at_decisions()
+        self._whole |= {"levels": self._places.levels, "extender": self._describe_extender()}
+
+    def _find_named_keys(self) -> Generator[None, None, set[str]]:
+        named: set[str] = set()
+        for turn, group in enumerate(list(self._core.store.groups.values())):
+            if group.topology_key is not None:
+                named.add(group.topology_key)
+            named.update(level.key for level in group.preference.levels)
+            if turn % _SLICE_GROUPS == 0:
+                yield
+        return named
+
+    def _sum_plans(self) -> Generator[None, None, tuple[dict[str, Resources], set[str]]]:
+        pods = self._core.store.pods
+        planned: dict[str, Resources] = {}
+        ending: set[str] = set()
+        for reservation in self._core.ledger:
+            for slot in reservation.slots.values():
+                pod = pods.get(slot.uid)
+                if pod is not None and not pod.bound:
+                    planned[slot.node] = add(planned.get(slot.node, {}), dict(pod.shape.requests))
+            ending.update(pods[uid].node for uid in reservation.victims if uid in pods)
+            yield
+        return planned, ending
+
+    def _look_at_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
+        store, head = self._core.store, self._core.queue.backfill.head
+        kept = head.forecast.nodes if head is not None else frozenset[str]()
+        vacant = {one.pod.node for one in store.vacancies if not one.refusal}
+        for turn, node in enumerate(list(store.nodes.values())):
+            marks = (
+                CORDONED * node.unschedulable
+                + KEPT_FOR_HEAD * (node.name in kept)
+                + KEPT_FOR_REPLACEMENT * (node.name in vacant)
+                + ENDING * (node.name in ending)
+            )
+            self._look_at_node(node, planned.get(node.name), marks)
+            if turn % _SLICE_ROWS == 0:
+                yield
+        self._nodes.keep_only(store.nodes)
+        yield
+
+    def _look_at_node(self, node: Node, planned: Resources | None, marks: int) -> None:
+        used = self._core.store.occupancy.used.get(node.name, _NOTHING)
+
+        def make() -> Row:
+            place = self._places.place_of(node)
+            return node.name, self._place_table.put(place, (place,)), *_fill(node, used, planned), marks
+
+        self._nodes.keep(node.name, (node, used, planned, marks, self._places.levels), make)
+
+    def _look_at_gangs(self) -> Iterator[None]:
+        store = self._core.store
+        keys = list(store.groups.keys() | dict.fromkeys(store.members.groups()).keys())
+        self._whole["gangsLeftOff"] = max(0, len(keys) - _MAX_GANGS)
+        shown = dict.fromkeys(keys[:_MAX_GANGS])
+        for turn, key in enumerate(shown):
+            self._look_at_gang(key)
+            if turn % _SLICE_ROWS == 0:
+                yield
+        self._gangs.keep_only(shown)
+        yield
+
+    def _look_at_queue(self) -> Iterator[None]:
+        queue, states = self._core.queue, self._core.groups.states
+        turns: list[tuple[Turn, int]] = []
+        for turn, key in enumerate(list(queue.unschedulable)):
+            number = self._gangs.number_of(key)
+            if number is not None:
+                turns.append((queue.turn_of(queue.describe(key, states.get(key))), number))
+            if turn % _SLICE_ROWS == 0:
+                yield
+        self._whole["order"] = [number for _, number in sorted(turns)]
+        self._whole["head"] = _view_head(self._core, queue.backfill.head)
+        yield
+
+    def _look_at_decisions(self) -> None:
+        fresh: list[Said] = []
+        for said in reversed(self._decisions):
+            if said is self._last:
+                break
+            fresh.append(said)
+        for said in reversed(fresh):
+            self._logged += 1
+            owner = self._core.store.membership.name_owner(said.group)
+            row = (self._logged, said.at, str(said.group), said.reason, said.text[:_MAX_TEXT], said.id, owner)
+            self._new_log.append(row)
+            self._last = said
+        self._log = [*self._log, *self._new_log][-_MAX_DECISIONS:]
+
+    def _describe_extender(self) -> Message:
+        term = self._core.term
+        synced = self._core.service.synced and not self._core.store.obstacles.needed
+        return {"synced": synced, "plans": term.plans, "obstacle": term.obstacle}
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def _look_at_gang(self, key: GroupKey) -> None:
+        group, state = self._core.store.groups.get(key), self._core.groups.states.get(key)
+        verdict = state.verdict if state is not None else None
+        stage = state.cycle.stage if state is not None and state.cycle is not None else None
+        store = self._core.store
+        # Pods are other objects whenever they change, so these tell whether the row would be another one.
+        of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_own(key))
+        self._gangs.keep(key, of, lambda: self._make_gang(key, group, state))
+
+    def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:
+        store = self._core.store
+        members = store.members.of_group(key)
+        reason, message = say(state)
+        return (
+            key.namespace,
+            key.encoded,
+            key.kind.value,
+            name_state(state),
+            reason,
+            message[:_MAX_TEXT],
+            (group.policy.min_count or 0) if group is not None else 0,
+            len(members),
+            count_placed(self._core, key),
+            store.priorities.of_group(key),
+            (group.topology_key or "") if group is not None else "",
+            find_domain(self._core, group, state, members),
+            find_since(self._core, state),
+            store.membership.name_owner(key),
+        )
+
+    # --- what readers get --------------------------------------------------------------------------------------
+
+    def take_change(self) -> Message:
+        """What has changed since the last time; empty for nothing."""
+        places, nodes = self._place_table.take_changed(), self._nodes.take_changed()
+        gangs = self._gangs.take_changed()
+        change: Message = {
+            "places": places,
+            "nodes": nodes,
+            "nodesGone": self._nodes.take_gone(),
+            "gangs": gangs,
+            "gangsGone": self._gangs.take_gone(),
+            "decisions": self._new_log,
+        }
+        self._new_log = []
+        change |= {name: value for name, value in self._whole.items() if self._told.get(name) != value}
+        self._told = dict(self._whole)
+        return {name: value for name, value in change.items() if value or name in self._whole}
+
+    def tell_whole(self) -> Iterator[Message]:
+        """The whole state, in parts; the first resets what a reader has, the last says that it is complete."""
+        yield {"reset": True, "columns": COLUMNS}
+        for part in self._place_table.in_parts(_PART_ROWS):
+            yield {"places": part}
+        for part in self._nodes.in_parts(_PART_ROWS):
+            yield {"nodes": part}
+        for part in self._gangs.in_parts(_PART_ROWS):
+            yield {"gangs": part}
+        yield {**self._whole, "decisions": self._log, "complete": True}
+
+
+def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
+    """Percent used, and percent planned on top, of the resource of which most is used."""
+    if not used:
+        return 0, 0
+    most, most_before = 0.0, 0.0
+    for name, there in node.allocatable.items():
+        amount = used.get(name, 0)
+        if there <= 0 or amount <= 0 or ":" in name:
+            continue
+        share = amount / there
+        if share > most:
+            most, most_before = share, share - (planned.get(name, 0) / there if planned else 0.0)
+    full = max(1, min(100, round(most * 100)))
+    before = max(0, min(full, round(most_before * 100))) if planned else full
+    return before, full - before
+
+
+def _view_head(core: Core, head: Head | None) -> Message | None:
+    if head is None:
+        return None
+    tell = core.queue.backfill.tell_time
+    return {
+        "group": str(head.group),
+        "domain": head.forecast.domain,
+        "nodes": len(head.forecast.nodes),
+        "forecast": "" if head.forecast.at is None else tell(head.forecast.at),
+        "until": tell(head.until),
+        "missed": head.late,
+        "passed": sorted(str(group) for group in head.passed),
+    }

@@ -1,0 +1,608 @@
+"""The pages of ``/debug`` that show groups: how they stand, in which order they wait, what is kept, and decisions."""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import HTTPException, Query, Response
+
+from extender.core import Core
+from extender.look.document import View, write_list, write_long
+from extender.look.explain import (
+    DiagnosisView,
+    DryRunView,
+    ForecastView,
+    Inquiries,
+    MilestoneView,
+    PreemptionView,
+    TooManyInquiriesError,
+    TurnView,
+    find_turn,
+    read_dry_run,
+    view_advice,
+    view_finding,
+    view_forecast,
+    view_preemption,
+    view_timeline,
+    view_turn,
+)
+from extender.look.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group
+from extender.scheduling.backfill import Head
+from extender.scheduling.binding_cycle import CycleStage
+from extender.scheduling.group import GroupState
+from extender.status.reports import Reports, Said
+from serried.api.group import PodGroup
+from serried.api.level import ApiLevel
+from serried.api.names import GroupKey, GroupKind, Key, decode_group_key
+from serried.api.pod import Pod
+from serried.api.verdict import Reason, render
+from serried.cluster.cache import Store
+from serried.cluster.usage import Vacancy
+from serried.ops.slices import one_by_one
+from serried.plan.request import Waiting
+
+
+class DecisionView(View):
+    """One decision, newest first."""
+
+    id: str
+    """What the line of the log names, too."""
+
+    at: str
+    group: str
+
+    owner: str
+    """As of a group. "" for one that is gone, too."""
+
+    kind: GroupKind
+    reason: str
+    text: str
+
+
+class HeadView(GroupName):
+    """The gang for which room is kept. Times are RFC 3339."""
+
+    domain: str
+
+    nodes: list[str]
+    """Where room is kept."""
+
+    forecast: str
+    """When it will have room; empty if nobody can tell."""
+
+    until: str
+    """When room is kept no longer."""
+
+    missed: bool
+    """Whether a forecast was missed: then only gangs with a deadline may pass."""
+
+    passed: dict[str, str]
+    """The gangs that were let onto its nodes, and when each will have ended."""
+
+    owners: dict[str, str]
+    """The owners of these, each as of a group."""
+
+
+class WaitingView(View):
+    """A gang that waits for room."""
+
+    position: int
+    """Its place in the queue, from 1."""
+
+    namespace: str
+    name: str
+    kind: GroupKind
+
+    owner: str
+    """As of a group."""
+
+    priority: int
+
+    countsAs: int
+    """Its priority with what waiting has added."""
+
+    since: str
+    """Since when it has its quorum, RFC 3339."""
+
+    message: str
+
+
+class QueueView(View):
+    """The queue."""
+
+    head: HeadView | None
+
+    waiting: list[WaitingView]
+    """In the order of their turns."""
+
+    leftOff: int
+    """How many more are not shown."""
+
+
+def _view_head(core: Core, head: Head) -> HeadView:
+    tell = core.queue.backfill.tell_time
+    return HeadView(
+        **name_group(core, head.group),
+        domain=head.forecast.domain,
+        nodes=sorted(head.forecast.nodes),
+        forecast="" if head.forecast.at is None else tell(head.forecast.at),
+        until=tell(head.until),
+        missed=head.late,
+        passed={str(group): tell(end) for group, end in head.passed.items()},
+        owners={str(group): core.store.membership.name_owner(group) for group in head.passed},
+    )
+
+
+def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
+    state = core.groups.states.get(waiting.group)
+    since = state.quorum_since if state is not None else None
+    return WaitingView(
+        position=position,
+        **name_group(core, waiting.group),
+        priority=waiting.priority,
+        countsAs=core.queue.counts_as(waiting),
+        since="" if since is None else core.queue.backfill.tell_time(since),
+        message=say(state)[1],
+    )
+
+
+class ReservationView(GroupName):
+    """The slots kept for one state: member names by node."""
+
+    phase: str
+    stage: str
+    domain: str
+    need: int
+    atBind: int
+    bound: int
+    slots: dict[str, list[str]]
+
+
+def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
+    """The slots of a group; None if it has none."""
+    reservation = core.ledger.of_group(key)
+    state = core.groups.states.get(key)
+    if reservation is None:
+        return None
+    slots: dict[str, list[str]] = {}
+    for slot in reservation.slots.values():
+        slots.setdefault(slot.node, []).append(slot.name)
+    cycle = state.cycle if state else None
+    return ReservationView(
+        **name_group(core, key),
+        phase=reservation.phase,
+        stage=cycle.stage.value if cycle else "",
+        domain=reservation.domain,
+        need=reservation.need,
+        atBind=len(cycle.at_bind) if cycle else 0,
+        bound=len(cycle.bound) if cycle else 0,
+        slots=slots,
+    )
+
+
+LEFT_OFF = "X-Left-Off"
+"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+
+_STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
+
+
+class Diagnose(StrEnum):
+    """What is found out about a gang that waits for room."""
+
+    NONE = "none"
+
+    DOMAINS = "domains"
+    """What each domain lacks."""
+
+    ADVICE = "advice"
+    """That, and what would make the gang fit."""
+
+
+class MemberView(View):
+    """A member. A node is "" for none."""
+
+    name: str
+    uid: str
+
+    state: str
+    """How it stands."""
+
+    gates: list[str]
+    """Its scheduling gates that are not Serried's."""
+
+    node: str
+    """Where it runs."""
+
+    planned: str
+    """The node that is reserved for it."""
+
+    nominated: str
+    """Its ``status.nominatedNodeName``."""
+
+
+class ObjectView(View):
+    """The object that a group is, or of which it is a part."""
+
+    apiVersion: str
+    kind: str
+    name: str
+
+
+class GroupView(GroupName):
+    """A group in one line."""
+
+    object: ObjectView | None
+    policy: str
+
+    minCount: int
+    """0 for policy basic."""
+
+    members: int
+
+    placed: int
+    """How many members are bound or have succeeded."""
+
+    waiting: int
+    """How many members wait for a node, gated and refused ones among them."""
+
+    priority: int
+    """The one that counts, for the group and each member."""
+
+    preempts: bool
+    """Whether others may be evicted for the group."""
+
+    topologyKey: str
+
+    topologyLevel: str
+    """The level for which this label stands here; "" for none."""
+
+    domain: str
+    state: str
+
+    since: str
+    """Since when it stands so: waits, is broken or runs; RFC 3339."""
+
+    reason: str
+    message: str
+
+
+class GroupDetail(GroupView):
+    """A group with its members."""
+
+    preemption: PreemptionView | None
+    """What the last search for victims has found; None if there was none."""
+
+    dryRun: DryRunView | None
+    """What would be evicted for it now; None if nobody has asked."""
+
+    timeline: list[MilestoneView]
+    """What has happened to it, the oldest first."""
+
+    plan: ReservationView | None
+    """The slots that are kept for it; None without a plan."""
+
+    queue: TurnView | None
+    """Its place among those that wait for room; None if it does not."""
+
+    forecast: ForecastView | None
+    """None for all but the head of the queue."""
+
+    diagnosis: DiagnosisView | None
+    """Why it does not fit; None if it does not wait for room, or if many others are asked about right now."""
+
+    unread: list[str]
+    """The annotations and labels of its PodGroup and of its owner that have no effect, and what was probably meant."""
+
+    detail: list[MemberView]
+
+
+def list_unread(store: Store, key: GroupKey) -> list[str]:
+    """Return a phrase for each annotation and label that nothing reads, of a group's object and of its owner."""
+    owner_key, group = store.membership.owner_of(key), store.groups.get(key)
+    owner = store.owners.find(owner_key) if owner_key is not None else None
+    return [each.stray for each in (owner, group) if each is not None and each.stray]
+
+
+async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> DiagnosisView | None:
+    if diagnosis is Diagnose.NONE:
+        return None
+    try:
+        if diagnosis is Diagnose.DOMAINS:
+            found = await inquiries.diagnose(key)
+            return None if found is None else view_finding(found, None)
+        found = await inquiries.advise(key)
+        return None if found is None else view_finding(found, [view_advice(each) for each in found.advice])
+    except TooManyInquiriesError:
+        if diagnosis is Diagnose.DOMAINS:
+            return None  # nobody has asked for it by name: the rest of the page is worth more than none
+        raise HTTPException(429, "too many ask for advice at the same time; ask again later") from None
+
+
+def _read_limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"limit is a number of groups, 0 or more, not {text[:100]!r}")
+    return int(text)
+
+
+async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]:
+    found = [
+        key
+        async for key in one_by_one(core.store.groups.keys() | set(core.store.members.groups()))
+        if namespace in ("", key.namespace) and state in ("", name_state(core.groups.states.get(key)))
+    ]
+    return sorted(found)
+
+
+def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
+    group = core.store.groups.get(key)
+    state = core.groups.states.get(key)
+    # Not by classify(), which sorts: a reader holds the loop meanwhile.
+    members = core.store.members.of_group(key)
+    reason, message = say(state)
+    topology_key = (group.topology_key or "") if group else ""
+    return GroupView(
+        **name_group(core, key),
+        object=_view_object(group, level),
+        policy="" if group is None else "Gang" if group.policy.is_gang else "Basic",
+        minCount=(group.policy.min_count or 0) if group else 0,
+        members=len(members),
+        placed=count_placed(core, key),
+        waiting=sum(pod.pending and pod.scheduler in core.store.schedulers for pod in members),
+        priority=core.store.priorities.of_group(key),
+        preempts=core.store.priorities.may_preempt(key),
+        topologyKey=topology_key,
+        topologyLevel=core.store.levels.name_label(topology_key),
+        domain=find_domain(core, group, state, members),
+        state=name_state(state),
+        since=find_since(core, state),
+        reason=reason,
+        message=message,
+    )
+
+
+def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
+    if group is None:
+        return None
+    holder = group.holder(level.api_version, level.composite_api_version)
+    return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)
+
+
+def name_state(state: GroupState | None) -> str:
+    """How a group stands, in one word."""
+    if state is None or state.verdict is None:
+        return "Unknown"
+    if state.cycle is not None:
+        return state.cycle.stage.value
+    return "Scheduled" if state.verdict.reason.value == "Scheduled" else "Waiting"
+
+
+def find_since(core: Core, state: GroupState | None) -> str:
+    """Return since when a group stands as it does, RFC 3339."""
+    return core.queue.backfill.tell_time(core.clock() if state is None else find_start(state))
+
+
+def find_start(state: GroupState) -> float:
+    """Return since when a group stands as it does, in loop seconds."""
+    if state.verdict is None:
+        return state.first_seen
+    if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:
+        return state.broken_since
+    if state.verdict.reason is Reason.SCHEDULED:
+        return state.reason_since
+    # Pods were there before an extender that has started again.
+    made = state.quorum_since if not state.started else None
+    return state.waiting_since if made is None else min(made, state.waiting_since)
+
+
+def say(state: GroupState | None) -> tuple[str, str]:
+    """The reason of a group and its sentence; "" for one that nobody has looked at yet."""
+    verdict = state.verdict if state is not None else None
+    return (verdict.reason.value, render(verdict)) if verdict is not None else ("", "")
+
+
+def count_placed(core: Core, key: GroupKey) -> int:
+    """How many members count toward the quorum, in all PodGroups of a tree together."""
+    return sum(core.store.members.count_placed(key).values())
+
+
+def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, members: Iterable[Pod]) -> str:
+    """The domain that a group is in, or planned for; "" where it asks for none."""
+    if group is None or group.topology_key is None:
+        return ""
+    if state is not None and state.cycle is not None:
+        return state.cycle.reservation.domain
+    nodes = (core.store.nodes.get(pod.node) for pod in members if pod.bound and not pod.deleting)
+    return ",".join(sorted({node.labels.get(group.topology_key, "") for node in nodes if node is not None}))
+
+
+def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
+    """Each as it stands when it is its turn: between two of them some may be bound, or go."""
+    for uid in [pod.uid for pod in core.store.members.of_group(key)]:
+        pod = core.store.pods.get(uid)
+        if pod is not None:
+            yield _view_member(core, pod)
+
+
+def _view_member(core: Core, pod: Pod) -> MemberView:
+    slot = core.ledger.slot_of(pod.uid)
+    state = "Bound" if pod.bound else pod.phase.value if pod.phase.value != "Active" else "Waiting"
+    if pod.deleting:
+        state = "Deleting"
+    elif pod.gates:
+        state = "Gated"
+    elif slot is not None and not pod.bound:
+        state = "Planned"
+    return MemberView(
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        gates=list(pod.foreign_gates),
+        node=pod.node,
+        planned=slot.node if slot else "",
+        nominated=pod.nominated,
+    )
+
+
+class VacancyView(View):
+    """The slot of a member that has ended."""
+
+    namespace: str
+    group: str
+    kind: GroupKind
+    member: str
+
+    index: int | None
+    """The member's completion index, None if it had none."""
+
+    node: str
+    """Where the member ran."""
+
+    claimed: bool
+    """Whether room is kept there."""
+
+    refusal: str
+    """Why the kubelet would not run the member, "" for any other end."""
+
+    replacement: str
+    """The pod that comes in its place, "" while there is none."""
+
+    seconds: float
+    """How long the slot has been kept."""
+
+
+def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
+    replacement = core.store.pods.get(vacancy.replacement)
+    now = core.clock()
+    return VacancyView(
+        namespace=vacancy.group.namespace,
+        group=vacancy.group.encoded,
+        kind=vacancy.group.kind,
+        member=vacancy.pod.name,
+        index=vacancy.pod.index,
+        node=vacancy.pod.node,
+        claimed=core.store.occupancy.node_of(vacancy.claimant) is not None,
+        refusal=vacancy.refusal,
+        replacement=replacement.name if replacement is not None else "",
+        seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),
+    )
+
+
+class GroupPages:
+    """What the pages answer."""
+
+    def __init__(self, core: Core, reports: Reports, level: ApiLevel) -> None:
+        self._core = core
+        self._reports = reports
+        self._level = level
+        self._inquiries = Inquiries(core)
+
+    async def list_groups(self, limit: str = "500", state: str = "", namespace: str = "") -> Response:
+        """Every group in one line, by namespace and name.
+
+        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
+        there are.
+        """
+        core, most = self._core, _read_limit(limit)
+        if state and state not in _STATES:
+            raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
+        keys = await _find_groups(core, state, namespace)
+        # Between two of them one may go.
+        response = await write_list(_view_group(core, self._level, key) for key in keys[:most] if is_known(core, key))
+        response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
+        return response
+
+    async def show_group(
+        self,
+        namespace: str,
+        name: str,
+        dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
+        diagnosis: Diagnose = Diagnose.DOMAINS,
+    ) -> Response:
+        """One group with its members: why it waits, what would make it run, and who would have to go for it.
+
+        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
+        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
+        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; eight may wait for
+        it, others get 429. `?diagnosis=none` leaves the domains out.
+        """
+        core, asked = self._core, read_dry_run(dry_run)
+        key = core.store.forest.lift(decode_group_key(namespace, name))
+        if not is_known(core, key):
+            raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
+        tried = await self._inquiries.try_out(key) if asked else None
+        found = await _inquire(self._inquiries, key, diagnosis)
+        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
+        state = core.groups.states.get(key)
+        detail = GroupDetail(
+            **_view_group(core, self._level, key).model_dump(),
+            preemption=view_preemption(state.preemption) if state is not None else None,
+            dryRun=tried,
+            timeline=view_timeline(core, key),
+            plan=view_reservation(core, key),
+            queue=turn,
+            forecast=forecast,
+            diagnosis=found,
+            unread=list_unread(core.store, key),
+            detail=[],
+        )
+        return await write_long(detail, "detail", _view_members(core, key))
+
+    async def look_up(self, namespace: str, kind: str, name: str) -> list[GroupName]:
+        """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
+        core, object_key = self._core, Key(namespace, name)
+        if kind not in KINDS:
+            raise HTTPException(400, f"a kind is one of {', '.join(KINDS)}, not {kind[:100]!r}")
+        found = {core.store.forest.lift(key) async for key in find_groups_of(core, kind, object_key)}
+        if not found:
+            raise HTTPException(404, await explain_none(core, kind, object_key))
+        return [GroupName(**name_group(core, key)) for key in sorted(found)]
+
+    async def show_queue(self, limit: int = 500) -> Response:
+        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
+
+        `limit` chooses the first ones; `leftOff` says how many more wait.
+        """
+        core, queue = self._core, self._core.queue
+        turns = [find_turn(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
+        waiting = [each for _, each in sorted(turns)]
+        shown = waiting[: max(0, limit)]
+        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
+        view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
+        # Between two of them one may go.
+        places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
+        return await write_long(view, "waiting", places)
+
+    async def list_reservations(self) -> Response:
+        """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
+        groups = [reservation.group for reservation in self._core.ledger]
+        # Between two of them one may go.
+        return await write_list(view for group in groups if (view := view_reservation(self._core, group)))
+
+    async def list_vacancies(self) -> Response:
+        """Every slot of a bound member that has ended without success, and who comes in its place."""
+        return await write_list(_view_vacancy(self._core, vacancy) for vacancy in list(self._core.store.vacancies))
+
+    async def list_decisions(self, limit: int = 100, group: str = "") -> Response:
+        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
+        said = [one for one in reversed(self._reports.decisions) if not group or str(one.group) == group]
+        return await write_list(_view_decision(self._core, one) for one in said[: max(0, limit)])
+
+    async def show_decision(self, id: str) -> DecisionView:  # noqa: A002 - the path's own word
+        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
+        decisions = self._reports.decisions
+        found = next((one for one in decisions if one.id == id), None)
+        if found is None:
+            raise HTTPException(404, f"no decision {id[:100]!r} is among the last {len(decisions)}")
+        return _view_decision(self._core, found)
+
+
+def _view_decision(core: Core, said: Said) -> DecisionView:
+    return DecisionView(
+        id=said.id,
+        at=said.at,
+        group=str(said.group),
+        owner=core.store.membership.name_owner(said.group),
+        kind=said.group.kind,
+        reason=said.reason,
+        text=said.text,
+    )
