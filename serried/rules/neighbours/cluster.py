@@ -15,7 +15,7 @@ from collections import ChainMap, Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -211,11 +211,12 @@ class MatchingPods(Rule):
         turned = self._turned.take(AT_ONCE)
         pods = [self._pods[uid] for uid in turned if uid in self._pods]
         recounted = [new for old in pods if (new := self.recount(old)) is not old]
-        reached, counted = self._take_passed(self._reached), self._take_passed(self._uncounted)
+        reached, counted = self._take_passed(self._reached), self._take_passed(self._uncounted, AT_ONCE)
         return News(counted, recounted=recounted, reached=reached)
 
-    def _take_passed(self, waiting: dict[str, int]) -> list[str]:
-        passed = list(takewhile(lambda each: self._turned.has_passed(waiting[each]), waiting))
+    def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
+        """Take what waits for a mark that has passed: ``limit`` at most, if there is one."""
+        passed = list(islice(takewhile(lambda each: self._turned.has_passed(waiting[each]), waiting), limit))
         for each in passed:
             del waiting[each]
         return passed

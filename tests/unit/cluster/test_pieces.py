@@ -15,6 +15,7 @@ from serried.cluster.rule import AT_ONCE
 from serried.rules.all import RULES
 from serried.rules.devices import inventory
 from serried.rules.neighbours.cluster import MatchingPods
+from tests.support.builders import pod
 
 NODES, PODS, SORTS = 100, 1_000, 8
 
@@ -72,3 +73,19 @@ def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Cas
             more = world.settle()
             assert done["put anew"] <= PUT_ANEW
             assert done["matched"] <= MATCHED
+
+
+def test_a_gang_of_many_members_is_let_go_in_pieces_when_its_rule_is_counted(world: Store) -> None:
+    odd = [
+        pod(f"odd-{index}").in_group("odd").scheduler("serried").apart({}, "zone", namespaceSelector={})
+        for index in range(200)
+    ]
+    for each in odd:
+        world.put_pod(each.value())
+    assert any(each.awaits for each in world.pods.values())
+    more = True
+    while more:
+        with counting() as done:
+            more = world.settle()
+        assert done["put anew"] <= PUT_ANEW
+    assert not any(each.awaits for each in world.pods.values())
