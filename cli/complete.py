@@ -1,4 +1,4 @@
-"""What a shell proposes behind a command: gangs, namespaces and topology keys of the cluster.
+"""Completion in a shell: the gangs, namespaces and topology keys that it proposes for a command line.
 
 Somebody who presses Tab waits for it, and reads no error: what is not found in a moment is not proposed.
 """

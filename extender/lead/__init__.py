@@ -1,1 +1,1 @@
-"""Who plans, whether the scheduler beside it may go on, and how members are held meanwhile."""
+"""Leadership: the Lease, the pair of an extender and its kube-scheduler, and whether filter or a gate holds members."""

@@ -138,8 +138,8 @@ def compare(recorded: Ruling | None, found: Ruling) -> Match:
 def list_waiting(capture: Capture) -> list[GroupKey]:
     """The groups that waited for something, in the order of their names."""
     reserved = {each.group for each in capture.reservations}
-    done = frozenset({Reason.SCHEDULED})
-    waiting = {each.group for each in capture.memories if each.verdict is not None and each.verdict.reason not in done}
+    told = [(each.group, each.verdict) for each in capture.memories if each.verdict is not None]
+    waiting = {group for group, verdict in told if verdict.reason is not Reason.SCHEDULED}
     return sorted(waiting | reserved)
 
 
@@ -307,7 +307,7 @@ class Hypothesis:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _predict(self, newcomer: Newcomer, looks: int = _MAX_PLANS) -> Work[Prediction]:
-        """What would become of a gang. It is planned up to so many times, as long as the cluster changes meanwhile."""
+        """Return what would become of a gang. While the cluster changes it is planned anew, ``looks`` times at most."""
         group = newcomer.group
         members = self._list_members(newcomer)
         priority = self._find_priority(newcomer, members)

@@ -281,7 +281,7 @@ class QueueEntry:
     """The nodes that kube-scheduler has offered to its members since a plan had found none: each is tried once."""
 
     in_doubt: bool = False
-    """Whether it is to be planned again only because of those."""
+    """Whether `doubts` alone are why the group is to be planned again."""
 
     def backs_off(self, now: float) -> bool:
         """Whether it is not to be planned yet."""
@@ -315,7 +315,7 @@ class QueueEntry:
         return True
 
     def note_refusal(self) -> None:
-        """It was planned in vain. What was offered before counts again, unless that alone was why it was planned."""
+        """Note that the group was planned in vain. Forget `doubts`, unless they alone were why it was planned."""
         self.doubts = self.doubts if self.in_doubt else frozenset()
         self.in_doubt = False
 

@@ -148,7 +148,7 @@ class DeviceTaintRule:
         return self.reaches(pool) and self.device in {"", device}
 
     def reaches(self, pool: "PoolId") -> bool:
-        """Whether it may be about devices of a pool."""
+        """Return whether the rule can mean devices of this pool."""
         return self.selects and self.driver in {"", pool.driver} and self.pool in {"", pool.name}
 
 

@@ -34,7 +34,7 @@ APART = "apart:"
 """How the name of the amount begins that a pod has which keeps others away."""
 
 ALIKE = "alike:"
-"""As ``APART``, for those who are kept off a node by pods that are alike, and are not alike themselves."""
+"""As ``APART``, for a pod without that rule: pods that have it, and keep their own kind off, keep it off, too."""
 
 COUNTS = "counts:"
 """How the name of the amount begins that a pod has which counts for a rule of others, or of its own."""

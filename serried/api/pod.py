@@ -339,7 +339,7 @@ class Pod:
     """Why no node can take the pod, whatever room there is, a phrase; "" for nothing that is known of here."""
 
     awaits: str = ""
-    """What has to be counted before anybody knows where it fits, a phrase; "" for nothing. That ends by itself."""
+    """What a rule has to count before it is known which nodes can take the pod, a phrase; "" if all is counted."""
 
     outranked: bool = False
     """Whether the obstacle is a mate that comes first: until that one has its node, kube-scheduler offers nodes."""

@@ -28,23 +28,23 @@ class Stage(Enum):
     """A plan led to nothing, and the next one is to come."""
 
     BROKEN = "broken"
-    """It ran, and has lost its quorum."""
+    """The gang ran, and has lost its quorum."""
 
 
 class Mark(Enum):
-    """What else a reason means for those who go by it."""
+    """What else a reason means, for the parts of the extender that go by it."""
 
     ROOM = "room"
     """Room would help: victims are looked for, and a forecast says when there will be some."""
 
     SHAPE = "shape"
-    """Whoever has members of these shapes waits for it, too: the queue remembers it for all of them."""
+    """Every gang with members of these shapes waits for the same room: the queue remembers that for all of them."""
 
     IN_VAIN = "inVain"
     """No victims would help."""
 
     LASTS = "lasts"
-    """It holds until the next plan is there, and says more than that one is being made."""
+    """The reason holds until the next plan is there, and says more than that a plan is being made."""
 
     BACKS_OFF = "backsOff"
     """After it the gang waits the longer, the more often it was tried."""

@@ -16,6 +16,7 @@ from serried.rules.all import RULES
 from serried.rules.devices import inventory
 from serried.rules.neighbours.cluster import MatchingPods
 from tests.support.builders import pod
+from tests.support.rules import settle
 
 NODES, PODS, SORTS = 100, 1_000, 8
 
@@ -30,8 +31,7 @@ MATCHED = 2 * (cache.PIECE // cache.WORK) * (inventory.MATCHED_AT_ONCE + 8 * SOR
 def world() -> Store:
     """A cluster in which every change of the benchmark comes after the other."""
     store = build_store(NODES, PODS, SORTS)
-    while store.settle():
-        pass
+    settle(store)
     return store
 
 
@@ -61,8 +61,7 @@ def counting() -> Iterator[Counter[str]]:
 @pytest.mark.parametrize("case", [pytest.param(each, id=each.name) for each in CASES])
 def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Case) -> None:
     change = case.prepare(world)
-    while world.settle():
-        pass
+    settle(world)
     with counting() as done:
         change()
         assert done["put anew"] <= PUT_ANEW
