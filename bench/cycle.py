@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.machine import describe_machine, measure_noise
-from extender.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.binding_cycle import BindingCycle
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.reservation import Reservation, Slot

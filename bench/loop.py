@@ -26,11 +26,11 @@ import uvloop
 
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
-from extender.binding.records import Records
-from extender.core import Core
+from extender.core.binding.records import Records
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.group import GroupState, Term
 from extender.options import Options
-from extender.scheduling.effects import Context
-from extender.scheduling.group import GroupState, Term
+from extender.wiring import Core
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape

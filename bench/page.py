@@ -32,10 +32,10 @@ from fastapi import FastAPI
 from bench.load.figures import percentile
 from bench.loop import BLOCK, RESULTS, Stage
 from bench.machine import describe_machine, measure_noise
+from extender.core.scheduling.group import GroupState
+from extender.features.status.reports import Said
 from extender.look.page import Broadcast, live_routes
 from extender.look.sketch import Sketch
-from extender.scheduling.group import GroupState
-from extender.status.reports import Said
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod, Shape

@@ -38,12 +38,12 @@ from bench.load.figures import percentile
 from bench.loop import RESULTS
 from bench.machine import describe_machine, measure_noise
 from bench.page import Run, Town, probe
-from extender.http.server import Listener, Reply, Routes, Security
+from extender.core.http.server import Listener, Reply, Routes, Security
+from extender.core.scheduling.group import GroupState
+from extender.features.status.reports import Reports
 from extender.lead.leadership import Leadership
 from extender.look.page import live_routes
 from extender.look.routes import Gauges, debug_routes
-from extender.scheduling.group import GroupState
-from extender.status.reports import Reports
 from serried.api.group import PodGroup, Policy
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey

@@ -15,10 +15,15 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from extender.binding.records import Records
-from extender.core import Core
-from extender.http.server import Listener, Security
-from extender.http.verbs import Reach, Verbs
+from extender.core.binding.records import Records
+from extender.core.http.server import Listener, Security
+from extender.core.http.verbs import Reach, Verbs
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.group import Term
+from extender.features.status.conditions import Conditions
+from extender.features.status.levels import LevelReport
+from extender.features.status.reports import Reports
+from extender.features.status.timeline import Reached
 from extender.lead.by_service import Candidacy, EndpointSlice
 from extender.lead.holding import HoldSwitch, Isolation
 from extender.lead.leadership import UNCONTESTED, Idleness, Leadership, Takeover
@@ -37,12 +42,7 @@ from extender.options import (
     PreemptionMode,
     Rules,
 )
-from extender.scheduling.effects import Context
-from extender.scheduling.group import Term
-from extender.status.conditions import Conditions
-from extender.status.levels import LevelReport
-from extender.status.reports import Reports
-from extender.status.timeline import Reached
+from extender.wiring import Core
 from serried import __version__
 from serried.api.job import GangJobs
 from serried.api.level import ApiLevel

@@ -18,10 +18,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from extender.binding.committed import UnjudgedError
-from extender.binding.recovery import Recovery
-from extender.scheduling.group import Term
-from extender.scheduling.group_scheduler import GroupScheduler
+from extender.core.binding.committed import UnjudgedError
+from extender.core.binding.recovery import Recovery
+from extender.core.scheduling.group import Term
+from extender.core.scheduling.group_scheduler import GroupScheduler
 from serried.api.names import Key, Malformed
 from serried.kube.client import ApiClient
 from serried.kube.election import Lease, decode_lease

@@ -15,8 +15,13 @@ from typing import TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from extender.binding.records import Records
-from extender.core import Core
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.group import GroupState, Term
+from extender.core.scheduling.refusals import Fact, Refusals
+from extender.features.backfill import Head
+from extender.features.status.timeline import StatusSink
 from extender.look.snapshot import (
     Capture,
     GroupMemory,
@@ -27,12 +32,7 @@ from extender.look.snapshot import (
     VacantSlot,
 )
 from extender.options import Options
-from extender.scheduling.backfill import Head
-from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.effects import Context
-from extender.scheduling.group import GroupState, Term
-from extender.scheduling.refusals import Fact, Refusals
-from extender.status.timeline import StatusSink
+from extender.wiring import Core
 from serried.api.budget import DisruptionBudget
 from serried.api.group import PodGroup, Workload
 from serried.api.job import Job

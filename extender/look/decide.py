@@ -13,14 +13,14 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from extender.core import Core
+from extender.core.scheduling.effects import WorkOnTasks
+from extender.core.scheduling.group import GroupState, Search
+from extender.core.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
 from extender.look.cluster import restore
 from extender.look.owners import Newcomer
 from extender.look.snapshot import Capture
 from extender.options import PreemptionMode
-from extender.scheduling.effects import WorkOnTasks
-from extender.scheduling.group import GroupState, Search
-from extender.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
+from extender.wiring import Core
 from serried.api.group import Leaf, PodGroup, list_leaves
 from serried.api.names import GroupKey
 from serried.api.neighbours import HOSTNAME

@@ -16,11 +16,11 @@ from heapq import nlargest
 
 from fastapi import HTTPException
 
-from extender.core import Core
+from extender.core.scheduling.group import GroupState, Search
+from extender.core.scheduling.planning import KeptSlots
+from extender.features.status.timeline import Milestone, Reached
 from extender.look.document import View
-from extender.scheduling.group import GroupState, Search
-from extender.scheduling.planning import KeptSlots
-from extender.status.timeline import Milestone, Reached
+from extender.wiring import Core
 from serried.api.group import Leaf
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod

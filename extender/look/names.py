@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from controller.diff.sentences import describe_no_gang
-from extender.core import Core
 from extender.look.document import View
+from extender.wiring import Core
 from serried.api.group import PodGroup
 from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
 from serried.api.parent import Owner, OwnerKey, explain_no_gang, owner_key_of

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from fastapi import Response
 
-from extender.core import Core
 from extender.look.document import View, write_list
 from extender.look.names import GroupName, name_group
+from extender.wiring import Core
 from serried.api.names import GroupKey, count_up
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add

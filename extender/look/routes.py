@@ -16,7 +16,9 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException
 
-from extender.core import Core
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.core.scheduling.group import GroupState
+from extender.features.status.reports import Reports
 from extender.lead.by_service import EndpointSlice
 from extender.lead.holding import HoldSwitch, Isolation
 from extender.lead.leadership import Leadership
@@ -33,9 +35,7 @@ from extender.look.views import (
     VacancyView,
     find_start,
 )
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage
-from extender.scheduling.group import GroupState
-from extender.status.reports import Reports
+from extender.wiring import Core
 from serried import __version__
 from serried.api.group import PodGroup
 from serried.api.level import NATIVE, ApiLevel

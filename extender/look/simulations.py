@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import ConfigDict
 from starlette.requests import ClientDisconnect
 
-from extender.core import Core
+from extender.core.scheduling.request import describe_uncounted
 from extender.look.claims import take_claims
 from extender.look.cluster import take_parts
 from extender.look.decide import Changes, Hypothesis, Prediction
@@ -24,7 +24,7 @@ from extender.look.explain import PreemptionView, view_preemption
 from extender.look.manifests import READ, flatten, read_documents, sift, take_classes
 from extender.look.owners import Newcomer, find_existing, gather
 from extender.look.snapshot import compress, list_writers, write_snapshot
-from extender.scheduling.request import describe_uncounted
+from extender.wiring import Core
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, decode_group_key
 from serried.api.verdict import Reason, render

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Container, Generator, Hashable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from extender.core import Core
+from extender.core.scheduling.group import GroupState
+from extender.features.backfill import Head
+from extender.features.status.reports import Said
 from extender.look.views import count_placed, find_domain, find_since, name_state, say
-from extender.scheduling.backfill import Head
-from extender.scheduling.group import GroupState
-from extender.status.reports import Said
+from extender.wiring import Core
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.neighbours import HOSTNAME

@@ -6,7 +6,10 @@ from typing import Annotated
 
 from fastapi import HTTPException, Query, Response
 
-from extender.core import Core
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.group import GroupState
+from extender.features.backfill import Head
+from extender.features.status.reports import Reports, Said
 from extender.look.document import View, write_list, write_long
 from extender.look.explain import (
     DiagnosisView,
@@ -27,10 +30,7 @@ from extender.look.explain import (
     view_turn,
 )
 from extender.look.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group
-from extender.scheduling.backfill import Head
-from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.group import GroupState
-from extender.status.reports import Reports, Said
+from extender.wiring import Core
 from serried.api.group import PodGroup
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, Key, decode_group_key

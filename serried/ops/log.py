@@ -18,7 +18,7 @@ from serried.api.names import GroupKey
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 OF_STRANGERS = frozenset(
-    {"serried.ops.tls", "serried.ops.access", "serried.ops.server"} | {"extender.http.server", "uvicorn.error"}
+    {"serried.ops.tls", "serried.ops.access", "serried.ops.server"} | {"extender.core.http.server", "uvicorn.error"}
 )
 """Loggers of what anybody who reaches a port can cause, as often as he likes."""
 

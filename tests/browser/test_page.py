@@ -5,9 +5,9 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from extender.features.status.reports import Said
 from extender.look.manifests import READ
 from extender.look.page import Broadcast
-from extender.status.reports import Said
 from serried.api.names import GroupKey
 from tests.support.browser import Scheme, find_barriers, open_page, take_picture
 from tests.support.budgets import BudgetBuilder, budget

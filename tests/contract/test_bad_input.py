@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from extender.core.protocol import MAX_BYTES
 from extender.look.routes import debug_routes, process_routes
 from extender.process import make_reports
-from extender.protocol import MAX_BYTES
 from serried.api.level import FALLBACK
 from serried.kube.events import EventWriter
 from serried.settings import extender_settings

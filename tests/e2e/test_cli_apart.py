@@ -24,7 +24,7 @@ MOST_MODULES = {"--help": 250, "queue": 600}
 
 SERVER = {
     *("kubernetes", "aiohttp", "pydantic", "cryptography", "uvicorn", "fastapi", "starlette", "prometheus_client"),
-    *("orjson", "controller", "serried.ops", "serried.plan", "serried.cluster", "serried.settings", "extender.core"),
+    *("orjson", "controller", "serried.ops", "serried.plan", "serried.cluster", "serried.settings", "extender.wiring"),
 }
 _TOOLS = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}
 """What venv brings."""

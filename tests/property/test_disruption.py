@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.protocol import Candidate
-from extender.scheduling.plain_pods import Loss, choose
+from extender.core.protocol import Candidate
+from extender.features.plain_pods import Loss, choose
 
 few = st.integers(0, 3)
 

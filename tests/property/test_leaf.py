@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from extender.scheduling.repair import count_wanted
-from extender.scheduling.request import build_request, find_conflict, find_shortage
+from extender.core.scheduling.request import build_request, find_conflict, find_shortage
+from extender.features.repair import count_wanted
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict

@@ -1,7 +1,7 @@
 """The members of a binding cycle against a model that knows them by independent facts: the stages are what these say.
 
 Everything that kube-scheduler, the watch and our own writes can tell comes in any order, also late and twice. What the
-drawings in `extender.scheduling.binding_cycle` do not have must raise, and change nothing.
+drawings in `extender.core.scheduling.binding_cycle` do not have must raise, and change nothing.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.reservation import Reservation, Slot

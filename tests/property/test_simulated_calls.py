@@ -14,10 +14,10 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from extender.core.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
 from extender.look.cluster import take_capture
 from extender.look.snapshot import Capture
 from extender.options import PlainRule
-from extender.protocol import MAX_COMPLETE_LIST, Candidate, Hold, Steer
 from serried.api.level import NATIVE
 from serried.api.pod import Pod
 from serried.plan.steps import finish

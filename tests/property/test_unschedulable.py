@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.scheduling.unschedulable import UnschedulableGroups
+from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Verdict

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.protocol import Steer
+from extender.core.protocol import Steer
 from serried.api.names import write_time
 from serried.api.verdict import Reason
 from tests.sim.test_death_anywhere import HOUR, JumpyHarness

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from extender.core.protocol import Steer
 from extender.options import NominationPolicy
-from extender.protocol import Steer
 from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import Builder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from extender.core.protocol import Hold, Pass
 from extender.process import Extender
-from extender.protocol import Hold, Pass
 from serried import feed
 from serried.api.names import GroupKey, GroupKind
 from serried.kube.reflector import WatchTiming

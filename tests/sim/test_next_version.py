@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import orjson
 
+from extender.core.protocol import BindRequest, Pass, Steer
 from extender.process import Extender
-from extender.protocol import BindRequest, Pass, Steer
 from serried.api.level import ApiLevel
 from serried.api.names import Key
 from serried.kube.discovery import Discovery

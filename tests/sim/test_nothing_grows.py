@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from controller import process
+from extender.features.status import timeline
 from extender.options import BackfillMode, Disrupted, Method, PlainRule
-from extender.status import timeline
 from serried.api.neighbours import Namespace
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster import priorities

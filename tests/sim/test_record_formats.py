@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.binding import records
+from extender.core.binding import records
 from extender.options import NominationPolicy
 from serried.api import reservation as decoder
 from tests.sim.test_death_anywhere import GANG_OF_THREE, MOST_TURNS, NAMES, Play, begin, finish, inherit

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from extender.core.protocol import Hold
 from extender.lead import leadership as takeover
 from extender.process import Extender
-from extender.protocol import Hold
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey
 from serried.kube.retry import Backoff

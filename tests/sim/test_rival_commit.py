@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
+from extender.core.protocol import BindRequest
 from extender.lead import leadership as takeover
 from extender.process import Extender
-from extender.protocol import BindRequest
 from serried.api.level import FALLBACK
 from serried.api.names import Key
 from serried.api.reservation import Reservation, Slot

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.core.protocol import BindRequest
 from extender.process import Extender
-from extender.protocol import BindRequest
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, Key
 from serried.api.verdict import Reason, Verdict

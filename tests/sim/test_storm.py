@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.binding_cycle import BindingCycle, MemberStage
-from extender.scheduling.group import GroupState
-from extender.scheduling.members import CycleUpdates
+from extender.core.scheduling.binding_cycle import BindingCycle, MemberStage
+from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.members import CycleUpdates
 from serried.api.verdict import Verdict
 from tests.support.memory import read_memory
 from tests.support.storm import GANGS, SIZE, Storm, take_no_pause

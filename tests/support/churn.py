@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from extender.protocol import Candidate, Hold, Steer
+from extender.core.protocol import Candidate, Hold, Steer
 from serried.api.names import Disruption, GroupKey, Key
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, decode_reservation

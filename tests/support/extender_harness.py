@@ -5,8 +5,12 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from extender.binding.records import Records
-from extender.core import Core
+from extender.core.binding.records import Records
+from extender.core.protocol import Answer, BindRequest
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.group import Term
+from extender.core.service import ExtenderService
 from extender.options import (
     USUAL,
     BackfillMode,
@@ -18,11 +22,7 @@ from extender.options import (
     PreemptionMode,
     Rules,
 )
-from extender.protocol import Answer, BindRequest
-from extender.scheduling.binding_cycle import BindingCycle
-from extender.scheduling.effects import Context
-from extender.scheduling.group import Term
-from extender.service import ExtenderService
+from extender.wiring import Core
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import GroupKey, Key
 from serried.api.pod import HELD, Pod

@@ -1,6 +1,6 @@
 """What an earlier term leaves behind when it dies."""
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
 from serried.api.reservation import Reservation, Slot
 from tests.support.extender_harness import GANG, Harness, gang
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Self
 
-from extender.http.server import Hangup, Listener, Peers, Reply, Routes
+from extender.core.http.server import Hangup, Listener, Peers, Reply, Routes
 
 SOON = 0.2
 MOST = 4000

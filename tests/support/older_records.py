@@ -83,4 +83,4 @@ OLDER: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "find_later_format": find_no_later_format,
     }
 )
-"""What stands in `extender.binding.records` instead of the functions of these names."""
+"""What stands in `extender.core.binding.records` instead of the functions of these names."""

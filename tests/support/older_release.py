@@ -3,7 +3,7 @@
 `tests.support.starting` has a process import this at its start; nobody else may.
 """
 
-from extender.binding import records as reservations
+from extender.core.binding import records as reservations
 from tests.support.older_records import OLDER
 
 vars(reservations).update(OLDER)

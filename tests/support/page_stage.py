@@ -8,10 +8,10 @@ from itertools import count
 
 from fastapi import FastAPI
 
+from extender.features.status.reports import Reports, Said
 from extender.look.page import Broadcast, live_routes
 from extender.look.routes import debug_routes
 from extender.look.sketch import Sketch
-from extender.status.reports import Reports, Said
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, write_time
 from serried.api.verdict import Verdict, render

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from extender.binding import evictions, nominator
-from extender.binding import records as reservations
-from extender.binding import run as cycle_runner
+from extender.core.binding import nominator
+from extender.core.binding import records as reservations
+from extender.core.binding import run as cycle_runner
+from extender.core.protocol import Steer
+from extender.features.preemption import evictions
 from extender.options import NominationPolicy
-from extender.protocol import Steer
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import decode_reservation
 from serried.kube.retry import Backoff

@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import httpx
 
-from extender.http.server import Listener
-from extender.http.verbs import Verbs
+from extender.core.http.server import Listener
+from extender.core.http.verbs import Verbs
 from serried.ops.metrics import ExtenderMetrics
 from tests.support.builders import node, pod
 from tests.support.extender_harness import Harness, gang, members

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.http.server import Listener, Reply, Routes
+from extender.core.http.server import Listener, Reply, Routes
 from serried.ops.server import Server, listen_everywhere, make_server, ops_routes
 from serried.settings import controller_settings
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from extender.http.server import Listener
-from extender.http.verbs import Reach, Verbs
+from extender.core.http.server import Listener
+from extender.core.http.verbs import Reach, Verbs
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.http import server
-from extender.http.server import Listener, Peers, Reply, Routes
+from extender.core.http import server
+from extender.core.http.server import Listener, Peers, Reply, Routes
 from extender.process import secure_verbs
 from serried.ops import server as intake
 from serried.ops.server import Bounds

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from extender.http import server as listener
-from extender.http.server import Listener, Routes
+from extender.core.http import server as listener
+from extender.core.http.server import Listener, Routes
 from tests.support.listening import MOST, SOON, Client, House, post
 
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.http import server as listener
-from extender.http.server import Peers
+from extender.core.http import server as listener
+from extender.core.http.server import Peers
 from tests.support.listening import SOON, Client, House, post, until
 
 FEW = 20

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from extender.http import server
-from extender.http.server import Hangup, Listener, Reply, Routes, Security
+from extender.core.http import server
+from extender.core.http.server import Hangup, Listener, Reply, Routes, Security
 from extender.lead.pair import Pair
 from extender.process import secure_verbs
 from serried.ops.tls import CertificateError

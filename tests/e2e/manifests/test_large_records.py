@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.reservation import decode_reservation

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from bench.cluster import ClusterError
-from extender.status.conditions import tell_time
+from extender.features.status.conditions import tell_time
 from serried.api.names import PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
 

@@ -37,7 +37,7 @@ def test_the_commands_load_nothing_of_the_server() -> None:
     code = f"import sys, cli.transport; from cli.app import COMMANDS; {loading}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ)
     server = {"aiohttp", "yarl", "prometheus_client", "kubernetes", "fastapi", "starlette", "uvicorn", "cryptography"}
-    rooms = {"serried.cluster", "serried.plan", "serried.ops", "serried.settings", "extender.core", "controller"}
+    rooms = {"serried.cluster", "serried.plan", "serried.ops", "serried.settings", "extender.wiring", "controller"}
     assert (server | rooms).isdisjoint(loaded.stdout.split())
 
 

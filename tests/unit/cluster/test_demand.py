@@ -1,6 +1,6 @@
 import pytest
 
-from extender.scheduling.repair import count_wanted
+from extender.features.repair import count_wanted
 from serried.api.group import PodGroup
 from serried.cluster.cache import Store
 from serried.rules.all import RULES

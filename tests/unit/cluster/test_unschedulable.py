@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.scheduling.unschedulable import UnschedulableGroups
+from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
@@ -193,7 +193,7 @@ def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monke
     counting = Mock(side_effect=slots)
     for number in range(50):
         scene.refuse(GroupKey("default", f"g{number}"), 5 + number)
-    monkeypatch.setattr("extender.scheduling.unschedulable.slots", counting)
+    monkeypatch.setattr("extender.core.scheduling.unschedulable.slots", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
+from extender.core.protocol import Hold, Pass
 from extender.look.routes import debug_routes
 from extender.process import make_reports
-from extender.protocol import Hold, Pass
 from serried.api.level import FALLBACK
 from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind
 from serried.api.reservation import Reservation, Slot

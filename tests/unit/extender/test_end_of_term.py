@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding import run as cycle_runner
-from extender.binding.records import Records
+from extender.core.binding import run as cycle_runner
+from extender.core.binding.records import Records
+from extender.core.protocol import Hold
 from extender.lead import leadership as terms
 from extender.lead.leadership import Leadership, Takeover
 from extender.options import Broken, Rules
-from extender.protocol import Hold
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from extender.core.scheduling.group import HeldPods
 from extender.lead.holding import HoldSwitch
-from extender.scheduling.group import HeldPods
 from serried.api.names import Key
 from serried.api.pod import Pod
 from serried.kube.client import ApiClient
@@ -179,7 +179,7 @@ class TestHeldPods:
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
         self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("extender.scheduling.group._MAX_STRANGERS", 3)
+        monkeypatch.setattr("extender.core.scheduling.group._MAX_STRANGERS", 3)
         held = HeldPods(known)
         for number in range(1000):
             held.note(f"pod-{number}", 0.0)

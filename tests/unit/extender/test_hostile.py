@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.protocol import Hold
-from extender.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
-from extender.scheduling.unschedulable import UnschedulableGroups
+from extender.core.protocol import Hold
+from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
+from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.group import decode_pod_group
 from serried.api.job import Job, decode_job
 from serried.api.names import GroupKey, Key, Malformed, is_label_key

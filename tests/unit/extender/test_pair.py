@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.http.server import Listener, Routes
+from extender.core.http.server import Listener, Routes
 from extender.lead import pair as module
 from extender.lead.pair import Pair
 from serried.settings import Address

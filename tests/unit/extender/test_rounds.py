@@ -1,7 +1,7 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
-from extender.core import Rounds
-from extender.scheduling.group import GroupState, QueueEntry
+from extender.core.scheduling.group import GroupState, QueueEntry
+from extender.wiring import Rounds
 from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
 from tests.support.builders import pod_group

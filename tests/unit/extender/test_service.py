@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.core.protocol import Candidate, Hold, Pass, Steer
 from extender.options import NominationPolicy
-from extender.protocol import Candidate, Hold, Pass, Steer
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, compatible_group, job, node, pod, pod_group

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from extender.protocol import Hold, Pass
+from extender.core.protocol import Hold, Pass
 from serried.api.names import Disruption, GroupKey, decode_group_key
 from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store

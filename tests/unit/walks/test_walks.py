@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from extender.http.verbs import Verbs
+from extender.core.http.verbs import Verbs
 from serried.api.level import NATIVE
 from serried.api.names import Key
 from serried.cluster.cache import Store

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.binder import Binder, BindOutcome, Sent, Window
+from extender.core.binding.binder import Binder, BindOutcome, Sent, Window
 from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.protocol import Steer
+from extender.core.protocol import Steer
 from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from extender.binding import committed as earlier
-from extender.binding import run as cycle_runner
-from extender.binding.records import Records
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.binding import committed as earlier
+from extender.core.binding import run as cycle_runner
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.reservation import Reservation, Slot
 from serried.kube.retry import Backoff
 from serried.kube.wire import PODS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.scheduling.effects import WriteBurst
+from extender.core.scheduling.effects import WriteBurst
 from tests.support.clock import Clock
 
 

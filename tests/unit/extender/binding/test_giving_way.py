@@ -2,9 +2,9 @@
 
 import pytest
 
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import PreemptionMode
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import GroupKey, Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod, pod_group

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from extender.binding import records
+from extender.core.binding import records
 from serried.api.names import GroupKey, Key
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members

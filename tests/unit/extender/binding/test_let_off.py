@@ -1,6 +1,6 @@
 """Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
 from serried.api.names import PREEMPTED, Disruption, Key
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.verdict import Reason

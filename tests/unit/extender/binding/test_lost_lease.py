@@ -5,8 +5,8 @@ from copy import deepcopy
 
 import pytest
 
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Broken, Rules
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from extender.binding import nominator
+from extender.core.binding import nominator
 from extender.options import NominationPolicy
 from serried.api.names import Key
 from serried.kube.retry import Backoff

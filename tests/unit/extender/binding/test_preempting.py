@@ -2,9 +2,9 @@
 
 import pytest
 
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Method, PreemptionMode
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
 from serried.api.verdict import Reason
 from serried.plan.eviction import Preemption

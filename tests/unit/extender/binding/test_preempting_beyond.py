@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.core.protocol import Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Method
-from extender.protocol import Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import Disruption, GroupKey, Key
 from serried.api.verdict import Reason
 from serried.plan.eviction import Blocker, NoVictims

@@ -4,8 +4,8 @@ The scene: n1 and n2 are taken by pods of low priority, n3 is free. A gang of tw
 us of n3 alone, as no other node has the CPU, whatever devices there are.
 """
 
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key, write_time
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, node, pod

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.core.protocol import Pass, Steer
 from extender.options import PREEMPTION_TIMEOUT_SECONDS
-from extender.protocol import Pass, Steer
 from serried.api.names import Disruption, Key
 from serried.api.verdict import Reason
 from serried.plan.eviction import NoVictims

@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
 from serried.api.verdict import Reason
 from tests.support.builders import pod

@@ -7,8 +7,8 @@ so it does not even call filter when they refuse the only node with room. Each v
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Disruption, Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod, pod_group

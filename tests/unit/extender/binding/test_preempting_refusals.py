@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Method
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import PREEMPTED, Key
 from serried.kube.errors import Fenced
 from serried.kube.wire import Failure

@@ -1,8 +1,8 @@
 """A member that is replaced while victims end: whoever comes in its place gets its slot, and nobody ended in vain."""
 
-from extender.binding.records import Records
-from extender.protocol import Steer
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.binding.records import Records
+from extender.core.protocol import Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
 from serried.api.pod import FOR_A_GANG
 from serried.api.reservation import Reservation, Slot, Victim, decode_reservation

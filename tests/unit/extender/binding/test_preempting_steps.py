@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.protocol import Steer
+from extender.core.protocol import Steer
 from serried.api.names import Key
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import BindingCycle
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import BindingCycle
 from serried.api.names import GroupKey, GroupKind, Key
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from extender.binding.evictions import describe_end
-from extender.binding.records import Records
+from extender.core.binding.records import Records
+from extender.features.preemption.evictions import describe_end
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.reservation import Reservation, Slot, Victim
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group

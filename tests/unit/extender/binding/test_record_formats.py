@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
 from serried.api.reservation import Reservation, Slot
 from serried.kube.errors import Invalid
 from tests.support.builders import pod, pod_group

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.binding.records import Records
+from extender.core.binding.records import Records
 from serried.api.reservation import MAX_RECORD_BYTES, Reservation, Victim
 from serried.kube.errors import Invalid
 from serried.kube.wire import Resource

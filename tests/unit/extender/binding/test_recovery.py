@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from extender.binding import recovery as stray_nominations
-from extender.binding import run as cycle_runner
-from extender.binding.records import Records
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.binding import recovery as stray_nominations
+from extender.core.binding import run as cycle_runner
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.verdict import Reason

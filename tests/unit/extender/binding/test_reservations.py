@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.binding import records as reservations
-from extender.binding.records import Records
+from extender.core.binding import records as reservations
+from extender.core.binding.records import Records
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey, GroupKind, decode_group_key
 from serried.api.reservation import Reservation, Slot, name_record

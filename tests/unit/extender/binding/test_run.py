@@ -7,11 +7,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from extender.binding import records as reservations
-from extender.binding import run as cycle_runner
-from extender.binding.records import Records
-from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.effects import Activate
+from extender.core.binding import records as reservations
+from extender.core.binding import run as cycle_runner
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.effects import Activate
 from serried.api.names import GANG as GANG_ANNOTATION
 from serried.api.names import LABELLED, POD_GROUP_LABEL
 from serried.api.pod import Link

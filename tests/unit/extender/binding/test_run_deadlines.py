@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import NominationPolicy
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.verdict import Reason
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness

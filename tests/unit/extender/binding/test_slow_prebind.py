@@ -6,8 +6,8 @@ PreBind, so it is in nobody's time-out there.
 
 import pytest
 
-from extender.protocol import Steer
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.protocol import Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.verdict import Reason
 from tests.support.builders import node, pod, pod_group
 from tests.support.composites import composite

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.binding import committed as unseen
-from extender.binding.committed import UnjudgedError
+from extender.core.binding import committed as unseen
+from extender.core.binding.committed import UnjudgedError
 from serried.api.names import Key
 from serried.kube.retry import Backoff
 from serried.kube.wire import PODS

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.protocol import (
+from extender.core.protocol import (
     BadRequest,
     BindRequest,
     Candidate,

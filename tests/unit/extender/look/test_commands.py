@@ -11,8 +11,8 @@ from cli.explain import collect, draw_group
 from cli.lists import draw_decisions, draw_domains, draw_queue
 from cli.names import Name
 from cli.output import OutputFormat
+from extender.features.status.reports import Said
 from extender.look.routes import debug_routes
-from extender.status.reports import Said
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey
 from tests.support.builders import RACK, pod, pod_group

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from extender.core.scheduling.refusals import Fact
 from extender.look.cluster import restore, take_capture
 from extender.look.decide import Ruling, decide, recall
 from extender.look.snapshot import Capture, read_snapshot, write_snapshot
-from extender.scheduling.refusals import Fact
 from serried.api.level import NATIVE
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.rule import KindState

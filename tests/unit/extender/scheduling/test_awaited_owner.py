@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.protocol import Hold, Pass
-from extender.scheduling.group import AwaitedOwner, Waiter
+from extender.core.protocol import Hold, Pass
+from extender.core.scheduling.group import AwaitedOwner, Waiter
 from serried.api.names import GroupKey, GroupKind, Key, ParentKind
 from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError

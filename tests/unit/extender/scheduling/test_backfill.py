@@ -6,8 +6,8 @@ rack b one on each.
 
 import pytest
 
+from extender.core.protocol import Hold, Steer
 from extender.options import PATIENCE_SECONDS
-from extender.protocol import Hold, Steer
 from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, Verdict, render

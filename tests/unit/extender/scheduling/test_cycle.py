@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import extender
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage, Member, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage, Member, MemberStage
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.reservation import Reservation, Slot
 from tests.support.extender_harness import gang

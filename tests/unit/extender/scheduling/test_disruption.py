@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from extender.core.protocol import Candidate
+from extender.features.plain_pods import Loss, choose
 from extender.options import Disrupted, Method
-from extender.protocol import Candidate
-from extender.scheduling.plain_pods import Loss, choose
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption
 from serried.api.pod import FOR_A_GANG, Pod

@@ -5,7 +5,7 @@ Whatever changes the answer of a rule wakes the gangs that wait by it. These are
 
 import pytest
 
-from extender.protocol import MAX_COMPLETE_LIST, Hold
+from extender.core.protocol import MAX_COMPLETE_LIST, Hold
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.devices import claim
 from tests.support.extender_harness import GANG, Harness

@@ -1,8 +1,8 @@
 """What decisions ask for, before anybody carries it out."""
 
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.effects import Activate, Effect, Nominate, Outbox, Release, StartCycle
 from extender.options import NominationPolicy
-from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.effects import Activate, Effect, Nominate, Outbox, Release, StartCycle
 from tests.support.builders import pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

@@ -1,6 +1,6 @@
 """How cycles end, where that is no part of another story."""
 
-from extender.scheduling.scheduling_cycle import CycleEndings
+from extender.core.scheduling.scheduling_cycle import CycleEndings
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
 

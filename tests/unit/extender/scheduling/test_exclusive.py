@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.request import find_taken
+from extender.core.scheduling.request import find_taken
 from serried.api.names import GroupKey
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason

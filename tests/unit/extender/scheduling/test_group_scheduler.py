@@ -5,9 +5,9 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from extender.protocol import Hold, Pass, Steer
-from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.request import build_request
+from extender.core.protocol import Hold, Pass, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.request import build_request
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey, GroupKind, ParentKind
 from serried.api.topology import TopologyLevels, explain_missing
@@ -564,7 +564,7 @@ async def test_an_exception_about_one_group_stops_no_other_and_the_group_is_trie
     world.add(*small_nodes(3), gang(2), *members(2), pod_group("h").gang(2), *other)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "extender.scheduling.scheduling_cycle.build_request",
+            "extender.core.scheduling.scheduling_cycle.build_request",
             Mock(side_effect=[RuntimeError("bug"), DEFAULT], wraps=build_request),
         )
         await world.core.loop.consider({GANG, GroupKey("default", "h")})

@@ -1,7 +1,7 @@
 """A tree of groups from its plan to its last Binding: every group with its quorum or not at all."""
 
-from extender.binding.records import Records
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.preference import PREFERRED_TOPOLOGY
 from serried.api.reservation import Reservation, Slot

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import GroupKey, GroupKind
 from serried.api.reservation import ReservationPhase
 from tests.support.builders import node, pod_group

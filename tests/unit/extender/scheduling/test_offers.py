@@ -1,8 +1,8 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
+from extender.core.protocol import Hold, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import NominationPolicy, PreemptionMode
-from extender.protocol import Hold, Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.device import DeviceClass
 from serried.api.names import GroupKey, GroupKind
 from serried.api.resources import MARKERS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.protocol import Candidate
+from extender.core.protocol import Candidate
 from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.volumes import volume_claim

@@ -2,10 +2,10 @@
 
 import pytest
 
-from extender.binding import run as cycle_runner
-from extender.binding.records import Records
-from extender.scheduling.binding_cycle import CycleStage
-from extender.scheduling.permit import Obstacle, find_misfit
+from extender.core.binding import run as cycle_runner
+from extender.core.binding.records import Records
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.permit import Obstacle, find_misfit
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason

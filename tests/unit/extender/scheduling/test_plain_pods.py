@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.binding.nominator import ACTIVATION_ANNOTATION
+from extender.core.binding.nominator import ACTIVATION_ANNOTATION
+from extender.core.protocol import Answer, Candidate, Narrow, Pass
 from extender.options import PlainRule
-from extender.protocol import Answer, Candidate, Narrow, Pass
 from serried.api.names import GroupKey, Key
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members

@@ -11,10 +11,10 @@ from itertools import count
 
 import pytest
 
+from extender.core.protocol import Pass
+from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.planning_tasks import GO_SECONDS, PlanningTasks, Unfinished
 from extender.options import BackfillMode, PreemptionMode
-from extender.protocol import Pass
-from extender.scheduling.group import GroupState
-from extender.scheduling.planning_tasks import GO_SECONDS, PlanningTasks, Unfinished
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan import forecast
@@ -139,7 +139,7 @@ async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slo
 
 
 async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.scheduling.planning_tasks._MAX_NODES_COUNTED_AT_ONCE", 0)
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks._MAX_NODES_COUNTED_AT_ONCE", 0)
     for number in range(30):
         name = f"g{number}"
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
@@ -179,7 +179,7 @@ async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Harn
 async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("extender.scheduling.planning_tasks._MAX_RESTARTS", 0)
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
     world = racks(Harness(stopwatch=stopwatch))
     world.add(*odd(12)).look()
@@ -396,7 +396,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.core.planning_tasks) == 1
-    monkeypatch.setattr("extender.scheduling.planning_tasks.PlanningTasks._begin", _fail)
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._begin", _fail)
     with pytest.raises(RuntimeError, match="of all"):
         await until(slow, lambda: False)
     await slow.close()

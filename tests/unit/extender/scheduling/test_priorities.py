@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.level import FALLBACK, NATIVE, ApiLevel
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict

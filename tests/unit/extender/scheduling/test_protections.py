@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.scheduling.queue import Queue
-from extender.scheduling.units import Running, keep_budgets, spare_young
+from extender.core.scheduling.queue import Queue
+from extender.features.preemption.units import Running, keep_budgets, spare_young
 from serried.api.names import Disruption, Key
 from serried.plan.eviction import Allowances, Unit
 from serried.plan.steps import Work, finish

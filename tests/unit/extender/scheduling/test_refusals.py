@@ -1,12 +1,12 @@
-"""What a gang has learnt from a no, and what ends each such fact: the table in `extender.scheduling.refusals`, told."""
+"""What a gang has learnt from a no, and what ends each such fact: the table of `core.scheduling.refusals`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
-from extender.scheduling.group import GroupState, QueueEntry
-from extender.scheduling.refusals import NO_EXCLUSIONS, Exclusions, Refusals
+from extender.core.scheduling.group import GroupState, QueueEntry
+from extender.core.scheduling.refusals import NO_EXCLUSIONS, Exclusions, Refusals
 from serried.api.node import Node
 from serried.api.pod import Pod
 from tests.support.builders import PodBuilder, node, pod

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.protocol import Candidate
+from extender.core.protocol import Candidate
 from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes

@@ -6,7 +6,7 @@ every node, it does not even call filter: it says so in the pod's condition.
 
 import pytest
 
-from extender.protocol import Hold
+from extender.core.protocol import Hold
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group

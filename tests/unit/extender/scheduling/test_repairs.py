@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from extender.core.protocol import Hold
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Broken, PreemptionMode, Rules
-from extender.protocol import Hold
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group

@@ -1,4 +1,4 @@
-from extender.scheduling.request import build_request
+from extender.core.scheduling.request import build_request
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind

@@ -1,6 +1,6 @@
 """Members that mount one claim which has no volume yet: the first of them decides where that is, the others follow."""
 
-from extender.protocol import Hold, Steer
+from extender.core.protocol import Hold, Steer
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.rule import KindState
 from tests.support.builders import PodBuilder, node

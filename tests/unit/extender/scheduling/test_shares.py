@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.scheduling.unschedulable import find_most
+from extender.core.scheduling.unschedulable import find_most
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import render

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from extender.core.protocol import Hold, Pass, Steer
+from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import Broken, Rules
-from extender.protocol import Hold, Pass, Steer
-from extender.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
 from serried.api.verdict import Reason, Verdict
 from tests.support.builders import job, pod, pod_group, workload

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from extender.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
+from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
 from serried.api.names import GroupKey
 from serried.plan.request import PlanRequest
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.scheduling import units as module
-from extender.scheduling.binding_cycle import BindingCycle, CycleStage
-from extender.scheduling.group import GroupState
-from extender.scheduling.units import Running, Units
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.core.scheduling.group import GroupState
+from extender.features.preemption import units as module
+from extender.features.preemption.units import Running, Units
 from serried.api.names import Disruption, GroupKey
 from serried.api.reservation import Reservation, Slot
 from serried.plan.steps import finish

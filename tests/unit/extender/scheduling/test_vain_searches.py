@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from extender.core.scheduling.group import GroupState
 from extender.options import PreemptionMode
-from extender.scheduling.group import GroupState
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.plan.request import PlanRequest, Waiting

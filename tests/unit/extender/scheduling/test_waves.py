@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.protocol import Hold, Steer
+from extender.core.protocol import Hold, Steer
 from serried.api.names import Key
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.status.levels import LevelReport
+from extender.features.status.levels import LevelReport
 from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient

@@ -16,11 +16,11 @@ from cli.explain import collect, draw_group
 from cli.lists import draw_decisions, draw_queue
 from cli.names import Name
 from cli.output import OutputFormat
+from extender.features.status.reports import Reports
 from extender.lead.holding import Isolation
 from extender.lead.leadership import Leadership
 from extender.look.routes import Gauges, debug_routes
 from extender.process import make_reports
-from extender.status.reports import Reports
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict

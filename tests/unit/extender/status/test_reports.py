@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from extender.features.status import reports
 from extender.process import make_reports
-from extender.status import reports
 from serried.api.level import FALLBACK, NATIVE, V1ALPHA2, ApiLevel
 from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict, render

@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from extender.core.scheduling.refusals import Fact
 from extender.look.decide import Changes, Hypothesis
 from extender.look.owners import find_existing
-from extender.scheduling.refusals import Fact
 from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render

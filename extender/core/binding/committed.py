@@ -1,0 +1,145 @@
+"""Members of committed records as no watch has shown them yet: the API server is asked for them.
+
+A record is read from the API server, its members are looked up in the cache of a watch, which may be behind. Who is
+not there is gone, or not shown yet. Who is shown pending may be bound. If the one were taken for the other, half a gang
+would be bound, and its record deleted.
+
+How far an earlier term came with a commit: who of it is bound, and where.
+
+The cache may be behind the last burst of that term, and show members pending that are bound. So no commit of an earlier
+term is withdrawn before the API server has said that nobody of it is bound.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import Context
+from extender.features.preemption.evictions import do_each
+from serried.api.names import Key, Malformed
+from serried.api.pod import Pod, decode_pod
+from serried.api.reservation import Reservation
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError, NotFound
+from serried.kube.retry import Attempts, Backoff
+from serried.kube.wire import PODS
+from serried.ops.log import name_group
+
+log = logging.getLogger(__name__)
+
+_LOOK_PAUSE = Backoff(first=0.05, cap=1.0)
+
+_MAX_LOOKS = 12
+"""How often the cache is looked at for a member that exists. That takes nine seconds; a watch is late by less."""
+
+
+class UnjudgedError(Exception):
+    """What becomes of a committed record cannot be told yet; the message says why."""
+
+
+_ASK_PAUSE = Backoff(first=0.2, cap=5.0)
+
+
+class EarlierBindings:
+    """Waits until the watch shows members of committed records, and tells cycles of what an earlier term has bound."""
+
+    def __init__(self, client: ApiClient, context: Context) -> None:
+        self._client = client
+        self._store = context.store
+        self._pods = context.store.pods
+        self._ledger = context.ledger
+        self._term = context.term
+
+    async def wait(self, records: Iterable[Reservation]) -> None:
+        """Return once the cache shows all members of committed records that are to be judged, or the term is over.
+
+        Nothing but the watch puts a pod into the cache: so no older state of it can come after a newer one. Raises
+        UnjudgedError if the API server does not say whether a member exists, or the watch does not show one that does.
+        """
+        unseen = {
+            slot.uid: Key(record.group.namespace, slot.name)
+            for record in records
+            if record.committed
+            for slot in record.slots.values()
+            if slot.uid not in self._pods
+        }
+        async for looks in Attempts(_LOOK_PAUSE):
+            unseen = {uid: pod for uid, pod in unseen.items() if uid not in self._pods}
+            unseen = await self._list_existing(unseen)
+            if not unseen or not self._term.leads():
+                return
+            if looks == 0:
+                log.info("the watch of pods is behind a Reservation", extra={"pods": len(unseen)})
+            if looks >= _MAX_LOOKS:
+                first = next(iter(unseen.values()))
+                raise UnjudgedError(
+                    f"the watch of pods does not show {first}, a member of a committed gang that exists"
+                )
+
+    async def _list_existing(self, unseen: Mapping[str, Key]) -> dict[str, Key]:
+        """Those that exist, and that the cache does not show by now."""
+        existing = await do_each(unseen.items(), lambda member: self._exists(*member))
+        found = zip(unseen.items(), existing, strict=True)
+        return {uid: pod for (uid, pod), exists in found if exists and uid not in self._pods}
+
+    async def _exists(self, uid: str, pod: Key) -> bool:
+        """Whether a member has a node, or may still get one: else its record does without it, as without one gone."""
+        if uid in self._pods:
+            return True  # the watch has shown it while others were asked for
+        found = await self._get(uid, pod)
+        return found is not None and (found.pending or found.bound)
+
+    async def _list_known_bound(self, members: Mapping[str, Key]) -> list[Pod]:
+        """Those of these members (by UID) that the API server knows to be bound, whatever the cache shows.
+
+        Raises UnjudgedError if it does not say so of each.
+        """
+        found = await do_each(members.items(), lambda member: self._get(*member))
+        return [pod for pod in found if pod is not None and pod.bound]
+
+    async def _get(self, uid: str, pod: Key) -> Pod | None:
+        try:
+            found = decode_pod(await self._client.get(PODS, pod.namespace, pod.name))
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise UnjudgedError(f"cannot tell whether {pod}, a member of a committed gang, exists: {error}") from error
+        if isinstance(found, Malformed):
+            return None  # no watch will ever show it
+        return found if found.uid == uid else None
+
+    def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
+        """These members of the commit are bound: the cycle, which goes on, learns how far it is and where it runs."""
+        cycle.take_up(pod.uid for pod in bound)
+        if any(not pod.deleting for pod in bound):
+            cycle.note_binding_sent()
+        key = cycle.group.topology_key
+        if key is None:
+            return
+        nodes = [self._store.nodes[pod.node] for pod in bound if pod.node in self._store.nodes]
+        domains = {node.labels.get(key, "") for node in nodes}
+        if len(domains) == 1:
+            # Its nodes may have got another label meanwhile: the others follow those that run.
+            self._ledger.rename_domain(cycle.reservation, domains.pop())
+
+    async def ask(self, cycle: BindingCycle) -> None:
+        """Ask until the API server has said which members of the commit are bound, or cycle or term are over."""
+        async for _ in Attempts(_ASK_PAUSE):
+            if cycle.over or not self._term.leads():
+                return
+            try:
+                bound = await self._list_bound(cycle)
+            except UnjudgedError as error:
+                log.warning("a commit cannot be judged yet", extra=name_group(cycle.group.key) | {"err": str(error)})
+                continue
+            if not cycle.over:  # else its slots may be those of the next cycle by now
+                self.note(cycle, bound)
+            return
+
+    async def _list_bound(self, cycle: BindingCycle) -> list[Pod]:
+        reservation = cycle.reservation
+        namespace = reservation.group.namespace
+        members = {uid: Key(namespace, slot.name) for uid, slot in reservation.slots.items()}
+        found = await self._list_known_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
+        # While others were asked for, the watch may have shown that one of them has gone since.
+        return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._pods]

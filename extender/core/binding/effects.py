@@ -1,0 +1,194 @@
+"""Carries out single effects of decisions: nominations, activations, evictions, and work in the background.
+
+Whether the Job or parent of held pods exists is asked of the API server, not of a watch.
+
+It is a list of one name, as the right to list is the one that there is: this answers the newest state, too, and an
+empty list is the word of an API server, which no page of a proxy is.
+
+Work in the background: cycles, surplus Bindings, evictions, planning tasks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Set
+from typing import Any, TypeAlias, assert_never
+
+from extender.core.binding.nominator import Nominator
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import (
+    Activate,
+    ActivateIdle,
+    Effect,
+    Evict,
+    EvictTogether,
+    LookUpOwner,
+    Nominate,
+    Preempt,
+    Release,
+    Requeue,
+    StartCycle,
+    WorkOnTasks,
+)
+from extender.core.scheduling.group import Groups, Waiter
+from extender.core.scheduling.planning_tasks import PlanningTasks
+from extender.features.preemption.evictions import Evictions
+from serried.api.names import JOB, GroupKey, ParentKind
+from serried.api.parent import OwnerKey
+from serried.cluster.membership import owner_of_provisional
+from serried.kube.client import ApiClient
+from serried.kube.errors import ApiError
+from serried.kube.wire import JOBS, Selection, identity, parents, select_name
+from serried.ops.log import name_group
+
+log = logging.getLogger(__name__)
+
+_QUESTIONS = 8
+"""How many are asked at the same time."""
+
+
+class OwnerLookup:
+    """Tells the groups what the API server has. ``clock`` gives loop seconds."""
+
+    def __init__(self, client: ApiClient, groups: Groups, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._groups = groups
+        self._clock = clock
+        self._few = asyncio.Semaphore(_QUESTIONS)
+
+    async def look_up(self, key: GroupKey, waiters: Set[Waiter]) -> None:
+        """Find out whether the owner for which this group's pods wait exists, and have the group looked at again."""
+        owner_key = owner_of_provisional(key)
+        if owner_key is None:
+            return
+        try:
+            async with self._few:
+                found = await self._find_uid(owner_key)
+        except ApiError as error:
+            log.warning("cannot tell whether an owner exists", extra={**name_group(key), "err": str(error)})
+            self._note_unknown(key, str(error))
+        except Exception as error:
+            self._note_unknown(key, repr(error))  # else nobody would ask again
+            raise
+        else:
+            self._note_found(key, waiters, found)
+        self._groups.look_again(key)
+
+    async def _find_uid(self, owner_key: OwnerKey) -> str:
+        resource = JOBS if owner_key.kind == JOB else parents(ParentKind(owner_key.kind))
+        namespace, name = owner_key.key
+        found = [each async for each in self._client.items(resource, Selection(namespace, fields=select_name(name)))]
+        return next((uid for _, named, uid in map(identity, found) if named == name), "")
+
+    def _note_found(self, key: GroupKey, waiters: Set[Waiter], found: str) -> None:
+        state = self._groups.states.get(key)
+        if state is not None and state.awaited is not None:
+            state.awaited.note_found(waiters, found, self._clock())
+
+    def _note_unknown(self, key: GroupKey, why: str) -> None:
+        state = self._groups.states.get(key)
+        if state is not None and state.awaited is not None:
+            state.awaited.note_unknown(why, self._clock())
+
+
+class Tasks:
+    """The tasks of one term, kept from the garbage collector until they are done."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in the background. If it fails, that is logged."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work in the background failed", exc_info=error)
+
+    def cancel(self) -> None:
+        """End every task where it stands."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End every task where it stands, as a killed process would: the records say what follows."""
+        tasks = list(self._tasks)
+        self.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Work: TypeAlias = Coroutine[Any, Any, None]
+"""What is done in the background."""
+
+
+class Effects:
+    """Everything but the run of a cycle itself. Nothing here waits: writes are queued, or done in the background."""
+
+    def __init__(
+        self,
+        nominator: Nominator,
+        evictions: Evictions,
+        owner_lookup: OwnerLookup,
+        planning_tasks: PlanningTasks,
+        tasks: Tasks,
+    ) -> None:
+        self._nominator = nominator
+        self._evictions = evictions
+        self._owner_lookup = owner_lookup
+        self._planning_tasks = planning_tasks
+        self._tasks = tasks
+
+    def carry_out(self, effect: Effect) -> None:
+        """Begin with one effect. Raises TypeError for the start of a cycle, which is its runner's."""
+        match effect:
+            case Nominate(cycle, uids):
+                self._nominator.nominate(cycle, uids)
+            case Release(uids, pods):
+                self._nominator.release(uids, pods)
+            case Activate(pod):
+                self._nominator.activate(pod)
+            case Requeue(pod, node):
+                self._nominator.requeue(pod, node)
+            case ActivateIdle(cycle):
+                self._nominator.activate_idle(cycle)
+            case StartCycle():
+                raise TypeError(effect)
+            case _:
+                self._tasks.spawn(self._work_on(effect))
+
+    def _work_on(self, effect: Evict | Preempt | EvictTogether | LookUpOwner | WorkOnTasks) -> Work:
+        match effect:
+            case Evict(group):
+                return self._evictions.evict(group)
+            case Preempt(group, uids, message):
+                return self._evictions.preempt(group, uids, message)
+            case EvictTogether(group, uids, disrupted):
+                return self._evictions.evict_together(group, uids, disrupted)
+            case LookUpOwner(group, waiters):
+                return self._owner_lookup.look_up(group, waiters)
+            case WorkOnTasks():
+                return self._planning_tasks.work()
+            case _:
+                assert_never(effect)
+
+    def nominate(self, cycle: BindingCycle) -> None:
+        """Send all members of a cycle to their slots."""
+        self._nominator.nominate_all(cycle)
+
+    def spawn(self, work: Work) -> None:
+        """Run work in the background, until the end of the term."""
+        self._tasks.spawn(work)
+
+    def end_term(self) -> frozenset[str]:
+        """Another instance may lead from now on: nothing more is written, every task ends where it stands.
+
+        The UIDs of the pods that are not activated any more.
+        """
+        asleep = self._nominator.end_term()
+        self._tasks.cancel()
+        return asleep

@@ -1,0 +1,374 @@
+"""Decides which group is looked at when, and what its state asks for.
+
+The loop (`extender.wiring`) takes the dirty groups in queue order and has each considered: synchronously, from the
+state at that instant. A group without a binding cycle is planned (`scheduling_cycle`), one with a cycle is brought up
+to date (`members.CycleUpdates`). What follows outside of this process (nominations, the task of a cycle, evictions) is
+put into the outbox.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
+
+from extender.core.scheduling.effects import Activate, Context, LookUpOwner
+from extender.core.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
+from extender.core.scheduling.members import CycleUpdates
+from extender.core.scheduling.queue import Queue
+from extender.core.scheduling.request import describe_gated, find_conflict, find_shortage, is_foreign, is_suspended
+from extender.core.scheduling.scheduling_cycle import SchedulingCycle
+from extender.features.plain_pods import PlainPods
+from extender.features.repair import Disruptions, Repairs
+from serried.api.group import Leaf, PodGroup
+from serried.api.names import GroupKey, GroupKind
+from serried.api.pod import Pod
+from serried.api.resolved import resolve_owner
+from serried.api.topology import explain_missing
+from serried.api.verdict import Reason, Verdict
+from serried.cluster.membership import owner_of_provisional
+from serried.plan.quorum import GroupMembers, date_quorum, is_whole
+from serried.plan.request import Turn, Waiting
+from serried.plan.steps import Work, sort_in_steps
+
+_ERROR_SECONDS = 10.0
+"""The pause before a group is looked at again after an error of ours."""
+
+_STATES_PER_STEP = 500
+"""How many groups are looked through in one step for those whose time has come."""
+
+_FRESH_SECONDS = 2.0
+"""Of a quorum that is no older, this instance has seen when it came. Creation times are to the second only."""
+
+_GROUPS_PER_STEP = 100
+"""Of how many groups is found out in one step where they stand in the queue."""
+
+
+class GroupScheduler:
+    """Looks at groups, one at a time. Every method is synchronous.
+
+    ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        queue: Queue,
+        repairs: Repairs,
+        plain_pods: PlainPods,
+        scheduling_cycle: SchedulingCycle,
+        cycle_updates: CycleUpdates,
+    ) -> None:
+        self._store = context.store
+        self._groups = context.groups
+        self._held = context.groups.held
+        self._term = context.term
+        self._queue = queue
+        self._repairs = repairs
+        self._disruptions = Disruptions(context)
+        self._plain_pods = plain_pods
+        self._scheduling_cycle = scheduling_cycle
+        self._cycle_updates = cycle_updates
+        self._endings = cycle_updates.endings
+        self._outbox = context.outbox
+        self._clock = context.clock
+        self._unknown_seconds = context.options.job_unknown_seconds
+        self._begun = context.wall() - context.clock()
+        """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
+
+    # --- terms -------------------------------------------------------------------------------------------------
+
+    def end_term(self) -> None:
+        """Another instance may lead from now on: all that goes on here ends, and nothing is written about it.
+
+        The records say what follows: the next leader takes up what was planned and rolls forward what was committed.
+        """
+        self._term.end()
+        self._endings.leave_all()
+        self._forget_seen()
+        for state in self._groups.states.values():
+            state.end_term()
+
+    def begin_term(self, now: float) -> None:
+        """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
+        self._begun = now - self._clock()
+        self._repairs.recall(now)
+
+    def stand_by(self) -> None:
+        """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
+        self._store.dirty.clear_groups()
+        self._store.dirty.orphans &= self._store.pods.keys()
+        self._forget_seen()
+
+    def _forget_seen(self) -> None:
+        self._repairs.end_term(self._groups.states.values())
+        self._queue.end_term()
+        self._plain_pods.end_term()
+
+    def meet_obstacle(self, what: str) -> None:
+        """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""
+        if self._term.obstacle and not what:
+            # What was promised before was not known yet.
+            self._repairs.end_term(self._groups.states.values())
+        self._term.obstacle = what
+        self._store.dirty.update(self._store.groups, self._store.members.groups(), self._groups.states)
+        # Of those that belong to no group: who was to be let go by the last term may have been left at its end.
+        self._store.dirty.orphans.update(uid for uid, pod in self._store.pods.items() if pod.held_by_gate)
+        self._groups.wake()
+
+    # --- who is looked at --------------------------------------------------------------------------------------
+
+    def take_dirty(self) -> set[GroupKey]:
+        """The groups that a change may concern. Pods that have lost their group are let go."""
+        self._groups.note_news()
+        dirty = self._store.dirty.take_groups()
+        for uid in self._store.dirty.take_orphans():
+            if self._store.members.group_of(uid) is None:
+                self._let_go(uid)
+        return dirty
+
+    def take_woken(self) -> set[GroupKey]:
+        """The waiting groups that freed room could help."""
+        if self._store.obstacles.needed:
+            return set()
+        states = self._groups.states
+        return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
+
+    def tick(self) -> Work[set[GroupKey]]:
+        """See to what has to be seen to from time to time; the groups whose time has come.
+
+        What is decided in a step is carried out before the next one, which must not come after the end of the term.
+        """
+        now = self._clock()
+        if self._store.obstacles.needed:
+            return set()
+        yield from self._queue.review()
+        self._plain_pods.review()
+        due = self._scheduling_cycle.review()
+        due |= yield from self._review_groups(now)
+        self._repairs.review_awaiting()
+        self._store.dirty.update(self._store.vacancies.groups())  # their time passes without any change
+        # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
+        self._held.review(now)
+        for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
+            self._let_go(uid)
+        return due | (self._store.pending_victims.take_changed() & self._groups.states.keys())
+
+    def _review_groups(self, now: float) -> Work[set[GroupKey]]:
+        due: set[GroupKey] = set()
+        for number, (key, state) in enumerate(list(self._groups.states.items()), start=1):
+            if number % _STATES_PER_STEP == 0:
+                yield
+            if self._groups.states.get(key) is not state:
+                continue  # it went between two steps
+            if state.cycle is not None and state.cycle.steers:
+                self._cycle_updates.review(state.cycle)
+            elif state.awaited is not None and state.awaited.is_due(now):
+                self.consider(key)
+            if not self._term.obstacle:
+                self._repairs.review(key, state)
+            if self._groups.is_due(state):
+                due.add(key)
+        return due
+
+    def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
+        """These groups in the order in which they are looked at."""
+        placed: list[tuple[Turn, GroupKey]] = []
+        for number, key in enumerate(due, start=1):
+            placed.append((self._queue.turn_of(self._describe(key)), key))
+            if number % _GROUPS_PER_STEP == 0:
+                yield
+        if len(placed) < _GROUPS_PER_STEP:
+            return [key for _, key in sorted(placed)]
+        return [key for _, key in (yield from sort_in_steps(placed, key=itemgetter(0)))]
+
+    def _describe(self, key: GroupKey) -> Waiting:
+        return self._queue.describe(key, self._groups.states.get(key))
+
+    def put_off(self, key: GroupKey) -> None:
+        """Considering a group has failed: it is tried again after a pause."""
+        if key in self._groups.states:
+            self._groups.states[key].entry.retry_by(self._clock() + _ERROR_SECONDS)
+
+    # --- one group ---------------------------------------------------------------------------------------------
+
+    def consider(self, key: GroupKey) -> None:
+        """Look at one group and do what its state asks for."""
+        self._groups.note_news()
+        if self._store.obstacles.needed:
+            self._tell_gap(key)
+            return
+        group = self._store.groups.get(key)
+        if self._store.vacancies.filled:
+            self._repairs.note_filled()
+        gone = group is None and not self._store.members.of_group(key)
+        if gone or (group is not None and group.parent is not None):  # the members of its groups are the tree's
+            self._forget(key)
+            return
+        state = self._groups.states.setdefault(key, GroupState(self._clock()))
+        if group is not None and not self._term.obstacle and self._may_lose(key, state):
+            # Without the records nobody knows who is a victim of ours, and for whom.
+            self._disruptions.follow(key, state, group)
+        # Members of a cycle are looked at one by one there.
+        verdict = self._cycle_updates.tend(state) if state.cycle is not None else self._assess(key, state, group)
+        if verdict is not None:
+            self._groups.say(key, verdict)
+
+    def _tell_gap(self, key: GroupKey) -> None:
+        """A kind has left the Store: those who wait hear of it, and nothing else follows. All are looked at later."""
+        group, members = self._store.groups.get(key), self._store.members.of_group(key)
+        if (group is not None and group.parent is not None) or is_foreign(group, members, self._store):
+            return
+        if any(pod.pending for pod in members):
+            state = self._groups.states.setdefault(key, GroupState(self._clock()))
+            if state.cycle is None:
+                self._groups.say(key, Verdict(Reason.API_MISSING, detail=self._store.obstacles.needed))
+
+    def _forget(self, key: GroupKey) -> None:
+        state = self._groups.states.get(key)
+        if state is None:
+            return
+        if state.cycle is not None and state.cycle.reservation.committed:
+            self._cycle_updates.tend(state)  # it ends by itself, when each of its members is bound or gone
+        elif state.cycle is not None:
+            self._endings.abort(state.cycle, Verdict(Reason.POD_GROUP_MISSING))
+        if state.cycle is None:
+            self._drop(key)
+
+    def _drop(self, key: GroupKey) -> None:
+        self._scheduling_cycle.forget(key)
+        self._store.vacancies.close_group(key)
+        del self._groups.states[key]
+
+    def _assess(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> Verdict | None:
+        members = self._store.members.of_group(key)
+        if is_foreign(group, members, self._store):
+            self._drop(key)
+            return None
+        if group is None:
+            return self._assess_missing(key, state, members)
+        group_members = self._store.members.classify(key)
+        if group.gates_together and group_members.gated:
+            self._scheduling_cycle.forget(key)
+            return describe_gated(group_members, need=1)
+        if group.goes_one_by_one:
+            for pod in (*group_members.waiting, *group_members.refused):
+                self._let_go(pod.uid)
+            return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
+        ran = self._has_run(state, group, group_members)
+        repair = self._repairs.settle(state, group, group_members) if ran else NO_REPAIR
+        verdict = self._advance(state, group, group_members, repair)
+        if state.broken_since is None:
+            return verdict
+        return self._repairs.judge(state, group, group_members, verdict)
+
+    def _may_lose(self, key: GroupKey, state: GroupState) -> bool:
+        """Whether members of a group are, or were just now, on their way out."""
+        return bool(state.disrupted) or key in self._store.vacancies or self._store.members.has_disrupted(key)
+
+    def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
+        """Whether a group may have run, or a member of it; of others there is nothing to repair."""
+        ran = state.started or state.stood is not None or group.scheduled or group.key in self._store.vacancies
+        placed = group_members.placed or group_members.terminating or is_whole(group, group_members)
+        return bool(ran or placed or state.broken_since is not None)
+
+    def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
+        """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""
+        found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
+        if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):
+            others = sum(pod.uid != state.refusals.rejection.member for pod in group_members.waiting)
+            if group_members.need(group.tree.need) <= others:
+                state.refusals.rejection = None  # the nodes stay refused: else the same would be tried again first
+                return ""
+        return found
+
+    def _advance(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
+    ) -> Verdict | None:
+        shortage = find_shortage(group, group_members, self._store, repair)
+        rejection = self._find_rejection(state, group, group_members)
+        if shortage is not None or not group_members.waiting:
+            self._scheduling_cycle.forget(group.key)
+        if shortage is not None:
+            fits_nowhere = shortage.reason is Reason.NO_CAPACITY and rejection
+            shortage = replace(shortage, detail=rejection) if fits_nowhere else shortage
+            return self._note_shortage(state, group, group_members, shortage)
+        if state.quorum_since is None:
+            state.quorum_since = self._date_quorum(state, group, group_members)
+        if not group_members.waiting:
+            return find_conflict(group, group_members, self._store.nodes) or Verdict(
+                Reason.SCHEDULED, have=group_members.placed
+            )
+        if self._term.obstacle:
+            self._queue.leave(group.key)
+            return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
+        return self._scheduling_cycle.run(state, group, group_members, repair)
+
+    def _note_shortage(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
+    ) -> Verdict | None:
+        quiet = not (group_members.waiting or group_members.gated or group_members.refused)
+        if quiet and (group.scheduled or (state.verdict is None and is_suspended(group, self._store))):
+            return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
+        self._let_try(group_members.refused)
+        if not group_members.refused:  # those exist: the gang keeps its place in the queue
+            state.quorum_since = None
+            if shortage.reason is not Reason.QUORUM_MISSING:
+                state.hindered = self._clock()
+        return shortage
+
+    def _let_try(self, refused: Sequence[Pod]) -> None:
+        """Lift our gate: only a pod that the scheduler tries is offered a node, where it knows more than we do."""
+        for pod in refused:
+            if pod.held_by_gate and not pod.awaits:
+                self._let_go(pod.uid)
+
+    def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
+        """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""
+        now, created = self._clock(), date_quorum(group.tree, group_members)
+        since = now if created is None else created - self._begun
+        return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
+
+    def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
+        self._repairs.forget(state)
+        self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
+        if not any(pod.pending for pod in members):
+            state.awaited = None  # nobody waits for an owner any more
+            return None
+        if key.kind is GroupKind.STRANGERS:
+            return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
+        if not self._store.owners.is_awaited(key):
+            state.awaited = None
+            obstacle = self._store.obstacles.to(key)
+            if obstacle:
+                return Verdict(Reason.API_MISSING, detail=obstacle)
+            gap = self._store.forest.find_gap(key)
+            return self._find_unknown_level(key) or Verdict(Reason.POD_GROUP_MISSING, detail=gap)
+        return self._await_owner(key, state, members)
+
+    def _find_unknown_level(self, key: GroupKey) -> Verdict | None:
+        """Why the controller makes no PodGroup for an owner that names a level; None for any other owner."""
+        owner_key = owner_of_provisional(key)
+        owner = self._store.owners.find(owner_key) if owner_key is not None else None
+        table = self._store.levels.published
+        missing = resolve_owner(owner, table).missing if owner is not None else ""
+        if owner is None or not missing:
+            return None
+        return Verdict(Reason.LEVEL_UNKNOWN, key=missing, detail=explain_missing(missing, owner.wanted, table))
+
+    def _await_owner(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict:
+        if state.awaited is None:
+            state.awaited = AwaitedOwner(self._unknown_seconds)
+        asking = state.awaited.ask(key, members, self._clock())
+        if asking:
+            self._outbox.put(LookUpOwner(key, asking))
+        for pod in members:
+            if state.awaited.is_lost(key, pod):
+                # It is on its way to garbage collection; holding it longer helps nobody.
+                self._let_go(pod.uid)
+        return Verdict(Reason.JOB_UNKNOWN, detail=state.awaited.doubt)
+
+    def _let_go(self, uid: str) -> None:
+        # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.
+        pod = self._store.pods.get(uid)
+        was_held = self._held.forget(uid)
+        if pod is not None and pod.pending and (was_held or pod.held_by_gate):
+            self._outbox.put(Activate(pod))

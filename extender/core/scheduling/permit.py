@@ -1,0 +1,363 @@
+"""Whether a member may be bound: the one place for that, asked at every send.
+
+First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
+through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
+
+A cycle waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than its quorum.
+If one of them does not come in time and the tree stands without it, the cycle goes on without it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from itertools import chain
+
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.request import (
+    AssignedNodes,
+    assigned_nodes_of,
+    find_repairable,
+    find_split,
+    list_assigned_nodes,
+)
+from serried.api.group import Leaf, PodGroup, Tree, list_groups, list_leaves
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation
+from serried.api.resources import capacity, subtract
+from serried.cluster.cache import Store
+from serried.cluster.ledger import Ledger
+from serried.plan.fit import admits, slots
+from serried.plan.quorum import Standing, count_missing
+from serried.plan.revalidate import keeps_rules
+from serried.plan.steps import finish
+
+
+def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
+    """Bring the quorum of a cycle that is not committed up to date.
+
+    Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
+    follows an elastic Job down lowers it, too.
+    """
+    placed = store.members.count_placed(group.key, without=cycle.bound)
+    planned = {leaf.name: leaf.need for leaf in list_leaves(cycle.group.tree)}
+    parts = dict(cycle.reservation.parts)
+    for leaf in list_leaves(group.tree):
+        if leaf.name in parts:
+            floor = parts[leaf.name] if planned.get(leaf.name) == leaf.need else 0
+            parts[leaf.name] = max(floor, leaf.need - placed[leaf.name])
+    ledger.adjust_quorum(cycle.reservation, parts)
+
+
+def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
+    """The parts of a cycle that can be left out so that it goes on without the ``short`` ones; None if it cannot.
+
+    With a group all that is in a group above it which does not stand without it is left out.
+    """
+    group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
+    if group is None or parts.keys() <= short:
+        return None
+    leaves = store.members.classify(group.key, without=cycle.bound).leaves
+    standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
+    kept = _keep(group.tree, standing | (parts.keys() - short))
+    if kept is None or not kept & parts.keys():
+        return None
+    return frozenset(parts.keys() - kept) or None
+
+
+def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
+    """The PodGroups that stand in a group of the tree; None if it does not stand itself."""
+    if isinstance(tree, Leaf):
+        return frozenset({tree.name}) if tree.name in ready else None
+    kept = [found for each in tree.below if (found := _keep(each, ready)) is not None]
+    return frozenset[str]().union(*kept) if len(kept) >= tree.need else None
+
+
+def find_scattered(
+    group: PodGroup,
+    reservation: Reservation,
+    uids: Iterable[str],
+    store: Store,
+    beside: Callable[[], AssignedNodes] = dict,
+) -> str | None:
+    """Why slots cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
+
+    None if they can. Only the groups below the root are looked at: the root's domain is the reservation's.
+    """
+    inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
+    if not inner:
+        return None
+    assigned_nodes = assigned_nodes_of(reservation, uids)
+    for name, found in beside().items():
+        assigned_nodes.setdefault(name, []).extend(found)
+    split = find_split(inner, assigned_nodes, store.nodes)
+    if split is None:
+        return None
+    domains = sorted([*split.domains, *(["none"] if split.stray else [])])
+    return f"the nodes of {split.name}: {', '.join(domains)} are not one domain any more"
+
+
+def find_offered(
+    reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
+) -> str | None:
+    """The offered node to which a member's slot can move without leaving its domain; None if none has room.
+
+    It is none of ``closed``. Nodes of other members come first, so that a gang stays close together; then the
+    scheduler's own order counts.
+    """
+    group = store.groups.get(reservation.group)
+    key = group.topology_key if group is not None else None
+    offered, mates = set(names), {slot.node for slot in reservation.slots.values()}
+    for name in chain(sorted(mates & offered), names):
+        node = store.nodes.get(name)
+        if node is None or name in closed or (key is not None and node.labels.get(key) != reservation.domain):
+            continue
+        if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
+            return name
+    return None
+
+
+class Obstacle(StrEnum):
+    """What is in the way: this instance does not lead, the PodGroup or the quorum is gone, or the slot will not do."""
+
+    TERM = "term"
+    GROUP = "group"
+    QUORUM = "quorum"
+    SLOT = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a member may not be bound now; ``text`` is a phrase for people."""
+
+    obstacle: Obstacle
+    text: str
+
+
+NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
+
+
+class Permit:
+    """Asks Store and ledger, and whether this instance leads. Synchronous: what it says holds until the next await."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._leads = context.term.leads
+
+    def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
+        """Why this member must not be bound to this node; None if it may.
+
+        A member of a commit of which a Binding has left needs a sound slot only: the others are bound, or on their way,
+        and without it they are the half of a gang.
+        """
+        if not self._leads():
+            return NOT_LEADING
+        if cycle.over:
+            return Refusal(Obstacle.SLOT, "its binding cycle is over")
+        slot = cycle.reservation.slots.get(uid)
+        if slot is None or slot.node != node:
+            return Refusal(Obstacle.SLOT, "the member's slot is another by now")
+        pod = self._store.pods.get(uid)
+        if pod is not None and pod.node == node:
+            return None  # it is bound there already, and the API server will say so
+        committed = uid in cycle.reservation.committed
+        void = None if committed and cycle.binding_sent else self._find_void(cycle, [uid])
+        return void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_stray(cycle, [uid]))
+
+    def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        """Why these members must not be bound together, of which none is bound yet; None if they may."""
+        if not self._leads():
+            return NOT_LEADING
+        return self._find_void(cycle, uids) or self._find_misfit(cycle, uids) or self._find_stray(cycle, uids)
+
+    # --- the gang ----------------------------------------------------------------------------------------------
+
+    def _group_of(self, cycle: BindingCycle) -> PodGroup:
+        """The cycle's PodGroup as it is now; as it was, if it is gone: what was committed keeps its constraint."""
+        found = self._store.groups.get(cycle.reservation.group)
+        return found if found is not None and found.uid == cycle.group.uid else cycle.group
+
+    def find_group(self, cycle: BindingCycle) -> PodGroup | None:
+        """The PodGroup that the cycle was planned for; None if it is gone, or made anew under its name."""
+        found = self._store.groups.get(cycle.reservation.group)
+        return found if found is not None and found.uid == cycle.group.uid else None
+
+    def _find_void(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand.
+
+        While nobody can say which gangs there are, there is none.
+        """
+        if self._store.obstacles.needed:
+            return Refusal(Obstacle.GROUP, self._store.obstacles.needed)
+        group = self.find_group(cycle)
+        if group is None:
+            return Refusal(Obstacle.GROUP, "the PodGroup is gone, or was made anew")
+        missing = self.count_missing(cycle, group, uids)
+        if not missing or all(self.has_own_slot(cycle, uid) for uid in uids):
+            return None
+        return Refusal(Obstacle.QUORUM, f"{missing:g} members of the quorum are missing")
+
+    def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
+        """How many members the quorum lacks when the cycle's commit and these members are bound; may be infinite.
+
+        Also counted is what the PodGroups of these members lack.
+        """
+        return self._count_missing(group, self._iterate_coming(uids, cycle.reservation.committed, cycle.bound), uids)
+
+    def stands_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
+        """Whether the quorum stands without a member that is not bound: with those that are, and with these ``spares``.
+
+        So it does only if the member's own PodGroup does, too.
+        """
+        group = self.find_group(cycle)
+        coming = self._iterate_coming(spares, cycle.bound)
+        return group is not None and not self._count_missing(group, coming, [uid])
+
+    def _count_missing(self, group: PodGroup, coming: Iterator[str], uids: Collection[str]) -> float:
+        if not group.policy.is_gang:
+            return 0
+        members = self._store.members
+        placed = Counter(members.count_placed(group.key))
+        short = {leaf.name: lacks for leaf in list_leaves(group.tree) if (lacks := count_missing(leaf, placed))}
+        # Thousands may come, one by one, and each asks: they are counted until nothing is short any more.
+        while short and (uid := next(coming, None)) is not None:
+            part = members.leaf_of(uid)
+            placed[part] += 1
+            if short.get(part, 0) > 1:
+                short[part] -= 1
+            else:
+                short.pop(part, None)
+        # The tree may stand without their PodGroups; these still start whole or not at all.
+        own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
+        return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
+
+    def _iterate_coming(self, *coming: Iterable[str]) -> Iterator[str]:
+        """Those of these members that are not placed yet, each once."""
+        seen: set[str] = set()
+        for uid in chain(*coming):
+            pod = self._store.pods.get(uid)
+            if pod is not None and pod.pending and uid not in seen:
+                seen.add(uid)
+                yield uid
+
+    def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
+        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
+        if slot is None or vacancy is None or vacancy.pod.node != slot.node:
+            return False
+        group = self._store.groups.get(cycle.reservation.group)
+        if group is None:
+            return False
+        vacancies, state = self._store.vacancies.of_group(group.key), self._groups.states.get(group.key)
+        stood = state.stood if state is not None else None
+        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies, stood)
+
+    # --- the slot ----------------------------------------------------------------------------------------------
+
+    def find_misfit(self, cycle: BindingCycle, uid: str) -> str | None:
+        """Why a member's slot will not do (any more), a phrase; None if it will."""
+        return find_misfit(self.find_group(cycle), cycle.reservation, [uid], self._store, beside=self._ledger)
+
+    def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        misfit = find_misfit(self._group_of(cycle), cycle.reservation, uids, self._store, beside=self._ledger)
+        return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
+
+    def breaks_rules(self, cycle: BindingCycle) -> bool:
+        """Return whether rules keep members off their slots, also when the victims of the cycle have ended."""
+        reservation = cycle.reservation
+        pods = (self._store.pods.get(uid) for uid in reservation.slots)
+        members = [pod for pod in pods if pod is not None and pod.pending]
+        nodes = {member.uid: reservation.slots[member.uid].node for member in members}
+        leaving = [pod for uid in reservation.victims if (pod := self._store.pods.get(uid)) is not None and pod.bound]
+        priority = self._store.priorities.of_group(reservation.group)
+        now = self._store.snapshots.take(priority, members)
+        return not finish(keeps_rules(members, nodes, leaving, now))
+
+    def _find_resident(self, cycle: BindingCycle) -> Pod | None:
+        return next(self._store.members.iterate_standing(cycle.reservation.group, Standing.BOUND), None)
+
+    def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
+        """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
+        group = self._group_of(cycle)
+        resident = self._find_resident(cycle) if group.topology_key is not None else None
+        node = self._store.nodes.get(resident.node) if resident is not None else None
+        if node is not None and group.topology_key is not None:
+            domain = node.labels.get(group.topology_key, "")
+            if domain != cycle.reservation.domain:
+                return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
+        found = find_scattered(group, cycle.reservation, uids, self._store, partial(self._list_assigned_nodes, group))
+        return None if found is None else Refusal(Obstacle.SLOT, found)
+
+    def _list_assigned_nodes(self, group: PodGroup) -> AssignedNodes:
+        return list_assigned_nodes(self._store.members.classify(group.key), self._store.nodes)
+
+
+def find_misfit(
+    group: PodGroup | None,
+    reservation: Reservation,
+    uids: Collection[str],
+    store: Store,
+    *,
+    beside: Iterable[Reservation],
+) -> str | None:
+    """The first reason why these slots cannot be bound as planned, None if all still can.
+
+    The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
+    ``beside`` are the reservations of whom slots may be in the way: those of lower priority are not.
+    """
+    key = group.topology_key if group is not None else None
+    for uid in uids:
+        slot, pod = reservation.slots.get(uid), store.pods.get(uid)
+        if slot is None or pod is None or not pod.pending:
+            return f"member {uid} is gone"
+        node = store.nodes.get(slot.node)
+        if node is None:
+            return f"node {slot.node} is gone"
+        if key is not None and node.labels.get(key) != reservation.domain:
+            return f"node {slot.node} is not in {reservation.domain} any more"
+        if not admits(pod.shape, node):
+            return f"node {slot.node} does not admit {pod.name} any more"
+        if not _holds(node, pod, reservation, store, beside):
+            return f"node {slot.node} is full"
+    return find_scattered(group, reservation, uids, store) if group is not None else None
+
+
+def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> bool:
+    """Whether a node is not over-committed in anything that a pod asks for.
+
+    Slots that wait for victims over-commit nodes on purpose (`Ledger`), which is nobody else's concern: so the victims
+    do not count, in whose place these slots are. Nor do slots of gangs of lower priority that have not committed: at
+    this permit their gangs will find the node full.
+    """
+    used = store.occupancy.used.get(node.name, {})
+    requests = [name for name, amount in pod.shape.requests if amount > 0]
+
+    def fits() -> bool:
+        return all(used.get(name, 0) <= capacity(node.allocatable, name) for name in requests)
+
+    if fits():
+        return True
+    for victim in (store.pods.get(uid) for uid in store.pending_victims.list_on(node.name)):
+        if victim is not None:
+            used = subtract(used, dict(victim.shape.requests))
+    if fits():
+        return True
+    for lesser in _iterate_lesser(node.name, reservation, store, beside):
+        used = subtract(used, dict(lesser.shape.requests))
+    return fits()
+
+
+def _iterate_lesser(node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> Iterator[Pod]:
+    """The pods with slots on a node whose gangs have a lower priority and may still be planned elsewhere."""
+    priority = store.priorities.of_group(reservation.group)
+    for other in beside:
+        if other.committed or not other.need or other is reservation:
+            continue
+        here = [uid for uid, slot in other.slots.items() if slot.node == node]
+        if here and store.priorities.of_group(other.group) < priority:
+            yield from (pod for uid in here if (pod := store.pods.get(uid)) is not None and pod.pending)

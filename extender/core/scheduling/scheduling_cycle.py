@@ -1,0 +1,513 @@
+"""One try at a group: the request, the plan, and the reservation with which its binding cycle begins; and how it ends.
+
+From the request to the reservation nothing awaits, so what the plan has seen still holds when it is reserved. A cycle
+ends in one of three ways: it is given up before anything was sent, all its members are bound, or it is the next
+leader's.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
+from extender.core.scheduling.effects import Context, Release, StartCycle
+from extender.core.scheduling.group import (
+    GroupState,
+    Repair,
+)
+from extender.core.scheduling.planning import KeptSlots, Planning
+from extender.core.scheduling.planning_tasks import Unfinished
+from extender.core.scheduling.queue import Queue
+from extender.core.scheduling.request import (
+    ExclusiveShares,
+    SpentShare,
+    build_request,
+    close_taken,
+    describe_claims,
+    find_next_opening,
+    find_taken,
+)
+from extender.features.preemption.search import Decision, Preemptions, describe_wait
+from extender.features.preemption.units import REFUSAL_SECONDS
+from extender.options import NominationPolicy
+from serried.api.group import Leaf, PodGroup
+from serried.api.names import GroupKey
+from serried.api.pod import Pod
+from serried.api.preference import NO_PREFERENCE
+from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.resources import Resources, add, count_slots
+from serried.api.verdict import Mark, Reason, Verdict
+from serried.cluster.cache import Store
+from serried.kube.retry import Backoff, backoff
+from serried.plan.coupled import join_waves
+from serried.plan.eviction import Preemption, Unit
+from serried.plan.quorum import GroupMembers, Standing
+from serried.plan.request import Plan, PlanRequest, Waiting
+
+_RETRY_SECONDS = 60.0
+_FREE_ATTEMPTS = 3
+
+_REFUSED_SECONDS = REFUSAL_SECONDS / 2
+"""The longest pause after evictions were refused: the next search has to know of them."""
+
+_REJECTED = Backoff(first=10.0, cap=60.0)
+"""The pauses after the scheduler had no node for a member beside its mates: each try holds their room for a moment."""
+
+_TELLING_SECONDS = 5.0
+"""How long a gang stays with what it hears of victims that have not ended: it fits no better than before."""
+
+
+def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
+    """For how many seconds a gang of this size backs off after a cycle that has ended for this reason."""
+    attempts = gang.entry.attempts
+    if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
+        return _REJECTED.delay(attempts)
+    if Mark.BACKS_OFF in reason.marks:
+        return backoff(attempts, size)
+    if reason is Reason.VICTIMS_REMAIN:
+        return _TELLING_SECONDS
+    if attempts <= _FREE_ATTEMPTS:
+        return 0.0  # once is bad luck and is planned anew at once; again and again is something that we do not see
+    if reason is Reason.EVICTION_REFUSED:
+        return min(backoff(attempts - _FREE_ATTEMPTS, size), _REFUSED_SECONDS)
+    return backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
+
+
+class CycleEndings:
+    """Ends cycles. Every method is synchronous."""
+
+    def __init__(self, context: Context, queue: Queue) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._queue = queue
+        self._activity = context.groups.activity
+        self._outbox = context.outbox
+        self._clock = context.clock
+
+    def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
+        """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
+        size = len(cycle.reservation.slots)
+        refused = self._activity.find_refused(cycle)
+        unattended = not refused and not any(member.reached for _, member in cycle.list_members())
+        self._close(cycle, f"serried: {verdict.reason}")
+        gang, now = self._groups.states[cycle.reservation.group], self._clock()
+        gang.entry.attempts += 1
+        if verdict.reason is Reason.DEADLINE_EXCEEDED:
+            self._put_aside(cycle)
+            gang.entry.unattended = unattended
+        pause = _find_backoff(verdict.reason, gang, size)
+        if pause:
+            gang.entry.back_off(now + pause)
+        if Mark.RETRIED in verdict.reason.marks:
+            gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
+        if cycle.eviction_sent:
+            self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
+        self._groups.say(cycle.reservation.group, verdict)
+        self._groups.look_again(cycle.reservation.group)
+
+    def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
+        """End a cycle that may have committed, but of which no Binding was sent: it is as if it had not."""
+        self._ledger.withdraw(cycle.reservation)
+        self.abort(cycle, verdict)
+
+    def finish(self, cycle: BindingCycle) -> None:
+        """End a cycle whose members are bound, as far as they still exist; beyond the quorum, as far as they came."""
+        gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_refused(cycle)
+        in_vain = cycle.eviction_sent and not (cycle.bound and cycle.bound >= cycle.reservation.slots.keys())
+        self._close(cycle, "serried: the binding cycle is over")
+        if in_vain and not cycle.reservation.need:
+            self._pause(gang, cycle, refused)
+        elif cycle.eviction_sent or cycle.reservation.committed:
+            # Of members that have joined a running gang in free room nothing is learnt.
+            gang.refusals.forget_evictions()
+        gang.preemption = None
+        gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
+        gang.started = gang.started or bool(cycle.reservation.committed)
+        if cycle.reservation.committed:
+            gang.refusals.forget_rejection()
+        self._groups.look_again(cycle.reservation.group)
+
+    def leave(self, cycle: BindingCycle) -> None:
+        """End a cycle without a word and without a write: it is the next leader's."""
+        uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
+        cycle.end("serried: this instance does not lead any more")
+        self._detach(cycle)
+        self._outbox.put(Release(frozenset(uids)))
+
+    def leave_all(self) -> None:
+        """End every cycle like that."""
+        for gang in self._groups.states.values():
+            if gang.cycle is not None:
+                self.leave(gang.cycle)
+
+    def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
+        """Nobody is evicted for a gang again and again: each time in vain it waits longer before the next.
+
+        Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
+        of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
+        """
+        now, refusals = self._clock(), gang.refusals
+        for uid in refused:
+            pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+            if pod is not None and slot is not None:
+                refusals.refuse(pod.shape, slot.node, self._store)
+                refusals.spare(pod.shape, slot.node, now, self._store)
+        refusals.pause_evictions(now)
+        for node, uids in self._find_taken(cycle).items():
+            refusals.note_occupied(node, uids, self._store)
+
+    def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
+        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
+
+        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
+        ran there then has taken nothing.
+        """
+        pods = self._store.pods
+        ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
+        wanted: dict[str, Resources] = {}
+        for uid, slot in cycle.cleared.items():
+            member = pods.get(uid)
+            if member is not None and member.pending and slot.node not in ending:
+                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
+        full = {name for name, request in wanted.items() if not self._has_room(name, request)}
+        found: dict[str, set[str]] = {}
+        for pod in self._store.list_foreign(full):
+            if pod.uid not in cycle.foreign:
+                found.setdefault(pod.node, set()).add(pod.uid)
+        return {name: frozenset(uids) for name, uids in found.items()}
+
+    def _has_room(self, name: str, request: Resources) -> bool:
+        node, used = self._store.nodes.get(name), self._store.occupancy.used.get(name, {})
+        return node is None or count_slots(node.allocatable, used, request) > 0
+
+    def _put_aside(self, cycle: BindingCycle) -> None:
+        waiting = self._store.members.classify(cycle.reservation.group).waiting
+        priority = self._store.priorities.find_own(cycle.reservation.group)
+        ask = PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned, group_priority=priority)
+        self._queue.put_aside(cycle.reservation.group, ask)
+
+    def _close(self, cycle: BindingCycle, error: str) -> None:
+        nominated = _list_nominated(cycle) | self._list_sent(cycle)
+        uids = frozenset(cycle.reservation.slots.keys() | nominated)
+        cycle.end(error)
+        self._detach(cycle)
+        pods = (self._store.pods.get(uid) for uid in nominated - cycle.bound)
+        self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
+
+    def _list_sent(self, cycle: BindingCycle) -> set[str]:
+        """The members that are nominated to their slots, whoever has written it: maybe an earlier term; UIDs."""
+        pods, slots = self._store.pods, cycle.reservation.slots
+        return {uid for uid, slot in slots.items() if uid in pods and pods[uid].nominated == slot.node}
+
+    def _detach(self, cycle: BindingCycle) -> None:
+        key = cycle.reservation.group
+        if self._ledger.of_group(key) is cycle.reservation:  # else the next cycle of the group has begun
+            self._ledger.unreserve(key)
+        gang = self._groups.states.setdefault(key, GroupState(self._clock()))
+        if gang.cycle is cycle:
+            gang.cycle = None
+            gang.entry.end_backoff()  # a pause of members that wanted to join it says nothing of the gang
+
+
+def _list_nominated(cycle: BindingCycle) -> set[str]:
+    """The members that may still carry a nomination of ours; UIDs."""
+    return {uid for uid, member in cycle.list_members() if member.nominated}
+
+
+_ROUND = Backoff(first=30.0, cap=120.0)
+"""The pauses before a group is tried again everywhere that was refused on all nodes with room, or kept from them."""
+
+_CONFLICT_SECONDS = 30.0
+"""The pause before a group is tried again whose members contradict its constraint."""
+
+
+class SchedulingCycle:
+    """Plans groups, and begins their binding cycles. Every method is synchronous. ``clock`` gives loop seconds."""
+
+    def __init__(
+        self,
+        context: Context,
+        queue: Queue,
+        planning: Planning,
+        preemptions: Preemptions,
+        endings: CycleEndings,
+    ) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._queue = queue
+        self._planning = planning
+        self._exclusive_shares = ExclusiveShares(context)
+        self._kept_slots = KeptSlots(context.store)
+        self._preemptions = preemptions
+        self._groups = context.groups
+        self.endings = endings
+        self._held = context.groups.held
+        self._outbox = context.outbox
+        self._clock = context.clock
+        self._nomination = context.options.nomination
+
+    def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:
+        """Try to place a group that has its quorum, unless nothing has changed since the last try.
+
+        What is to be said of the group then; None if that is what was said last.
+        """
+        if state.entry.backs_off(self._clock()) or not self._asks_anew(state, group, group_members, repair):
+            return self._go_on(state, group)
+        request = self._build_request(state, group, group_members, repair)
+        if isinstance(request, Verdict):
+            self._queue.leave(group.key)
+            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)  # a label that changes wakes nobody
+            return request
+        place = self._queue.describe(group.key, state)
+        spent = self._find_spent(place, group) if group.preference.exclusive else None
+        request = self._keep_to_offers(state, close_taken(request, group, self._store, self._ledger, spent))
+        try:
+            answer = self._queue.plan(place, request)
+        except Unfinished:
+            return self._planning.describe_wait(state, request)  # and again when it is there
+        if isinstance(answer, Verdict):
+            return self._refuse(state, group, place, request, answer, spent)
+        self._planning.settle(group.key)
+        self._begin(state, group, request, answer, self._queue.list_kept(place, request))
+        claims = describe_claims(request.members, self._store)
+        return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
+
+    def _asks_anew(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
+        """Whether a group asks for something else than last time, or has a reason to ask for the same again."""
+        question = (
+            tuple((pod.uid, pod.shape) for pod in group_members.waiting),
+            (group_members.placed, len(group_members.terminating)),
+            (group.policy, group.tree, self._store.priorities.find_own(group.key)),
+            repair,
+        )
+        return state.entry.take(question, self._clock(), waits=group.key in self._queue)
+
+    def _build_request(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
+    ) -> PlanRequest | Verdict:
+        out = state.find_exclusions(group_members.waiting, self._clock(), self._store)
+        waited = self._find_wait(state)
+        request = build_request(
+            group, group_members, out.pairs, self._store.nodes, waited, repair, state.assigned_domain
+        )
+        if isinstance(request, Verdict):
+            return request
+        return replace(request, group_priority=self._store.priorities.find_own(group.key)).avoiding(out.nodes)
+
+    def _find_wait(self, state: GroupState) -> float:
+        """For how many seconds the quorum of a group is there."""
+        return 0.0 if state.quorum_since is None else self._clock() - state.quorum_since
+
+    def _refuse(
+        self,
+        state: GroupState,
+        group: PodGroup,
+        place: Waiting,
+        request: PlanRequest,
+        refusal: Verdict,
+        spent: SpentShare | None,
+    ) -> Verdict | None:
+        """There is no room for a group: others may have to go for it."""
+        now, opens_in = self._clock(), find_next_opening(group, self._find_wait(state))
+        forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
+        state.entry.retry_by(now + min(opens_in, forgotten))
+        state.entry.note_refusal()
+        refusals, taken = state.refusals, frozenset[str]()
+        if refusals.closed:
+            refusals.end_round(now + forgotten)
+        if refusals.rejection is not None:
+            state.entry.retry_by(refusals.rejection.until)  # from then on pods may be evicted for it
+            refusal = replace(refusal, detail=refusals.rejection.text)
+        elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
+            refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
+        self._planning.rest(state, group.key, refusal)
+        if spent is not None and not request.pinned:
+            refusal = replace(refusal, detail=spent.describe())
+        asked, request = request, request.avoiding(self._queue.closed_to(place, request))
+        if refusal.reason is Reason.BEHIND_HEAD:
+            asked = request  # it would fit but for these nodes
+        if refusals.spared or refusals.occupied:
+            request = request.avoiding(refusals.find_spared(request.members, now, self._store))
+            taken = refusals.find_occupied(now, self._store)
+        found = self._preemptions.consider(state, place, request.avoiding(taken), refusal, opens_in, len(taken))
+        if state.search is not None:
+            state.search.asked = asked
+        return self._preempt(state, group, found, refusal)
+
+    def _find_spent(self, place: Waiting, group: PodGroup) -> SpentShare | None:
+        promised = self._queue.backfill.list_promised(place, group.topology_key)
+        return self._exclusive_shares.find_spent(group, promised=promised)
+
+    def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
+        """The request on the nodes alone that the scheduler has offered, if it can be met there.
+
+        Members that it alone can count for have no others. The others have them once something was refused.
+        """
+        unoffered = state.unoffered(request.members, self._clock(), self._store.nodes)
+        offered = request.keeping_to_offers(unoffered)
+        if not unoffered or all(pod.counted_elsewhere for pod in request.members):
+            return offered
+        return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
+
+    def review(self) -> set[GroupKey]:
+        """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""
+        due = set(self._preemptions.take_due(self._groups.states))
+        for group in due:
+            state = self._groups.states[group]
+            state.entry.ask_again()
+            state.refusals.no_search_before = self._clock()
+        return due
+
+    def forget(self, group: GroupKey) -> None:
+        """A group does not wait for room any more."""
+        self._queue.leave(group)
+        if group in self._groups.states:
+            self._groups.states[group].search = None
+
+    def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
+        """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
+        waited = self._queue.foresee(self._queue.describe(group.key, state))
+        if waited is not None and state.search is not None:
+            state.search.refusal = waited
+            waited = state.search.tell()
+        found = self._preemptions.go_on(state, group.key)
+        return waited if found is None else self._preempt(state, group, found, waited)
+
+    def _preempt(
+        self, state: GroupState, group: PodGroup, found: Decision | Verdict, waited: Verdict | None
+    ) -> Verdict | None:
+        """Begin what was decided; else what is said. ``waited`` is what is said if the decision does not hold."""
+        if isinstance(found, Verdict):
+            return found
+        request, preemption = found
+        # The head may be another one than when the search began, and so are the nodes that are kept. And another gang
+        # may have come into the domain while victims were looked for.
+        closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
+        if self._is_taken(group, preemption) or not closed.isdisjoint(preemption.plan.nodes.values()):
+            state.entry.retry_by(self._clock())
+            return waited
+        for unit in preemption.victims:
+            if unit.planned:
+                self._give_way(unit, group)
+        ending = [unit for unit in preemption.victims if not unit.planned]
+        self._queue.note_preempting(group.key)
+        closed |= request.closed - frozenset(preemption.plan.nodes.values())
+        reservation = self._begin(state, group, request, preemption.plan, closed, ending)
+        if ending:
+            return describe_wait(reservation, self._store.pending_victims)
+        return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
+
+    def _is_taken(self, group: PodGroup, preemption: Preemption) -> bool:
+        gone = frozenset(pod.uid for unit in preemption.victims for pod in unit.pods)
+        return preemption.plan.domain in find_taken(group, self._store, self._ledger, gone)
+
+    def _give_way(self, unit: Unit, to: PodGroup) -> None:
+        """A gang that is planned gives all of its slots back."""
+        gang = self._groups.states[unit.gang] if unit.gang is not None else None
+        if gang is not None and gang.cycle is not None:
+            detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
+            self.endings.abort(gang.cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
+
+    def _begin(
+        self,
+        state: GroupState,
+        group: PodGroup,
+        request: PlanRequest,
+        plan: Plan,
+        closed: frozenset[str],
+        victims: Collection[Unit] = (),
+    ) -> Reservation:
+        now = self._clock()
+        pods = {pod.uid: pod for pod in request.members if pod.uid in plan.nodes}
+        reservation = make_reservation(group, request, plan, self._store, victims)
+        self._ledger.reserve(reservation, pods)
+        if request.need:
+            self._kept_slots.move_out(plan)
+        any_node = not victims and self._may_go_anywhere(group, plan)
+        ranked = () if any_node else [uid for uid in pods if self._store.members.rank_of(uid) is not None]
+        waves, in_turn = order_slots(plan.waves, pods, frozenset(ranked), self._store.members.leaf_of)
+        cycle = BindingCycle(
+            *(group, reservation),
+            started=now,
+            progressed=now,
+            any_node=any_node and not plan.waves,
+            waves=waves,
+            in_turn=in_turn,
+            alike_by=plan.keys if any_node else None,
+            closed=closed,
+            preempted=bool(victims),
+        )
+        self._note_members(cycle, pods)
+        self.start(state, cycle)
+        return reservation
+
+    def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
+        """A cycle begins with these: those that wait beside them have come too late for its plan."""
+        for uid, pod in pods.items():
+            if self._held.needs_activation(pod):
+                cycle.put_aside(uid, pod.said)
+        members, reservation = self._store.members, cycle.reservation
+        waiting = members.iterate_standing(cycle.group.key, Standing.WAITING)
+        late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
+        cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
+
+    def _may_go_anywhere(self, group: PodGroup, plan: Plan) -> bool:
+        """Whether the members of a plan may go without: as much room again is left if others take theirs."""
+        if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
+            return False  # every member of a tree has a domain of its own, which an offered node may not be in
+        if self._nomination is NominationPolicy.AUTO:
+            return plan.spare >= len(plan.nodes)
+        return self._nomination is NominationPolicy.NEVER
+
+    def start(self, state: GroupState, cycle: BindingCycle) -> None:
+        """Begin a cycle whose reservation is held."""
+        state.cycle = cycle
+        state.search = None
+        if cycle.preempted and cycle.waves:
+            self._groups.cleared[cycle.reservation.group] = cycle
+        self._queue.note_begun(cycle.reservation.group)
+        self._outbox.put(StartCycle(cycle))
+
+
+def order_slots(
+    waves: Sequence[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
+) -> tuple[list[list[str]], frozenset[str]]:
+    """The waves of a cycle, and the members (UIDs) that take the slots of theirs one after the other.
+
+    Those are alike, of one PodGroup, and not ``ranked`` (UIDs): these are side by side on purpose. Of some that share a
+    claim without a volume one goes first.
+    """
+
+    def describe(uid: str) -> object:
+        pod = pods[uid]
+        alone = uid in ranked or any(choice.claim for choice in pod.shape.volumes)
+        return None if alone else (pod.shape, leaf_of(uid))
+
+    return join_waves(waves, describe) if waves else ([], frozenset())
+
+
+def make_reservation(
+    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
+) -> Reservation:
+    """The slots of a plan, with the PodGroup of each, and the pods that have to end before they hold."""
+    names = {pod.uid: pod.name for pod in request.members}
+    planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
+    parts = _find_parts(request, plan.nodes)
+    need = sum(parts.values())
+    return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
+
+
+def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
+    for unit in units:
+        whole = unit.gang.encoded if unit.gang is not None and unit.together else ""
+        for pod in unit.pods:
+            yield Victim(pod.uid, pod.namespace, pod.name, whole)
+
+
+def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
+    """The PodGroups that a plan places members of, and how many of each must be bound together."""
+    if not request.parts:
+        found = any(member.uid in placed for member in request.members)
+        return {request.name: request.need} if found else {}
+    return {name: need for part in request.parts for name, need in _find_parts(part, placed).items()}

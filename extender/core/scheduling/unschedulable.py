@@ -1,0 +1,339 @@
+"""The groups that did not fit, and which freed room could help which of them.
+
+Groups that want the same kind of room share one queueing hint. It knows an upper bound of the slots in each domain:
+what the last refusal counted, and what has been freed since. Freed room wakes the groups that the bound would hold, so
+its cost is that of freed nodes and hints, not of the cluster, nor of planning each group anew.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.group import GroupState
+from serried.api.names import GroupKey
+from serried.api.node import Node
+from serried.api.pod import Shape
+from serried.api.resources import Resources
+from serried.api.verdict import Mark, Verdict
+from serried.cluster.usage import Freed
+from serried.plan.fit import slots
+from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
+from serried.rules.neighbours.cluster import list_concerns
+
+
+def find_most(share_percent: int, count: int) -> int:
+    """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
+    return max(1, count * share_percent // 100)
+
+
+_MAX_SHAPES_COUNTED = 8
+"""Up to how many shapes of members are counted on a freed node; with more the planner is asked at once."""
+
+
+_MAX_HINTS = 64
+"""How many hints a namespace may have. What is freed is counted for each, so thousands would hold up everybody."""
+
+_OF_NAMESPACE_AT_ONCE = 4
+"""How many groups that share the hint of their namespace are woken at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingHint:
+    """A kind of room: what decides which nodes could help, and how many slots a plan would count on them."""
+
+    shapes: frozenset[Shape]
+    """Those of the members."""
+
+    topology_key: str | None
+
+    pinned: frozenset[str]
+    """The domains that count, if there are any."""
+
+    closed: frozenset[str]
+    """Nodes that do not count."""
+
+    priority: int
+    """It decides which nominations count as used."""
+
+    counted: bool
+    """Whether the refusal says how many slots there are; else any slot that is freed could be the missing one."""
+
+    namespace: str = ""
+    """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
+
+    concerns: frozenset[str] = frozenset()
+    """Which pods could help by where they are (`serried.rules.neighbours.cluster.list_concerns`)."""
+
+
+@dataclass(slots=True)
+class _Waiters:
+    """The groups with one hint."""
+
+    room: dict[str, int] = field(default_factory=dict)
+    """An upper bound of the slots by domain."""
+
+    elsewhere: int = 0
+    """The bound for each domain that the refusal did not name."""
+
+    needs: dict[GroupKey, int] = field(default_factory=dict)
+    """How many slots each group needs."""
+
+    put_aside: set[GroupKey] = field(default_factory=set)
+    """The groups that have given their room up themselves: withdrawn nominations do not wake them."""
+
+    untried: dict[GroupKey, None] = field(default_factory=dict)
+    """Where a namespace shares one: those not woken since room was freed last, the longest wait first."""
+
+    namespace: str = ""
+    """The namespace for which it counts: that of its first group."""
+
+
+class UnschedulableGroups:
+    """Groups that need no planning before room is freed that could help them. ``nodes`` and ``used`` are live."""
+
+    def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
+        self._nodes = nodes
+        self._used = used
+        self._by_hint: dict[QueueingHint, _Waiters] = {}
+        self._hints: dict[GroupKey, QueueingHint] = {}
+        self._counts: Counter[str] = Counter()
+        """How many hints count for each namespace."""
+        self._waiting: Counter[str] = Counter()
+        """How many groups of each namespace wait."""
+
+    def __contains__(self, group: GroupKey) -> bool:
+        return group in self._hints
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return iter(list(self._hints))
+
+    def __len__(self) -> int:
+        return len(self._hints)
+
+    def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        """A group was refused just now."""
+        hint, waiters = self._enlist_refused(group, request, refusal)
+        self._limit(hint, waiters, refusal)
+
+    def put_late(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        """As `put`, for a refusal that has counted before room was freed. The group has to be planned again soon.
+
+        What is known for others that wait stays as it is: it counts the room of which this refusal may lack some.
+        """
+        hint, waiters = self._enlist_refused(group, request, refusal)
+        if len(waiters.needs) == 1:
+            self._limit(hint, waiters, refusal)
+
+    def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
+        """A group has given its room and its nominations up: that they are free is no news to it."""
+        hint = self._choose(group, _hint(request, counted=False))
+        self._enlist(group, hint, 1).put_aside.add(group)
+
+    def leave(self, group: GroupKey) -> None:
+        """A group waits for room no more, or is to be planned whatever is free."""
+        hint = self._hints.pop(group, None)
+        if hint is None:
+            return
+        self._waiting[group.namespace] -= 1
+        if not self._waiting[group.namespace]:
+            del self._waiting[group.namespace]
+        waiters = self._by_hint[hint]
+        del waiters.needs[group]
+        waiters.put_aside.discard(group)
+        waiters.untried.pop(group, None)
+        if not waiters.needs:
+            del self._by_hint[hint]
+            self._counts[waiters.namespace] -= 1
+
+    def holds_others(self, namespace: str) -> bool:
+        """Whether any group of another namespace waits for room."""
+        return len(self._hints) > self._waiting[namespace]
+
+    def wake(self, freed: Freed | None, withdrawn: Freed | None, neighbours: Collection[str] = ()) -> set[GroupKey]:
+        """The groups that room on these nodes could help; they leave. None is room anywhere.
+
+        ``withdrawn`` are nodes that pods were nominated to. ``neighbours`` says whom pods concern that came or left
+        (`serried.rules.neighbours.cluster.list_reached`): for these there may be room anywhere.
+        """
+        woken: set[GroupKey] = set()
+        for hint, waiters in self._by_hint.items():
+            if hint.namespace:
+                woken |= self._help_namespace(hint, waiters, None if neighbours else freed, withdrawn)
+            elif not hint.concerns.isdisjoint(neighbours):
+                woken |= self._help(hint, waiters, None)
+            else:
+                woken |= self._help(hint, waiters, withdrawn) - waiters.put_aside
+                woken |= self._help(hint, waiters, freed)
+        for group in woken:
+            self.leave(group)
+        return woken
+
+    def _choose(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
+        """The hint under which a group waits: its own, or that of its namespace if that has too many."""
+        self.leave(group)
+        if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
+            return hint
+        return QueueingHint(
+            frozenset(), None, frozenset(), hint.closed, priority=0, counted=False, namespace=group.namespace
+        )
+
+    def _enlist(self, group: GroupKey, hint: QueueingHint, need: int) -> _Waiters:
+        self._hints[group] = hint
+        self._waiting[group.namespace] += 1
+        waiters = self._by_hint.get(hint)
+        if waiters is None:
+            waiters = self._by_hint[hint] = _Waiters(namespace=group.namespace)
+            self._counts[group.namespace] += 1
+        waiters.needs[group] = need
+        return waiters
+
+    def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
+        counted = Mark.SHAPE in refusal.reason.marks and _is_plain(request)
+        hint = self._choose(group, _hint(request, counted=counted))
+        return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
+
+    def _limit(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
+        """The slots that a refusal has counted are all that there are."""
+        if not hint.counted:
+            return
+        named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
+        waiters.room = named
+        waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+
+    def _help_namespace(
+        self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
+    ) -> set[GroupKey]:
+        """A few groups of a namespace after the other, until each was woken since room was freed last."""
+        if _is_open(hint, freed):
+            waiters.untried.update(dict.fromkeys(waiters.needs))
+        elif _is_open(hint, withdrawn):
+            waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.put_aside))
+        return set(islice(waiters.untried, _OF_NAMESPACE_AT_ONCE))
+
+    def _help(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
+        """The groups of a hint that room on these nodes could help."""
+        if freed is None:
+            return set(waiters.needs)
+        grown = {self._add(hint, waiters, name, before) for name, before in freed.items()} - {None}
+        most = max((waiters.room[domain] for domain in grown if domain is not None), default=0)
+        return {group for group, need in waiters.needs.items() if need <= most}
+
+    def _add(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
+        """Count what was freed on a node in; its domain if it has a slot now."""
+        node = self._nodes.get(name)
+        domain = _domain(hint, node)
+        # A node that is another by now may be open again to those that were kept from it.
+        if node is None or domain is None or (before is not None and name in hint.closed):
+            return None
+        if not hint.counted:
+            return domain if self._may_help(hint, waiters, node, before) else None
+        free = self._count(hint, node, self._used.get(name, {}))
+        # A refusal between the two counts has seen some of it: the bound is never too low, and no group is forgotten.
+        grown = free - (0 if before is None else self._count(hint, node, before))
+        waiters.room[domain] = waiters.room.get(domain, waiters.elsewhere) + max(0, grown)
+        return domain if free else None
+
+    def _may_help(self, hint: QueueingHint, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
+        """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
+        used = self._used.get(node.name, {})
+        domain = _domain(hint, node) or ""
+        many = len(hint.shapes) > _MAX_SHAPES_COUNTED
+        free = [shape for shape in hint.shapes if slots(shape, node, used)] if not many else []
+        if many or (free and (before is None or _has_more(hint, free, node, before, used))):
+            waiters.room[domain] = 1
+        waiters.room.setdefault(domain, 0)
+        return many or bool(free)
+
+    def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
+        return sum(slots(shape, node, used) for shape in hint.shapes)
+
+
+def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
+    """Whether a node holds more members of a hint than when ``before`` was used, of which ``free`` fit one by one."""
+    if len(hint.shapes) == 1:
+        return any(slots(shape, node, before) < slots(shape, node, used) for shape in free)
+    # Two shapes may fit together where neither has a slot more than before.
+    wanted = {name for shape in hint.shapes for name, _ in shape.requests}
+    return any(before.get(name, 0) > used.get(name, 0) for name in wanted)
+
+
+def _is_open(hint: QueueingHint, freed: Freed | None) -> bool:
+    """Whether room is free on any node that counts."""
+    return freed is None or any(name not in hint.closed for name in freed)
+
+
+def _is_plain(request: PlanRequest) -> bool:
+    """Whether the slots of each domain are all that decides: one shape, and nothing that keeps members from nodes."""
+    apart = (
+        request.own_slots
+        or request.excluded
+        or request.parts
+        or request.taken
+        or (request.levels and not request.spills)
+    )
+    return not apart and len({member.shape for member in request.members}) == 1
+
+
+def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
+    shapes = frozenset(member.shape for member in request.members)
+    return QueueingHint(
+        shapes,
+        request.topology_key,
+        request.pinned,
+        request.closed,
+        priority=request.yielding_priority,
+        counted=counted,
+        concerns=frozenset(name for shape in shapes for name in list_concerns(shape)),
+    )
+
+
+def _domain(hint: QueueingHint, node: Node | None) -> str | None:
+    """The domain in which a node could help; None for none."""
+    if node is None:
+        return None
+    if hint.topology_key is None:
+        return ""
+    domain = node.labels.get(hint.topology_key)
+    return domain if not hint.pinned or domain in hint.pinned else None
+
+
+class QueueOrder:
+    """Says which of two groups is before the other by now."""
+
+    def __init__(self, context: Context) -> None:
+        self._priorities = context.store.priorities
+        self._vacancies = context.store.vacancies
+        self._clock = context.clock
+        self._ageing = Ageing(context.options.ageing_seconds)
+
+    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
+        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        broken = (state is not None and state.broken_since is not None) or group in self._vacancies
+        since = state.quorum_since if state is not None else None
+        rejected = state is not None and state.refusals.rejection is not None
+        return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken, rejected)
+
+    def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
+        """The first one first."""
+        return order_groups(waiting, self._ageing, self._clock())
+
+    def precedes(self, first: Waiting, second: Waiting) -> bool:
+        """Whether one group is before another."""
+        now = self._clock()
+        return self._ageing.place(first, now) < self._ageing.place(second, now)
+
+    def turn_of(self, waiting: Waiting) -> Turn:
+        """Where a group stands by now."""
+        return self._ageing.place(waiting, self._clock())
+
+    def raised_priority(self, waiting: Waiting) -> int:
+        """The priority with which a group counts by now."""
+        return self._ageing.raised(waiting, self._clock())
+
+    def note_levels(self) -> None:
+        """Look which priorities there are: waiting raises a gang from one of these to the next."""
+        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))

@@ -1,0 +1,1 @@
+"""Preemption: who is to go for a gang, and how they are told to."""

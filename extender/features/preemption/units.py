@@ -1,0 +1,464 @@
+"""What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go.
+
+All in steps: a large cluster has a unit for each of its pods.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import InitVar, dataclass, field, replace
+
+from extender.core.scheduling.binding_cycle import CycleStage
+from extender.core.scheduling.effects import Context
+from serried.api.budget import DisruptionBudget, counts, is_asked
+from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
+from serried.api.names import GroupKey, GroupKind, Key
+from serried.api.pod import Pod, Shape
+from serried.cluster.priorities import DisruptionGroup, find_exclusive_key
+from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
+from serried.plan.fit import slots
+from serried.plan.steps import Work
+
+_PODS_PER_STEP = 200
+
+_PODS_PER_SLOT = 3
+"""How many pods that run take as long to look at as one that is planned."""
+
+_BUDGETS_PER_POD = 5
+"""How many budgets take as long to ask as a pod that is under none."""
+
+_YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
+"""How far a gang may be that gives its slots to one of higher priority."""
+
+_SHAPES_PER_POD = 5
+"""Of how many shapes a node may be asked in the time that a pod takes to look at."""
+
+_MAX_RIVALS = 64
+"""Of more different shapes one fits anywhere, as far as anybody asks: whoever wants to can make any number of them."""
+
+_FOREIGN = "another scheduler serves them, and would take the room"
+"""kube-scheduler keeps room for who is nominated from the pods of its own profiles only."""
+
+_CONTESTED = "pods of another scheduler wait for room, and would take theirs"
+
+
+REFUSAL_SECONDS = 60.0
+"""For how long a pod is left alone whose eviction was refused."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """What was refused for one gang, one search after the other."""
+
+    until: float = -math.inf
+    whys: dict[str, str] = field(default_factory=dict)
+
+
+class Refusals:
+    """Which evictions were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
+
+    As long as evictions are refused for a gang, all stay known that were: each search leaves out more than the last,
+    so there is an end to it however many there are.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._series: dict[GroupKey, _Series] = {}
+        self._by_uid: dict[str, _Series] = {}
+
+    def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
+        """The evictions of these pods were refused: their UIDs, and a phrase why."""
+        now = self._clock()
+        for key in [key for key, series in self._series.items() if now >= series.until]:
+            self._drop(key)
+        series = self._series.setdefault(group, _Series())
+        series.until = now + REFUSAL_SECONDS
+        series.whys.update(refused)
+        self._by_uid.update(dict.fromkeys(refused, series))
+
+    def find(self, uid: str) -> str:
+        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
+        series = self._by_uid.get(uid)
+        return series.whys[uid] if series is not None and self._clock() < series.until else ""
+
+    def _drop(self, group: GroupKey) -> None:
+        series = self._series.pop(group)
+        for uid in series.whys:
+            if self._by_uid.get(uid) is series:
+                del self._by_uid[uid]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """All that could be evicted, or that stands in the way."""
+
+    units: tuple[Unit, ...]
+    allowances: Allowances
+
+
+class Units:
+    """Reads units off the Store."""
+
+    def __init__(self, context: Context) -> None:
+        self.refusals = Refusals(context.clock)
+        """The pods that the API server would not evict."""
+
+        self._pods = context.store.pods
+        self._nodes = context.store.nodes
+        self._groups = context.store.groups
+        self._members = context.store.members
+        self._disruption_groups = context.store.disruption_groups
+        self._priorities = context.store.priorities
+        self._budgets = context.store.budgets
+        self._pending_victims = context.store.pending_victims
+        self._states = context.groups
+        self._profiles = context.store.profiles
+        self._rivals = context.store.rivals
+
+    def list_running(self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset()) -> Work[Running]:
+        """The units beside those of the gang itself, as of the moment of the first step.
+
+        Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
+        are none, either, and take of what their budgets allow and their gangs can spare; so do those with the UIDs
+        ``gone``.
+        """
+        pods = list(self._pods.values())
+        away = self._pending_victims.uids | gone if gone else self._pending_victims.uids
+        rivals = tuple(self._rivals)
+        units = yield from self._list_planned(preemptor, away)
+        alone_in = find_exclusive_key(self._groups.get(preemptor))
+        listing = _Listing(units, alone_in, self._budgets.values(), away, rivals)
+        for pod in pods:
+            if listing.step.spend(1):
+                yield
+            if not _counts(pod, away):
+                yield from listing.charge_budgets(pod)
+                continue
+            group = self._find_group(pod)
+            if group is None or group.key != preemptor:
+                yield from self._add(listing, pod, group)
+        yield
+        return Running(tuple(units), Allowances(listing.gangs, listing.allowed))
+
+    def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> Work[None]:
+        """The unit that a pod goes with, if it was not added with another pod of it."""
+        if group is not None and group.key not in listing.priorities:
+            listing.priorities[group.key] = self._priorities.find_own(group.key)
+            listing.gangs.update(self._list_spares(group, listing.away))
+        disruption_group = self._disruption_groups.of_pod(pod.uid)
+        together: tuple[Pod, ...] = (pod,)
+        if disruption_group is not None:
+            if disruption_group in listing.disruption_groups:
+                return
+            listing.disruption_groups.add(disruption_group)
+            together = self._list_together(disruption_group, listing.away)
+            if not together:
+                return  # since the first step all of it was deleted, or is to end for others
+        priority = listing.priorities[group.key] if group is not None else None
+        budgets, doubly_guarded = yield from listing.find_budgets(together)
+        protection = self._find_protection(together) or (yield from self._seek_contest(listing, together))
+        unit = Unit(
+            together,
+            pod.priority if priority is None else priority,
+            budgets=budgets,
+            doubly_guarded=doubly_guarded,
+            gang=self._name_gang(group, pod, disruption_group),
+            holds_domain=listing.alone_in is not None and find_exclusive_key(group) == listing.alone_in,
+            together=disruption_group is not None,
+            protection=protection,
+        )
+        listing.units.append(unit)
+
+    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str]) -> Work[list[Unit]]:
+        """The gangs that give way as they are, of those that were planned at the moment of the first step."""
+        states = self._states.states
+        begun = [(key, state.cycle) for key, state in states.items() if key != preemptor and state.cycle is not None]
+        units: list[Unit] = []
+        step = _Step()
+        for key, cycle in begun:
+            if step.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
+                yield
+            state = states.get(key)
+            if state is None or state.cycle is not cycle or not away.isdisjoint(cycle.reservation.slots):
+                continue
+            if (unit := self._find_planned(key)) is not None:
+                units.append(unit)
+        return units
+
+    def is_current(self, unit: Unit) -> bool:
+        """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
+        if unit.planned:
+            planned = self._find_planned(unit.gang)
+            return planned is not None and _list_places(planned) == _list_places(unit)
+        away = self._pending_victims.uids
+        now = [self._pods.get(pod.uid) for pod in unit.pods]
+        if any(pod is None or not _counts(pod, away) or self.refusals.find(pod.uid) for pod in now):
+            return False
+        if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
+            return False
+        disruption_group = self._disruption_groups.of_pod(unit.pods[0].uid)
+        uids = {pod.uid for pod in unit.pods}
+        together = (
+            {pod.uid for pod in self._list_together(disruption_group, away)} if disruption_group is not None else uids
+        )
+        return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
+
+    def _find_planned(self, key: GroupKey | None) -> Unit | None:
+        """A gang that is planned, of which nobody runs and nothing is committed, and for which nobody ends or has."""
+        state = self._states.states.get(key) if key is not None else None
+        cycle = state.cycle if state is not None else None
+        if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempted:
+            return None
+        slots = cycle.reservation.slots
+        if cycle.reservation.committed or not cycle.reservation.need:
+            return None
+        if any(pod.bound for pod in self._members.iterate(key)) or not slots:
+            return None
+        pods = tuple(replace(self._pods[uid], node=slot.node) for uid, slot in slots.items() if uid in self._pods)
+        own = self._priorities.find_own(key)
+        priority = max((pod.priority for pod in pods), default=0) if own is None else own
+        return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
+
+    def _list_together(self, disruption_group: DisruptionGroup, away: AbstractSet[str]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._disruption_groups.list_running(disruption_group) if pod.uid not in away)
+
+    def _find_group(self, pod: Pod) -> PodGroup | None:
+        key = self._members.group_of(pod.uid)
+        return self._groups.get(key) if key is not None else None
+
+    def _name_gang(self, group: PodGroup | None, pod: Pod, disruption_group: DisruptionGroup | None) -> GroupKey | None:
+        if group is None or not group.policy.is_gang:
+            return None
+        part = self._members.leaf_of(pod.uid)
+        whole = find_whole(group.tree, part) if disruption_group is not None else None
+        return group.key.leaf(part) if whole is None else group.key_of(whole)
+
+    def _find_protection(self, pods: Iterable[Pod]) -> str:
+        return next((found for pod in pods if (found := self._find_own_protection(pod))), "")
+
+    def _find_own_protection(self, pod: Pod) -> str:
+        if pod.owner is not None and pod.owner.kind in STAYING_OWNERS:
+            return STAYING_OWNERS[pod.owner.kind]
+        if pod.scheduler not in self._profiles:
+            return _FOREIGN
+        return self.refusals.find(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
+
+    def _find_commit(self, key: GroupKey | None) -> str:
+        state = self._states.states.get(key) if key is not None else None
+        if state is None or state.cycle is None or not state.cycle.reservation.committed:
+            return ""
+        return "its gang is just being bound"
+
+    def find_contest(self, nodes: Iterable[str]) -> str:
+        """Why room on one of these nodes would not be a gang's once pods of ours leave it, a phrase; "" if it would."""
+        return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
+
+    def _seek_contest(self, listing: "_Listing", pods: Iterable[Pod]) -> Work[str]:
+        """The same of the nodes of pods, each of which is asked about once."""
+        for name in {pod.node for pod in pods} if listing.rivals else ():
+            if name not in listing.contested:
+                if listing.step.spend(min(len(listing.rivals), _MAX_RIVALS) // _SHAPES_PER_POD):
+                    yield
+                listing.contested[name] = self._is_contested(name, listing.rivals)
+            if listing.contested[name]:
+                return _CONTESTED
+        return ""
+
+    def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
+        """Whether one of these shapes would fit on a node that is empty."""
+        node = self._nodes.get(name)
+        return node is not None and (len(rivals) > _MAX_RIVALS or any(slots(shape, node, None) for shape in rivals))
+
+    # --- what gangs can lose -----------------------------------------------------------------------------------
+
+    def list_spares(self, units: Iterable[Unit]) -> dict[GroupKey, Spare]:
+        """What the gangs of these units, and those above them, can lose now."""
+        keys = {self._members.group_of(unit.pods[0].uid) for unit in units if unit.gang is not None}
+        found: dict[GroupKey, Spare] = {}
+        for group in [self._groups.get(key) for key in keys if key is not None]:
+            if group is not None:
+                found.update(self._list_spares(group, self._pending_victims.uids))
+        return found
+
+    def breaks(self, victims: Iterable[str]) -> bool:
+        """Whether a gang has too few members without these, of which it is known that they are to end; UIDs."""
+        for uid in victims:
+            group = self._groups.get(key) if (key := self._members.group_of(uid)) is not None else None
+            if group is not None and group.policy.is_gang:
+                spares = dict(self._list_spares(group, self._pending_victims.uids))
+                if group.key.leaf(self._members.leaf_of(uid)) not in spares:
+                    return True
+        return False
+
+    def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, Spare]]:
+        if isinstance(group.tree, Branch) or group.policy.min_count is not None:
+            placed = self._members.count_placed(group.key, away)
+            yield from _list_tree_spares(group.key, group.tree, placed, None)
+
+
+class _Step:
+    """Counts what is done in a step."""
+
+    def __init__(self) -> None:
+        self._left = _PODS_PER_STEP
+
+    def spend(self, pods: int) -> bool:
+        """Whether the next step begins before these pods are looked at: there were enough in this one."""
+        over = self._left <= 0
+        self._left = (_PODS_PER_STEP if over else self._left) - pods
+        return over
+
+
+@dataclass(slots=True, eq=False)
+class _Listing:
+    """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
+
+    ``away`` are the UIDs of those that end anyway, ``rivals`` the shapes of those that other schedulers place.
+    """
+
+    units: list[Unit]
+    alone_in: str | None
+    budgets: InitVar[Collection[DisruptionBudget]]
+    away: AbstractSet[str]
+    rivals: Collection[Shape]
+
+    contested: dict[str, bool] = field(default_factory=dict, init=False)
+    """By node: whether one of the rivals could go there, as far as was asked."""
+
+    step: _Step = field(default_factory=_Step, init=False)
+    gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
+
+    priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
+    """Of each group that has been met; None where its pods' own count."""
+
+    disruption_groups: set[DisruptionGroup] = field(default_factory=set, init=False)
+    """Those whose unit is there."""
+
+    allowed: dict[Budget, int] = field(default_factory=dict, init=False)
+    _budgets: dict[str, list[DisruptionBudget]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self, budgets: Collection[DisruptionBudget]) -> None:
+        for budget in budgets:
+            self.allowed[budget.key] = budget.allowed
+            self._budgets.setdefault(budget.key.namespace, []).append(budget)
+
+    def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[tuple[Key, ...], bool]]:
+        """The budgets that count these pods, each as often as it does; and whether two of them are asked of one pod."""
+        found: list[Key] = []
+        doubled = False
+        for pod in pods if self._budgets else ():
+            # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
+            here = self._budgets.get(pod.namespace, ())
+            if self.step.spend(len(here) // _BUDGETS_PER_POD):
+                yield
+            own = [budget for budget in here if is_asked(budget, pod)]
+            doubled = doubled or len(own) > 1
+            found += [budget.key for budget in own if counts(budget, pod)]
+        return tuple(found), doubled
+
+    def charge_budgets(self, pod: Pod) -> Work[None]:
+        """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
+        if pod.bound and not pod.deleting:
+            budgets, _ = yield from self.find_budgets((pod,))
+            for key in budgets:
+                self.allowed[key] = max(0, self.allowed[key] - 1)
+
+
+def _counts(pod: Pod, away: AbstractSet[str]) -> bool:
+    return pod.bound and not pod.deleting and pod.uid not in away
+
+
+def _list_places(unit: Unit) -> dict[str, str]:
+    return {pod.uid: pod.node for pod in unit.pods}
+
+
+def _list_tree_spares(
+    root: GroupKey, tree: Tree, placed: Mapping[str, int], above: GroupKey | None
+) -> Iterator[tuple[GroupKey, Spare]]:
+    if isinstance(tree, Leaf):
+        spare = placed.get(tree.name, -1) - tree.need
+        key = root.leaf(tree.name)
+    else:
+        spare = sum(_stands(each, placed) for each in tree.below) - tree.need
+        key = GroupKey(root.namespace, tree.name, GroupKind.COMPOSITE)
+    if spare >= 0:
+        yield key, Spare(spare, above)
+    for each in tree.below:
+        yield from _list_tree_spares(root, each, placed, key)
+
+
+def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
+    if isinstance(tree, Branch):
+        return sum(_stands(each, placed) for each in tree.below) >= tree.need
+    return placed.get(tree.name, -1) >= tree.need
+
+
+def is_running(pod: Pod | None) -> bool:
+    """Whether a pod, None for one that is gone, still uses its node: also while it ends."""
+    return pod is not None and pod.bound
+
+
+_UNITS_PER_STEP = 200
+
+_YOUNG = "they have just started"
+
+
+def keep_budgets(running: Running) -> Work[Running]:
+    """As if the API server would evict no more than budgets allow (Eviction of policy/v1).
+
+    So they bind all victims together. Units do not go at all that have more pods under a budget than it allows, or a
+    pod under two of them: the API server would not evict these whatever else goes.
+    """
+    allowed = running.allowances.budgets
+    if not allowed:
+        return running
+    kept = yield from _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
+    return Running(kept.units, replace(kept.allowances, limits=allowed))
+
+
+def keep_gangs(running: Running) -> Work[Running]:
+    """As if no gang could lose more members than it has to spare: none goes whole, and none that is planned gives way.
+
+    One that has fewer than it needs is left alone, too: it is being mended.
+    """
+    gangs = running.allowances.gangs
+    kept = yield from _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
+    units: list[Unit] = []
+    for number, unit in enumerate(kept.units, 1):
+        gang = unit.gang
+        units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
+        if not number % _UNITS_PER_STEP:
+            yield
+    limits: dict[Budget, int] = dict(running.allowances.limits)
+    limits.update((gang, spare.count) for gang, spare in gangs.items())
+    return Running(tuple(units), replace(kept.allowances, limits=limits))
+
+
+def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
+    spare = gangs.get(unit.gang) if unit.gang is not None else None
+    return spare is not None and len(unit.pods) <= spare.count
+
+
+def spare_young(running: Running, priority: int, latest: float) -> Work[Running]:
+    """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
+    return (yield from _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest))
+
+
+def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Work[Running]:
+    units: list[Unit] = []
+    for number, unit in enumerate(running.units, 1):
+        units.append(replace(unit, protection=why) if not unit.protection and concerns(unit) else unit)
+        if not number % _UNITS_PER_STEP:
+            yield
+    return Running(tuple(units), running.allowances)
+
+
+def _violates(unit: Unit, allowed: Mapping[Budget, int]) -> bool:
+    if not unit.budgets:
+        return unit.doubly_guarded
+    return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
+
+
+def _find_start(unit: Unit) -> float:
+    return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)
