@@ -23,6 +23,7 @@ from tests.support.devices import (
     devices,
     note_devices,
 )
+from tests.support.rules import settle
 
 pytestmark = pytest.mark.full
 
@@ -142,6 +143,7 @@ def count(
         store.put_object(claim("others").holding("n1", *taken).value())
     names = [each.raw()["metadata"]["name"] for each in claims]
     store.put_pod(pod("p").in_group("g").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
+    settle(store)
     found = store.pods["pod-p"]
     searched = any("sets of" in name for name, _ in found.shape.requests)
     return min(MOST, slots(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched
