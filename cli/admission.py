@@ -8,8 +8,10 @@ counted here. Usage and scopes are those of kube-apiserver 1.37 (pkg/quota/v1/ev
 CrossNamespacePodAffinity the dry run alone is believed.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from cli.output import CommandError
@@ -17,18 +19,17 @@ from cli.rights import Right, may
 from cli.target import Target, find_credentials
 from cli.transport import open_client
 from serried.api.job import decode_job
+from serried.api.kinds import PARENTS
+from serried.api.layouts import LAYOUTS
 from serried.api.names import (
-    PARENT_APIS,
     Malformed,
-    ParentKind,
     Raw,
-    read_int,
     read_map,
     read_objects,
     read_text,
     read_texts,
 )
-from serried.api.parent import decode_job_set, decode_leader_worker_set
+from serried.api.parent import decode_parent
 from serried.api.resources import PODS as COUNTED_PODS
 from serried.api.resources import is_extended, parse_cpu, parse_quantity, pod_requests
 from serried.kube.client import ApiClient
@@ -424,21 +425,14 @@ def _list_job(obj: Mapping[str, Any]) -> Iterator[_Template]:
     yield _Template(("spec", "template"), job.at_once, min(job.min_count or job.at_once, job.at_once))
 
 
-def _list_job_set(obj: Mapping[str, Any]) -> Iterator[_Template]:
-    for index, stage in enumerate(_read(decode_job_set(obj)).stages):
-        path = ("spec", "replicatedJobs", index, "template", "spec", "template")
-        yield _Template(path, stage.size, stage.size)
-
-
-def _list_leader_worker_set(obj: Mapping[str, Any]) -> Iterator[_Template]:
-    sizes = [stage.size for stage in _read(decode_leader_worker_set(obj)).stages]
-    spec = read_map(obj, "spec")
-    replicas = max(0, read_int(spec, "replicas", 1))
-    names = ["leaderTemplate", "workerTemplate"]
-    if read_map(spec, "leaderWorkerTemplate").get("leaderTemplate") is None:
-        names, sizes = names[1:], [sum(sizes)]
-    for name, size in zip(names, sizes, strict=True):
-        yield _Template(("spec", "leaderWorkerTemplate", name), replicas * size, replicas * size)
+def _list_parent(kind: str, obj: Mapping[str, Any]) -> Iterator[_Template]:
+    _read(decode_parent(kind, obj))
+    layout = LAYOUTS[kind](obj)
+    pods: Counter[tuple[str | int, ...]] = Counter()  # stages may have one template in common
+    for source in layout.sources:
+        pods[source.pod_path] += layout.copies * source.stage.size
+    for path, count in pods.items():
+        yield _Template(path, count, count)
 
 
 def _read(found: Decoded | Malformed) -> Decoded:
@@ -450,9 +444,5 @@ def _read(found: Decoded | Malformed) -> Decoded:
 _LISTERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Template]]] = {
     ("v1", "Pod"): _list_pod,
     ("batch/v1", "Job"): _list_job,
-    (PARENT_APIS[ParentKind.JOB_SET].api_version, ParentKind.JOB_SET.value): _list_job_set,
-    (
-        PARENT_APIS[ParentKind.LEADER_WORKER_SET].api_version,
-        ParentKind.LEADER_WORKER_SET.value,
-    ): _list_leader_worker_set,
+    **{(row.api_version, row.kind): partial(_list_parent, row.kind) for row in PARENTS.values()},
 }

@@ -10,7 +10,7 @@ from cli.access import DebugApi, ask
 from cli.complete import complete_gangs
 from cli.gangs import find_state
 from cli.lists import OF_OTHERS, Document, Listing, find_home, identify, watch_rows
-from cli.names import Name, call, find_groups, name_groups, read_names
+from cli.names import KINDS, Name, call, find_groups, name_groups, read_names
 from cli.options import Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, make_table, tell, tell_time, write
 from cli.target import Target, find_namespace, reaching
@@ -58,8 +58,8 @@ What = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME",
-        help="A gang: job/train, job train or train. The kinds are podgroup, job, jobset, leaderworkerset, workload, "
-        "pod. NAMESPACE/train names one of another namespace.",
+        help=f"A gang: job/train, job train or train. The kinds are {', '.join(KINDS)}. "
+        "NAMESPACE/train names one of another namespace.",
         autocompletion=complete_gangs,
     ),
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cli.output import CommandError, ExitCode, find_near
+from serried.api.kinds import OWNER_KINDS
 
 if TYPE_CHECKING:
     from cli.access import DebugApi
@@ -21,21 +22,18 @@ _ALIASES = {
     "compositepodgroups": "podgroup",
     "po": "pod",
     "pods": "pod",
-    "jobs": "job",
-    "jobsets": "jobset",
-    "leaderworkersets": "leaderworkerset",
-    "lws": "leaderworkerset",
+    **{other: row.word for row in OWNER_KINDS.values() for other in (row.plural, *row.short_names)},
     "workloads": "workload",
 }
 
-_KINDS = ("podgroup", "job", "jobset", "leaderworkerset", "workload", "pod")
-"""What leads to a group."""
-
-_TRIED = ("podgroup", "job", "jobset", "leaderworkerset")
+_TRIED = ("podgroup", *(row.word for row in OWNER_KINDS.values()))
 """Of which kind a name without one may be."""
 
 _TRIED_LAST = ("workload", "pod")
 """The same, where nothing else has the name."""
+
+KINDS = (*_TRIED, *_TRIED_LAST)
+"""What leads to a group."""
 
 _OTHER_KINDS = frozenset(
     {
@@ -79,7 +77,7 @@ def read_kind(word: str) -> str:
     """The kind that somebody means, who may write it as kubectl does: ``jobs``, ``pg``, ``job.batch``; "" for none."""
     kind = word.lower().partition(".")[0]
     kind = _ALIASES.get(kind, kind)
-    return kind if kind in _KINDS else ""
+    return kind if kind in KINDS else ""
 
 
 def read_name(text: str, namespace: str) -> Name:
@@ -96,7 +94,7 @@ def read_name(text: str, namespace: str) -> Name:
         case [first, name] if read_kind(first):
             return Name(namespace, read_kind(first), name)
         case [other, _] if other.lower().partition(".")[0].removesuffix("s") in _OTHER_KINDS:
-            said = f"{text!r}: serried knows {', '.join(_KINDS)}; name the Job or a pod that it makes"
+            said = f"{text!r}: serried knows {', '.join(KINDS)}; name the Job or a pod that it makes"
             raise CommandError(ExitCode.USAGE, said)
         case [home, word]:
             return _read_word(home, word)
@@ -206,7 +204,7 @@ def _explain_none(wanted: Name, refusals: Iterable[str]) -> str:
     if telling := [said for said in refusals if not said.startswith(_UNKNOWN)]:
         return telling[0]
     said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
-    near = find_near(wanted.namespace, [*_KINDS, *_ALIASES])
+    near = find_near(wanted.namespace, [*KINDS, *_ALIASES])
     hint = f"; did you mean {near}/{wanted.name}?" if near else ": -n names another namespace"
     return f"{said} {wanted.namespace}{hint}"
 

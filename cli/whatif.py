@@ -18,6 +18,7 @@ from cli.options import Namespace, Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, tell, write
 from cli.target import Target, find_namespace, reaching
 from extender.look.manifests import flatten, read_documents
+from serried.api.kinds import OWNER_KINDS
 
 WHATIF_EXAMPLES = """
 Would this Job fit now? If not, the exit code is 1:
@@ -38,7 +39,8 @@ Files = Annotated[
     typer.Argument(
         metavar="[FILE...]",
         show_default=False,
-        help="Manifests of Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads and Pods. "
+        help=f"Manifests of {', '.join(f'{kind}s' for kind in OWNER_KINDS)}, PodGroups, CompositePodGroups, "
+        "Workloads and Pods. "
         "YAML or JSON; - for standard input.",
     ),
 ]

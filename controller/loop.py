@@ -14,14 +14,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from controller.protection import Priorities, Protection
 from controller.reconciler import Reconciler, Result
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import Job
-from serried.api.names import JOB, GroupKey, Key, ParentKind
+from serried.api.kinds import OWNER_KINDS
+from serried.api.names import JOB, GroupKey, Key
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
@@ -257,31 +257,26 @@ log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_OBSTACLE_REPORTS = 1.0
 
 
-class Subject(Enum):
-    """What kind of thing a task's key names; the value is for logs."""
+LEAVING = "leaving groups of"
+"""The subject of a task for a namespace, in a key without name: its PodGroups are freed together."""
 
-    JOB = JOB
-    JOB_SET = ParentKind.JOB_SET.value
-    LEADER_WORKER_SET = ParentKind.LEADER_WORKER_SET.value
-    LEAVING = "leaving groups of"
-    """A namespace, in a key without name: the PodGroups of one namespace are freed together."""
-    PRIORITY = "priority of"
-    """A PodGroup that lacks its priority."""
-    COMPOSITE_PRIORITY = "priority of composite"
-    """A CompositePodGroup that lacks its priority."""
+PRIORITY = "priority of"
+"""The subject of a task for a PodGroup that lacks its priority."""
 
-
-_OWNER_KINDS = frozenset({JOB, *ParentKind})
+COMPOSITE_PRIORITY = "priority of composite"
+"""The subject of a task for a CompositePodGroup that lacks its priority."""
 
 
 class Task(NamedTuple):
     """One unit of work."""
 
-    subject: Subject
+    subject: str
+    """What the key names: the kind of an owner, ``LEAVING``, ``PRIORITY`` or ``COMPOSITE_PRIORITY``. Logs show it."""
+
     key: Key
 
     def __str__(self) -> str:
-        subject = "job" if self.subject is Subject.JOB else self.subject.value
+        subject = "job" if self.subject == JOB else self.subject
         return f"{subject} {self.key}"
 
 
@@ -352,9 +347,9 @@ class Loop:
         if self.priorities.awaiting(group) is None:
             return
         if isinstance(group, PodGroup):
-            self._add(Subject.PRIORITY, group.key.object_key)
+            self._add(PRIORITY, group.key.object_key)
         else:
-            self._add(Subject.COMPOSITE_PRIORITY, group.key)
+            self._add(COMPOSITE_PRIORITY, group.key)
 
     def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
         if pod.place is not None and pod.place.replica and _has_moved(old, new):
@@ -363,8 +358,8 @@ class Loop:
             self._note_end(pod)
 
     def _note_end(self, pod: Pod) -> None:
-        if pod.owner is not None and pod.owner.kind == "Job":
-            self._add(Subject.JOB, Key(pod.namespace, pod.owner.name))
+        if pod.owner is not None and pod.owner.kind == JOB:
+            self._add(JOB, Key(pod.namespace, pod.owner.name))
         if pod.group is not None and self.protection.note_end(pod.group):
             self._look_later(pod.namespace)
 
@@ -378,10 +373,10 @@ class Loop:
             self._add_owner(OwnerKey(owner.kind, Key(item.key.namespace, owner.name)))
 
     def _add_owner(self, owner_key: OwnerKey) -> None:
-        if owner_key.kind in _OWNER_KINDS:
-            self._add(Subject(owner_key.kind), owner_key.key)
+        if owner_key.kind in OWNER_KINDS:
+            self._add(owner_key.kind, owner_key.key)
 
-    def _add(self, subject: Subject, key: Key) -> None:
+    def _add(self, subject: str, key: Key) -> None:
         self.queue.add(Task(subject, key))
 
     # --- work ------------------------------------------------------------------------------------------------------
@@ -427,7 +422,7 @@ class Loop:
             await self.feed.synced.wait()  # until the Store is complete
             begun = self.clock()
             result = await self._try(task)
-            if task.subject is Subject.JOB:
+            if task.subject == JOB:
                 self.metrics.synced(result, self.clock() - begun)
             self.queue.done(task)
             self.note_finished()
@@ -454,11 +449,11 @@ class Loop:
         log.info(plan, extra={"task": str(task), "failures": failures, "err": str(error)})
 
     async def _look(self, task: Task) -> Result:
-        if task.subject.value in _OWNER_KINDS:
-            return await self.reconciler.reconcile(OwnerKey(task.subject.value, task.key), self.queue.failures(task))
-        if task.subject is Subject.LEAVING:
+        if task.subject in OWNER_KINDS:
+            return await self.reconciler.reconcile(OwnerKey(task.subject, task.key), self.queue.failures(task))
+        if task.subject == LEAVING:
             await self._free_groups(task.key.namespace)
-        elif task.subject is Subject.PRIORITY:
+        elif task.subject == PRIORITY:
             await self.priorities.settle_group(GroupKey(*task.key))
         else:
             await self.priorities.settle_composite(task.key)
@@ -473,7 +468,7 @@ class Loop:
     def _look_later(self, namespace: str) -> None:
         delay = self.protection.delay(namespace)
         if delay is not None:
-            self.queue.add_after(Task(Subject.LEAVING, Key(namespace, "")), delay)
+            self.queue.add_after(Task(LEAVING, Key(namespace, "")), delay)
 
 
 def _attempt(work: Callable[[], None]) -> None:

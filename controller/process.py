@@ -18,12 +18,12 @@ from controller.diff.sentences import tell_malformed
 from controller.loop import Loop
 from controller.protection import RELEASE_TIMING, Priorities, Protection, ReleaseTiming
 from controller.reconciler import Reconciler
-from controller.writes import JOB_PODS, LEADER_PODS, Writes, read_named_groups, read_pods_of, watched_kinds
+from controller.writes import JOB_PODS, Writes, read_named_groups, read_pods_of, watched_kinds
 from serried.api.job import GangJobs
 from serried.api.level import ApiLevel
 from serried.api.names import Malformed
 from serried.cluster.cache import Store
-from serried.feed import Feed, Item, Kind
+from serried.feed import SELECTED_PODS, Feed, Item, Kind
 from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
@@ -160,7 +160,7 @@ class Controller:
             self.store,
             watched_kinds(level),
             on_change=self._note,
-            selections={Kind.PODS: JOB_PODS, Kind.LEADERS: LEADER_PODS},
+            selections={Kind.PODS: JOB_PODS, **SELECTED_PODS},
             on_malformed=self._report_malformed,
         )
 

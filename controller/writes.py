@@ -12,12 +12,10 @@ from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetM
 from controller.diff.objects import pod_group_body, workload_body
 from controller.diff.sentences import Sentence, tell_created, tell_deleted, tell_failure, tell_min_count
 from serried.api.group import Composite, PodGroup, Workload, decode_pod_group, decode_workload
+from serried.api.kinds import PARENTS
 from serried.api.level import FALLBACK, ApiLevel
-from serried.api.names import GroupKey, Key, Malformed, ParentKind, read_group_field, read_group_label, read_map
+from serried.api.names import GroupKey, Key, Malformed, read_group_field, read_group_label, read_map
 from serried.api.parent import (
-    JOB_SET_NAME,
-    SET_NAME,
-    WORKER_INDEX,
     Owner,
     Parent,
     api_version_of,
@@ -28,7 +26,7 @@ from serried.api.pod import Pod, decode_pod
 from serried.cluster.cache import Store
 from serried.cluster.index import reindex
 from serried.cluster.membership import owner_key_in
-from serried.feed import Kind
+from serried.feed import PARENT_KINDS, SELECTED_PODS, Kind
 from serried.kube.client import ApiClient
 from serried.kube.errors import Conflict, NotFound
 from serried.kube.events import EventWriter
@@ -124,8 +122,8 @@ LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not ended. Pods that are being deleted are among them."""
 
 _KINDS = (
-    *(Kind.PODS, Kind.LEADERS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
-    *(Kind.JOB_SETS, Kind.LEADER_WORKER_SETS, Kind.PRIORITY_CLASSES, Kind.TOPOLOGY_LEVELS),
+    *(Kind.PODS, *SELECTED_PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
+    *(*PARENT_KINDS, Kind.PRIORITY_CLASSES, Kind.TOPOLOGY_LEVELS),
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
@@ -134,9 +132,6 @@ JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
 The API server puts the label into the pod template of each Job, except of those with ``manualSelector``, which are no
 gangs.
 """
-
-LEADER_PODS = Selection(labels=f"{WORKER_INDEX}=0")
-"""The leaders of LeaderWorkerSets: each is the first pod of a replica."""
 
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
@@ -160,9 +155,8 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[Grou
 
 
 async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
-    """The pods of a parent, from the newest state; raises ApiError. Workers of a LeaderWorkerSet are not watched."""
-    label = JOB_SET_NAME if parent.kind is ParentKind.JOB_SET else SET_NAME
-    selection = Selection(parent.key.namespace, labels=f"{label}={parent.key.name}")
+    """The pods of a parent, from the newest state; raises ApiError. Not all of them are watched."""
+    selection = Selection(parent.key.namespace, labels=f"{PARENTS[parent.kind].labels.name}={parent.key.name}")
     found = [decode_pod(pod, level.read) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
 

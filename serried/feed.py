@@ -24,10 +24,11 @@ from serried.api.group import (
     decode_workload,
 )
 from serried.api.job import Job, decode_job
+from serried.api.kinds import PARENTS
 from serried.api.level import FALLBACK, ApiLevel
-from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed, ParentKind
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Key, Malformed
 from serried.api.node import Node, decode_node
-from serried.api.parent import OwnerKey, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.parent import OwnerKey, Parent, decode_parent
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
 from serried.api.topology import (
@@ -56,7 +57,7 @@ from serried.kube.wire import (
     Selection,
     composites,
     identity,
-    parents,
+    owners,
     pod_groups,
     workloads,
 )
@@ -97,8 +98,7 @@ class Kind(StrEnum):
     WORKLOADS = "workloads"
     COMPATIBLE_POD_GROUPS = "podgroups.scheduling.x-k8s.io"
     PRIORITY_CLASSES = "priorityclasses"
-    JOB_SETS = "jobsets"
-    LEADER_WORKER_SETS = "leaderworkersets"
+    vars().update({row.plural: row.plural for row in PARENTS.values()})  # as in `GroupKind`
     VOLUMES = "persistentvolumes"
     VOLUME_CLAIMS = "persistentvolumeclaims"
     STORAGE_CLASSES = "storageclasses"
@@ -118,18 +118,21 @@ class Kind(StrEnum):
     """Those of `ApiLevel.beside`, as the next two."""
     WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
     COMPOSITES_BESIDE = "compositepodgroups.scheduling.serried.dev"
-    LEADERS = "pods.leaderworkersets"
-    """A second selection of pods, for a process that does not follow all of them; no pod may be in both."""
+    vars().update({f"pods.{row.plural}": f"pods.{row.plural}" for row in PARENTS.values() if row.followed_pods})
+    # Each is one more selection of pods, for a process that does not follow all of them; no pod may be in two.
 
 
-ALL_KINDS = tuple(kind for kind in Kind if kind is not Kind.LEADERS)
+PARENT_KINDS = {Kind(row.plural): row.kind for row in PARENTS.values()}
+"""What is followed of parents, with their kind as the API calls it."""
 
-_PARENTS = {
-    Kind.JOB_SETS: ParentKind.JOB_SET,
-    Kind.LEADER_WORKER_SETS: ParentKind.LEADER_WORKER_SET,
+SELECTED_PODS = {
+    Kind(f"pods.{row.plural}"): Selection(labels=row.followed_pods) for row in PARENTS.values() if row.followed_pods
 }
+"""Which pods the controller follows besides those of Jobs. The extender follows all pods, and needs none of these."""
 
-_PODS = (Kind.PODS, Kind.LEADERS)
+ALL_KINDS = tuple(kind for kind in Kind if kind not in SELECTED_PODS)
+
+_PODS = (Kind.PODS, *SELECTED_PODS)
 
 _KINDS_BESIDE = frozenset({Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, Kind.COMPOSITES_BESIDE})
 
@@ -147,7 +150,7 @@ OPTIONAL_KINDS = frozenset(
         *(Kind.COMPOSITES, Kind.COMPATIBLE_POD_GROUPS),
         *(Kind.BUDGETS, Kind.TOPOLOGY_LEVELS, Kind.KUEUE_TOPOLOGIES, Kind.GROVE_BINDINGS),
         *_FOR_RULES,
-        *_PARENTS,
+        *PARENT_KINDS,
         *_KINDS_BESIDE,
     }
 )
@@ -335,8 +338,8 @@ class Feed:
         self.unserved.discard(kind)
         self._note_obstacle(kind, "")
         self._note_state(kind, KindState.KNOWN)
-        if kind in _PARENTS:
-            self.store.membership.followed.add(_PARENTS[kind])
+        if kind in PARENT_KINDS:
+            self.store.membership.followed.add(PARENT_KINDS[kind])
         self._settle(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
@@ -354,8 +357,8 @@ class Feed:
             self.store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
 
     def _note_absent(self, kind: Kind) -> None:
-        if kind in _PARENTS:
-            self.store.membership.followed.discard(_PARENTS[kind])
+        if kind in PARENT_KINDS:
+            self.store.membership.followed.discard(PARENT_KINDS[kind])
         self._settle(kind)
 
     def _settle(self, kind: Kind) -> None:
@@ -435,7 +438,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
     read_pod = partial(decode_pod, apis=level.read, rule=level.resize_rule)
     return {
         **_group_channels(store, level),
-        **{kind: _parent_channel(store, parent) for kind, parent in _PARENTS.items()},
+        **{kind: _parent_channel(store, parent) for kind, parent in PARENT_KINDS.items()},
         Kind.NODES: Channel(NODES, decode_node, _name, store.shown_nodes, store.put_node, store.drop_node),
         **dict.fromkeys(_PODS, Channel(PODS, read_pod, _uid, store.pods, store.put_pod, store.drop_pod)),
         Kind.JOBS: Channel(JOBS, decode_job, _key, store.jobs, store.put_job, store.drop_job),
@@ -474,11 +477,10 @@ def _rule_channel(store: Store, kind: RuleKind) -> Channel[Any, Any]:
     return Channel(resource, kind.decode, identify, kind.held, store.put_object, partial(store.drop_object, kind.type))
 
 
-def _parent_channel(store: Store, kind: ParentKind) -> Channel[Any, Any]:
-    decode = decode_job_set if kind is ParentKind.JOB_SET else decode_leader_worker_set
+def _parent_channel(store: Store, kind: str) -> Channel[Any, Any]:
     held, put, drop = store.parents, store.put_parent, store.drop_parent
-    identify = partial(_owner_key, kind)
-    return Channel(parents(kind), decode, identify, held, put, drop, owns=lambda key: key.kind is kind)
+    decode, identify = partial(decode_parent, kind), partial(_owner_key, kind)
+    return Channel(owners(kind), decode, identify, held, put, drop, owns=lambda key: key.kind == kind)
 
 
 def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
@@ -542,5 +544,5 @@ def _compatible_key(obj: JSON) -> GroupKey:
     return GroupKey(*_key(obj), GroupKind.COMPATIBLE)
 
 
-def _owner_key(kind: ParentKind, obj: JSON) -> OwnerKey:
+def _owner_key(kind: str, obj: JSON) -> OwnerKey:
     return OwnerKey(kind, _key(obj))

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from cli.check.installed import KUBECTL, Piece, Way
+from serried.api.kinds import OWNER_KINDS, PARENTS, OwnerKind
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
 from serried.api.topology import LevelTable
 
@@ -120,6 +121,13 @@ _REVIEWS = _extra(
     "nobody may look at metrics and debug pages over the network",
 )
 
+_PARENTS = tuple(PARENTS.values())
+
+
+def _name_gangs(row: OwnerKind) -> str:
+    return f"{row.kind}s" if row.gang == row.kind else f"their {row.gang}s"
+
+
 _NO_LEVELS = "Jobs that name a level of the topology, such as rack, wait"
 
 NEEDS: dict[str, tuple[Need, ...]] = {
@@ -140,8 +148,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
-        _extra("list watch", "jobsets.jobset.x-k8s.io", "JobSets are no gangs"),
-        _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "their replicas are no gangs"),
+        *(_extra("list watch", f"{row.plural}.{row.group}", f"{_name_gangs(row)} are no gangs") for row in _PARENTS),
         Need("list watch", _both("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"),
         Need("list watch", "priorityclasses.scheduling.k8s.io", "the priority of a group's class does not count"),
         _extra("list watch", "podgroups.scheduling.x-k8s.io", "PodGroups of scheduler-plugins are no gangs"),
@@ -170,20 +177,14 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     CONTROLLER: (
         Need("list watch", "pods", "PodGroups that are being deleted are not protected"),
         Need("list watch", "jobs.batch", "no Job becomes a gang"),
-        _extra("list watch", "jobsets.jobset.x-k8s.io", "no JobSet becomes a gang"),
-        _extra("list watch", "leaderworkersets.leaderworkerset.x-k8s.io", "no replica becomes a gang"),
-        _extra(
-            "update", "jobs/finalizers.batch", "no Job becomes a gang where OwnerReferencesPermissionEnforcement is on"
-        ),
-        _extra(
-            "update",
-            "jobsets/finalizers.jobset.x-k8s.io",
-            "no JobSet becomes a gang where OwnerReferencesPermissionEnforcement is on",
-        ),
-        _extra(
-            "update",
-            "leaderworkersets/finalizers.leaderworkerset.x-k8s.io",
-            "no replica becomes a gang where OwnerReferencesPermissionEnforcement is on",
+        *(_extra("list watch", f"{row.plural}.{row.group}", f"no {row.gang} becomes a gang") for row in _PARENTS),
+        *(
+            _extra(
+                "update",
+                f"{row.plural}/finalizers.{row.group}",
+                f"no {row.gang} becomes a gang where OwnerReferencesPermissionEnforcement is on",
+            )
+            for row in OWNER_KINDS.values()
         ),
         Need(
             "list watch create delete patch",

@@ -12,13 +12,13 @@ from typing import Any
 from controller.diff.changes import CreatePodGroup, CreateWorkload
 from serried.api.group import BASIC, Claim, Policy, Template, Workload
 from serried.api.job import Job
+from serried.api.layouts import Stage
 from serried.api.level import FALLBACK, V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
 from serried.api.names import OWNER, REPLACES, REPLICA, REQUIRED_TOPOLOGY, name_object
 from serried.api.parent import (
     WHOLE,
     Owner,
     Parent,
-    Stage,
     api_group_of,
     api_version_of,
     gangs_of,

@@ -47,8 +47,9 @@ from controller.diff.sentences import (
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
 from serried.api.job import GangJobs, GangPolicy, Job, find_no_gang, is_anothers, is_gang_job
+from serried.api.kinds import PARENTS
 from serried.api.level import ApiLevel
-from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption, ParentKind
+from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, find_no_gang_parent, gangs_of, is_ours
 from serried.api.pod import Phase, Pod
 from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
@@ -188,16 +189,13 @@ def refuse(owner: Owner, settings: GangSettings) -> Sentence | None:
     """
     served = frozenset(settings.schedulers) - {DEFAULT_SCHEDULER}
     if isinstance(owner, Job):
-        below = owner.owner is not None and owner.owner.kind in _PARENT_KINDS
+        below = owner.owner is not None and owner.owner.kind in PARENTS
         found = None if below else find_no_gang(owner, settings.schedulers, settings.gang_jobs)
         named = owner.scheduler in served and owner.at_once > 1 and settings.gang_jobs is GangJobs.BY_SHAPE
     else:
         found = find_no_gang_parent(owner, settings.schedulers)
         named = owner.schedulers <= served
     return tell_no_gang(owner, found) if found is not None and found.remedy and (owner.annotated or named) else None
-
-
-_PARENT_KINDS = frozenset(kind.value for kind in ParentKind)
 
 
 def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list[Sentence]:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from serried.api.group import PodGroup, Workload
 from serried.api.job import GangPolicy, Job, NoGang
-from serried.api.names import GANG_POLICY, Malformed, ParentKind, quote
+from serried.api.kinds import OWNER_KINDS
+from serried.api.names import GANG_POLICY, Malformed, quote
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 
 NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
@@ -111,17 +112,8 @@ def tell_many_stages(parent: Parent, count: int) -> Sentence:
 
 def tell_stages(parent: Parent) -> Sentence:
     """The parent's stages are gangs of their own."""
-    if parent.kind is ParentKind.LEADER_WORKER_SET:
-        said = (
-            f"The workers of {_name(parent)} start after their leader ({parent.staged}), "
-            "so those of each replica are a gang without it"
-        )
-    else:
-        said = (
-            f"The replicated Jobs of {_name(parent)} start one after the other ({parent.staged}), "
-            "so each of more than one pod is a gang of its own"
-        )
-    return Sentence("GangPerStage", said)
+    said = OWNER_KINDS[parent.kind].staged
+    return Sentence("GangPerStage", said.format(owner=_name(parent), field=parent.staged))
 
 
 def tell_upstream(workload: Workload, job: Job) -> Sentence:

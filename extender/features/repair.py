@@ -24,7 +24,8 @@ from extender.features.status.timeline import Milestone
 from extender.options import ALL_PERCENT, Broken, Disrupted, Method
 from serried.api.group import PodGroup
 from serried.api.job import Job
-from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef, ParentKind
+from serried.api.kinds import PARENTS
+from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef
 from serried.api.parent import OwnerKey, Parent, stages_of
 from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Stage, Verdict, render, render_disruption
@@ -71,7 +72,7 @@ def _count_of_owner(store: Store, group: PodGroup) -> int | None:
         return None
     if owner.kind == JOB:
         return 0  # else it would be known
-    return _count_of_parent(store, group, owner) if owner.kind in set(ParentKind) else None
+    return _count_of_parent(store, group, owner) if owner.kind in PARENTS else None
 
 
 def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | None:

@@ -10,7 +10,7 @@ Kinds are known with their API group: a Service of Knative makes pods. What is n
 is no then, also where all that is known fits.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -29,11 +29,12 @@ from serried.api.group import (
     decode_workload,
 )
 from serried.api.job import decode_job
+from serried.api.kinds import OWNER_KINDS
 from serried.api.level import ApiLevel
 from serried.api.names import (
     COMPATIBLE_API,
     GANG_POLICY,
-    PARENT_APIS,
+    JOB,
     GroupKey,
     Malformed,
     composite_api_version,
@@ -41,7 +42,7 @@ from serried.api.names import (
     read_objects,
     read_text,
 )
-from serried.api.parent import Owner, Parent, decode_job_set, decode_leader_worker_set
+from serried.api.parent import Owner, Parent, decode_parent
 from serried.api.pod import Pod, decode_pod
 from serried.api.priority import PriorityClass, decode_priority_class
 from serried.api.resolved import Named, resolve_owner
@@ -273,7 +274,7 @@ def _list_items(document: Any) -> list[Any] | None:
 
 MOST_PODS = 10_000
 
-_READ_KINDS = ("Job", "JobSet", "LeaderWorkerSet", "PodGroup", "CompositePodGroup", "Workload", "Pod")
+_READ_KINDS = (*OWNER_KINDS, "PodGroup", "CompositePodGroup", "Workload", "Pod")
 
 READ = f"{', '.join(_READ_KINDS)}, and Lists of them"
 
@@ -285,16 +286,9 @@ _UNREAD = (
 _UID = "whatif:"
 """Before the UID of what does not exist; no true one has a colon."""
 
-_OWNERS: Mapping[str, Callable[[object], Owner | Malformed]] = {
-    "Job": decode_job,
-    "JobSet": decode_job_set,
-    "LeaderWorkerSet": decode_leader_worker_set,
-}
-
 _APIS: Mapping[str, frozenset[str]] = {
     "Pod": frozenset({"v1"}),
-    "Job": frozenset({"batch/v1"}),
-    **{kind.value: frozenset({api.api_version}) for kind, api in PARENT_APIS.items()},
+    **{row.kind: frozenset({row.api_version}) for row in OWNER_KINDS.values()},
 }
 """The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
 
@@ -378,7 +372,7 @@ class Manifests:
         self.sources.add(origin)
         _check_api(place, obj, store)
         match kind:
-            case "Job" | "JobSet" | "LeaderWorkerSet":
+            case _ if kind in OWNER_KINDS:
                 self._read_owner(place, obj, store)
             case "Pod":
                 self._read_pod(place, obj, store)
@@ -393,7 +387,7 @@ class Manifests:
                 self.workloads.append((place, usable(place, decode_workload(obj))))
 
     def _read_owner(self, place: str, obj: dict[str, Any], store: "Store") -> None:
-        owner = _OWNERS[obj["kind"]](obj)
+        owner = decode_job(obj) if obj["kind"] == JOB else decode_parent(obj["kind"], obj)
         if isinstance(owner, Malformed) or owner.problem:
             raise ValueError(f"{place}: {owner.problem}")
         _check_names(place, owner.stray)

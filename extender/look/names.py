@@ -7,7 +7,8 @@ from controller.diff.sentences import describe_no_gang
 from extender.look.document import View
 from extender.wiring import Core
 from serried.api.group import PodGroup
-from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
+from serried.api.kinds import OWNER_KINDS
+from serried.api.names import JOB, GroupKey, GroupKind, Key
 from serried.api.parent import Owner, OwnerKey, explain_no_gang, owner_key_of
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
@@ -31,7 +32,7 @@ def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
     return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 
 
-_OWNERS = {kind.lower(): kind for kind in (JOB, *ParentKind)}
+_OWNERS = {row.word: row.kind for row in OWNER_KINDS.values()}
 KINDS = ("podgroup", "pod", "workload", *_OWNERS)
 
 

@@ -15,34 +15,10 @@ from extender.look.manifests import READ, Asked, Manifests, make_pod, settle_lev
 from serried.api.device import NOTHING, Coming
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, NoGang, decode_job
-from serried.api.names import (
-    BARE_KINDS,
-    JOB,
-    GroupKey,
-    GroupKind,
-    Key,
-    ParentKind,
-    read_int,
-    read_map,
-    read_objects,
-    read_required,
-)
-from serried.api.parent import (
-    GROUP_INDEX,
-    JOB_INDEX,
-    JOB_SET_NAME,
-    LEADER,
-    REPLICATED_JOB,
-    SET_NAME,
-    WHOLE,
-    WORKER_INDEX,
-    Owner,
-    Parent,
-    Stage,
-    explain_no_gang,
-    kind_of,
-    owner_key_of,
-)
+from serried.api.kinds import PARENTS
+from serried.api.layouts import LAYOUTS, Source, Stage
+from serried.api.names import BARE_KINDS, JOB, GroupKey, GroupKind, Key, read_map
+from serried.api.parent import WHOLE, Owner, Parent, explain_no_gang, kind_of, owner_key_of
 from serried.api.pod import COMPLETION_INDEX, ControllerRef, Pod
 from serried.api.priority import PriorityClass, find_class
 from serried.cluster.cache import Store
@@ -117,10 +93,8 @@ def _add_owner(origin: _Origin) -> Work[None]:
     if isinstance(owner, Job):
         origin.manifests.count(owner.at_once)
         yield from _add_job(origin, owner, _make_first(origin, origin.asked.raw))
-    elif owner.kind is ParentKind.JOB_SET:
-        yield from _add_job_set(origin, owner)
     else:
-        yield from _add_leader_worker_set(origin, owner)
+        yield from _add_parent(origin, owner)
 
 
 def _check_workloads(origin: _Origin, owner: Owner) -> None:
@@ -154,61 +128,72 @@ def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None
             yield
 
 
-def _add_job_set(origin: _Origin, parent: Parent) -> Work[None]:
-    for raw in read_objects(read_map(origin.asked.raw, "spec"), "replicatedJobs"):
-        stage = read_required(raw, "name")
-        manifest = _make_child(parent, stage, raw)
-        child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
-        replicas = max(0, read_int(raw, "replicas", 1))
-        origin.manifests.count(replicas * max(1, child.at_once))
-        labels = {JOB_SET_NAME: parent.key.name, REPLICATED_JOB: stage, JOB_INDEX: "0"}
-        first = _make_first(origin, manifest, **labels)
-        for number in range(replicas):
-            name = f"{parent.key.name}-{stage}-{number}"
-            job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
-            place = replace(first.place, job=number) if first.place is not None else None
-            yield from _add_job(origin, job, replace(first, place=place), parent)
+def _add_parent(origin: _Origin, parent: Parent) -> Work[None]:
+    """The pods of a parent, stage by stage, each in the group in which it would be."""
+    layout = LAYOUTS[parent.kind](origin.asked.raw)
+    origin.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
+    first = 0
+    for source in layout.sources:
+        if source.jobs is not None:
+            yield from _add_jobs(origin, parent, source, source.jobs)
+        elif source.stage.size:
+            yield from _add_stage(origin, parent, source, layout.copies, first)
+        first += source.stage.size
 
 
-def _make_child(parent: Parent, stage: str, raw: _Raw) -> dict[str, Any]:
-    """The manifest of a Job of the JobSet, as JobSet's own controller makes it."""
-    template = read_map(raw, "template")
+def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> Work[None]:
+    """The pods of so many Jobs of a stage."""
+    stage = source.stage.name
+    manifest = _make_child(parent, source)
+    child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
+    origin.manifests.count(jobs * max(1, child.at_once))
+    first = _make_first(origin, manifest, **_write_labels(parent, stage=stage, job="0"))
+    for number in range(jobs):
+        name = f"{parent.key.name}-{stage}-{number}"
+        job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
+        place = replace(first.place, job=number) if first.place is not None else None
+        yield from _add_job(origin, job, replace(first, place=place), parent)
+
+
+def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
+    """The manifest of a Job of a stage, as the parent's own controller makes it."""
     owner = {"kind": kind_of(parent), "name": parent.key.name, "uid": parent.uid, "controller": True}
     metadata = {
-        **read_map(template, "metadata"),
+        **read_map(source.template, "metadata"),
         "namespace": parent.key.namespace,
-        "name": f"{parent.key.name}-{stage}",
-        "uid": f"{parent.uid}-{stage}",
+        "name": f"{parent.key.name}-{source.stage.name}",
+        "uid": f"{parent.uid}-{source.stage.name}",
         "ownerReferences": [owner],
     }
-    spec = {"completionMode": "Indexed", **read_map(template, "spec")}
+    spec = {"completionMode": "Indexed", **read_map(source.template, "spec")}
     return {"kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _add_leader_worker_set(origin: _Origin, parent: Parent) -> Work[None]:
-    spec = read_map(origin.asked.raw, "spec")
-    template = read_map(spec, "leaderWorkerTemplate")
-    leader = template.get("leaderTemplate") or read_map(template, "workerTemplate")
-    replicas = max(0, read_int(spec, "replicas", 1))
-    origin.manifests.count(replicas * sum(stage.size for stage in parent.stages))
-    for stage, first in ((parent.stages[0], 0), (parent.stages[1], 1)):
-        if not stage.size:
-            continue
-        labels = {SET_NAME: parent.key.name, GROUP_INDEX: "0", WORKER_INDEX: str(first)}
-        like = origin.make_pod(leader if stage.name == LEADER else read_map(template, "workerTemplate"), labels)
-        for replica in range(replicas):
-            _add_stage(origin, parent, stage, like, replica=replica, first=first)
-            yield
+def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, first: int) -> Work[None]:
+    """The pods of a stage that no Job makes, in each replica; ``first`` is the rank of the first of them."""
+    labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
+    like = origin.make_pod(source.template, labels)
+    for replica in range(copies):
+        _add_replica(origin, parent, source.stage, like, replica=replica, first=first)
+        yield
 
 
-def _add_stage(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
-    """The leader or the workers of one replica; ``first`` is the rank of the first of them."""
-    place = replace(like.place, replica=str(replica)) if like.place is not None else None
+def _add_replica(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
+    """The pods of a stage in one replica."""
+    place = replace(like.place, replica=str(replica)) if like.place is not None and like.place.replica else like.place
     alone = provisional(owner_key_of(parent), stage.name)
     key, members = origin.find_members(replace(like, place=place), alone, stage.name)
     for index in range(first, first + stage.size):
         name = f"{parent.key.name}-{replica}" + (f"-{index}" if index else "")
-        members.append(replace(like, name=name, uid=f"{parent.uid}-{name}", index=index, group=key, place=None))
+        at = index if PARENTS[parent.kind].labels.index else None
+        members.append(replace(like, name=name, uid=f"{parent.uid}-{name}", index=at, group=key, place=None))
+
+
+def _write_labels(parent: Parent, **place: str) -> dict[str, str]:
+    """The labels of a pod at this place of a parent, those of `PodLabels` that its kind has."""
+    said = {"name": parent.key.name, **place}
+    labels = PARENTS[parent.kind].labels
+    return {label: value for field, value in said.items() if (label := getattr(labels, field))}
 
 
 def _describe(owner: Owner, key: GroupKey) -> str:

@@ -38,8 +38,9 @@ from extender.look.views import (
 from extender.wiring import Core
 from serried import __version__
 from serried.api.group import PodGroup
+from serried.api.kinds import OWNER_KINDS
 from serried.api.level import NATIVE, ApiLevel
-from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, write_time
+from serried.api.names import GroupKey, GroupKind, write_time
 from serried.api.pod import Pod
 from serried.api.verdict import Reason, Stage
 from serried.cluster.cache import Store
@@ -228,7 +229,7 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
     """Its API level, and the kind of its owner: "" without one, ``other`` for one that is none of ours."""
     kind = next((owner.kind for owner in group.owners if owner.controller), "")
     # Whoever writes a PodGroup may name any kind: the number of series must not be theirs to choose.
-    known = kind if kind in {"", JOB, *PARENT_APIS} else "other"
+    known = kind if kind in {"", *OWNER_KINDS} else "other"
     if group.key.kind is GroupKind.COMPATIBLE:
         return _COMPATIBLE, known
     return (level.beside or level if group.api else level).name, known

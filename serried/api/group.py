@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from serried.api.kinds import PARENTS
 from serried.api.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, READY, V1ALPHA2_DISRUPTION
 from serried.api.names import (
     BARE_KINDS,
     COMPATIBLE_API,
     DISRUPTION_TARGET,
-    PARENT_APIS,
     PREEMPTED,
     Disruption,
     GroupKey,
@@ -392,7 +392,7 @@ def _decode(obj: Raw) -> PodGroup:
 
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
-_PARENTS = {(api.group, kind.value): kind for kind, api in PARENT_APIS.items()}
+_PARENTS = {(row.group, row.kind): row.kind for row in PARENTS.values()}
 _OUR_MANAGERS = "serried"
 _CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
 _MANAGED = frozenset(f'k:{{"type":"{condition}"}}' for condition in _CONDITIONS)

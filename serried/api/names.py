@@ -15,6 +15,8 @@ from functools import lru_cache
 from sys import intern
 from typing import Any, NamedTuple, TypeVar
 
+from serried.api.kinds import OWNER_KINDS, PARENTS
+
 Raw = Mapping[str, Any]
 
 _NOTHING: dict[str, Any] = {}
@@ -263,9 +265,7 @@ class GroupKind(StrEnum):
     COMPATIBLE = "PodGroup.scheduling.x-k8s.io"
     COMPOSITE = "CompositePodGroup"
     WORKLOAD = "Workload"
-    JOB = "Job"
-    JOB_SET = "JobSet"
-    LEADER_WORKER_SET = "LeaderWorkerSet"
+    vars().update({kind: kind for kind in OWNER_KINDS})  # members like the others: of a kind there is one row only
     STRANGERS = "Strangers"
 
 
@@ -276,8 +276,8 @@ BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD})
 class GroupKey(NamedTuple):
     """Which group: pods that are scheduled together, whether an object stands for them already or not.
 
-    ``name`` is that of the object that ``kind`` says. ``part`` is the template of a Workload, or the stage of a JobSet
-    or LeaderWorkerSet ("" for all its stages together); ``replica`` is the replica of that, "" where there are none.
+    ``name`` is that of the object that ``kind`` says. ``part`` is the template of a Workload, or the stage of a parent
+    ("" for all its stages together); ``replica`` is the replica of that, "" where there are none.
     """
 
     namespace: str
@@ -301,7 +301,7 @@ class GroupKey(NamedTuple):
             return self.name
         if self.kind is GroupKind.WORKLOAD:
             return "/".join(filter(None, (self.name, self.part, self.replica)))
-        if self.kind in _STAGED:
+        if self.kind in PARENTS:
             return f"{_WORDS[self.kind]}:{self.name}:{self.part}:{self.replica}"
         return f"{_WORDS[self.kind]}:{self.name}"
 
@@ -321,20 +321,17 @@ class GroupKey(NamedTuple):
 _WORDS = {
     GroupKind.COMPATIBLE: "compatible",
     GroupKind.COMPOSITE: "composite",
-    GroupKind.JOB: "job",
-    GroupKind.JOB_SET: "jobset",
-    GroupKind.LEADER_WORKER_SET: "leaderworkerset",
+    **{GroupKind(row.kind): row.word for row in OWNER_KINDS.values()},
     GroupKind.STRANGERS: "strangers",
 }
 _KINDS = {word: kind for kind, word in _WORDS.items()}
-_STAGED = frozenset({GroupKind.JOB_SET, GroupKind.LEADER_WORKER_SET})
 
 
 def decode_group_key(namespace: str, encoded: str) -> GroupKey:
     """The group of a name that `GroupKey.encoded` has made; any other name is taken for that of a PodGroup."""
     word, _, name = encoded.partition(":")
     kind = _KINDS.get(word)
-    if kind is not None and kind not in _STAGED and name:
+    if kind is not None and kind not in PARENTS and name:
         return GroupKey(namespace, name, kind)
     if kind is not None and name.count(":") > 1:
         name, part, replica = name.split(":", 2)
@@ -559,33 +556,6 @@ def read_group(template: Raw, namespace: str) -> GroupKey | None:
     )
 
 
-class ParentKind(StrEnum):
-    """The kinds of parents; the value is the kind of the API."""
-
-    JOB_SET = "JobSet"
-    LEADER_WORKER_SET = "LeaderWorkerSet"
-
-
-class ParentApi(NamedTuple):
-    """Where a kind of parents lives."""
-
-    group: str
-    version: str
-    plural: str
-    gang_policy: str
-    """The word of the annotation ``gang-policy`` that makes gangs of it."""
-
-    @property
-    def api_version(self) -> str:
-        """What stands in an object's ``apiVersion``."""
-        return f"{self.group}/{self.version}"
-
-
-PARENT_APIS = {
-    ParentKind.JOB_SET: ParentApi("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSetAsGang"),
-    ParentKind.LEADER_WORKER_SET: ParentApi("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "ReplicaAsGang"),
-}
-
 REPLICA = "scheduling.serried.dev/replica"
 """Label of a PodGroup that exists once for each replica: the replica's index."""
 
@@ -628,9 +598,7 @@ _MADE = ("installation", "job-uid", "parent-uid")
 
 KNOWN: Mapping[str, Known] = {
     "CronJob": Known(marks=("installation",)),
-    "Job": _OWNER,
-    "JobSet": _OWNER,
-    "LeaderWorkerSet": _OWNER,
+    **dict.fromkeys(OWNER_KINDS, _OWNER),
     "PodGroup": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "owner", "replica")),
     "CompositePodGroup": Known(("required-topology",), (_POD_GROUP,), marks=_MADE),
     "Workload": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "replaces")),

@@ -1,13 +1,12 @@
-"""JobSets and LeaderWorkerSets: parents of several Jobs or StatefulSets, whose pods may be gangs across them.
+"""Parents of several Jobs, StatefulSets or pods, which may be gangs across them; and Jobs and parents alike, as owners.
 
-Labels and meanings are those of the modules sigs.k8s.io/jobset 0.12 (``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws
-0.9 (``leaderworkerset.x-k8s.io/v1``).
+What kinds of parents there are stands in `serried.api.kinds`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeAlias
 
 from serried.api.group import PodGroup, Workload
 from serried.api.job import (
@@ -21,17 +20,17 @@ from serried.api.job import (
     is_annotated,
     tell_unserved,
 )
+from serried.api.kinds import OWNER_KINDS, PARENTS, OwnerKind
+from serried.api.layouts import LAYOUTS, LEADER, WORKERS, Span, Stage, read_annotations
 from serried.api.names import (
     DISRUPTION_MODE,
     GANG_POLICY,
     JOB,
-    PARENT_APIS,
     REQUIRED_TOPOLOGY,
     Disruption,
     GroupKey,
     Key,
     Malformed,
-    ParentKind,
     Part,
     Raw,
     attempt,
@@ -40,12 +39,9 @@ from serried.api.names import (
     list_parts,
     read_group,
     read_index,
-    read_int,
     read_key,
     read_map,
     read_name,
-    read_objects,
-    read_required,
     read_text,
     read_uid,
     read_version,
@@ -61,7 +57,7 @@ class OwnerKey(NamedTuple):
     """The name of a Job or a parent among all kinds of owners."""
 
     kind: str
-    """``JOB``, or the value of a ParentKind."""
+    """One of ``OWNER_KINDS``."""
     key: Key
 
 
@@ -69,11 +65,13 @@ class OwnerKey(NamedTuple):
 class Place:
     """Where a pod stands in its parent, as its labels say."""
 
-    kind: ParentKind
+    kind: str
+    """One of ``PARENTS``."""
+
     parent: str
 
     stage: str
-    """The name of a replicated Job, or ``LEADER`` or ``WORKERS``."""
+    """The name of a stage, such as that of a replicated Job, or ``LEADER`` or ``WORKERS``."""
 
     replica: str = ""
     """The index of the replica, "" where there are none."""
@@ -85,40 +83,15 @@ class Place:
     """The index of the pod's Job in the replicated Job; 0 where there is one Job only."""
 
 
-LEADER = "leader"
-WORKERS = "workers"
-
-
-class Stage(NamedTuple):
-    """Pods that are created together."""
-
-    name: str
-
-    size: int
-    """How many of them run at a time, in each replica if there are replicas."""
-
-
-class Span(NamedTuple):
-    """The ranks of a stage's pods."""
-
-    stage: str
-
-    first: int
-    """The lowest rank."""
-
-    each: int
-    """How many ranks each Job of the stage has."""
-
-
 WHOLE = ""
 """The name of the stage that all stages form together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A JobSet or a LeaderWorkerSet. Of its status only ``finished`` is read."""
+    """An owner of one of the kinds in ``PARENTS``. Of its status only ``finished`` is read."""
 
-    kind: ParentKind
+    kind: str
     key: Key
     uid: str
     stages: tuple[Stage, ...]
@@ -163,7 +136,7 @@ class Parent:
     """Which annotation or label of Serried's has no effect, a phrase (`names.find_stray`); "" for none."""
 
     spans: tuple[Span, ...] = ()
-    """The ranks of a JobSet's pods, in the order of its replicated Jobs."""
+    """The ranks of the pods by stage, in the order of the stages; empty where the pods number themselves."""
 
     finished: bool = False
     """The only field that is read from the status."""
@@ -173,7 +146,7 @@ class Parent:
     @property
     def asks(self) -> bool:
         """Whether it asks for gangs."""
-        return self.gang_policy == PARENT_APIS[self.kind].gang_policy
+        return self.gang_policy == OWNER_KINDS[self.kind].gang_policy
 
 
 Owner: TypeAlias = Job | Parent
@@ -182,17 +155,17 @@ Owner: TypeAlias = Job | Parent
 
 def kind_of(owner: Owner) -> str:
     """The kind of an owner, as the API calls it."""
-    return owner.kind.value if isinstance(owner, Parent) else JOB
+    return owner.kind if isinstance(owner, Parent) else JOB
 
 
 def api_group_of(owner: Owner) -> str:
     """The API group of an owner."""
-    return PARENT_APIS[owner.kind].group if isinstance(owner, Parent) else "batch"
+    return OWNER_KINDS[kind_of(owner)].group
 
 
 def api_version_of(owner: Owner) -> str:
     """The apiVersion of an owner."""
-    return PARENT_APIS[owner.kind].api_version if isinstance(owner, Parent) else "batch/v1"
+    return OWNER_KINDS[kind_of(owner)].api_version
 
 
 def owner_key_of(owner: Owner) -> OwnerKey:
@@ -237,7 +210,7 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
         return tell_unserved(foreign[0], schedulers)
     if not gangs_of(parent):
         return NoGang("it runs one pod at a time")
-    return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {PARENT_APIS[parent.kind].gang_policy}")
+    return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {OWNER_KINDS[parent.kind].gang_policy}")
 
 
 def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJobs) -> NoGang | None:
@@ -247,163 +220,71 @@ def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJo
     return find_no_gang_parent(owner, schedulers)
 
 
-JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-JOB_INDEX = "jobset.sigs.k8s.io/job-index"
-"""Labels of a JobSet's Jobs and of their pods."""
-
-SET_NAME = "leaderworkerset.sigs.k8s.io/name"
-GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
-"""Labels of a LeaderWorkerSet's pods: the leader's worker index is 0."""
-
-JOB_SET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-JOB_SET_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
-SET_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-
-
 def read_place(labels: Raw) -> Place | None:
     """The place of a pod by its labels; None if it has none, or lacks some of the labels."""
-    if name := read_text(labels, JOB_SET_NAME):
-        stage = read_text(labels, REPLICATED_JOB)
-        uid = read_text(labels, JOB_SET_UID)
-        job = read_index(labels, JOB_INDEX) or 0
-        return _shared_place(ParentKind.JOB_SET, name, stage, "", uid, job) if stage else None
-    if name := read_text(labels, SET_NAME):
-        replica = read_text(labels, GROUP_INDEX)
-        stage = LEADER if read_text(labels, WORKER_INDEX) == "0" else WORKERS
-        return _shared_place(ParentKind.LEADER_WORKER_SET, name, stage, replica, "", 0) if replica else None
+    for row in PARENTS.values():
+        if row.labels.name in labels and (name := read_text(labels, row.labels.name)):
+            return _read_place_in(row, name, labels)
     return None
 
 
+def _read_place_in(row: OwnerKind, parent: str, labels: Raw) -> Place | None:
+    names = row.labels
+    if names.stage:
+        stage = read_text(labels, names.stage)
+    else:
+        stage = LEADER if read_text(labels, names.index) == "0" else WORKERS
+    replica = read_text(labels, names.replica) if names.replica else ""
+    uid = read_text(labels, names.uid) if names.uid else ""
+    job = (read_index(labels, names.job) or 0) if names.job else 0
+    is_whole = stage and (replica or not names.replica)
+    return _shared_place(row.kind, parent, stage, replica, uid, job) if is_whole else None
+
+
 @lru_cache(maxsize=8192)
-def _shared_place(kind: ParentKind, parent: str, stage: str, replica: str, uid: str, job: int) -> Place:
+def _shared_place(kind: str, parent: str, stage: str, replica: str, uid: str, job: int) -> Place:
     return Place(kind, parent, stage, replica, uid=uid, job=job)
 
 
-def decode_job_set(obj: object) -> Parent | Malformed:
-    """A JobSet; name and uid are required, and a name for each replicated Job."""
-    return attempt("JobSet", _decode_job_set, obj)
+def decode_parent(kind: str, obj: object) -> Parent | Malformed:
+    """A parent of this kind; name and uid are required, and what its layout needs."""
+    return attempt(kind, partial(_decode_parent, OWNER_KINDS[kind]), obj)
 
 
-def decode_leader_worker_set(obj: object) -> Parent | Malformed:
-    """A LeaderWorkerSet; name and uid are required."""
-    return attempt("LeaderWorkerSet", _decode_leader_worker_set, obj)
-
-
-def _decode_job_set(obj: Raw) -> Parent:
-    spec = read_map(obj, "spec")
-    jobs = read_objects(spec, "replicatedJobs")
-    templates = [read_map(job, "template") for job in jobs]
-    annotated = [_annotations(obj), *(_annotations(template) for template in templates)]
-    pods = [read_map(read_map(template, "spec"), "template") for template in templates]
-    parts = [Part(JOB, read_map(template, "metadata"), "of a template of Jobs") for template in templates]
-    return Parent(
-        **_read_common(obj, ParentKind.JOB_SET, pods),
-        stray=find_stray([*list_parts(ParentKind.JOB_SET, obj, pods), *parts]),
-        stages=tuple(_read_stage(job) for job in jobs),
-        staged=_read_order(spec, jobs),
-        obstacle="exclusive-topology" if any(_is_exclusive(annotations) for annotations in annotated) else "",
-        jobs_ask=any(read_text(one, GANG_POLICY) == GangPolicy.JOB_AS_GANG.value for one in annotated[1:]),
-        spans=tuple(_read_spans(jobs)),
-        finished=_is_finished(read_map(obj, "status")),
-    )
-
-
-def _read_stage(job: Raw) -> Stage:
-    spec = read_map(read_map(job, "template"), "spec")
-    running = read_int(spec, "parallelism", 1)
-    if spec.get("completions") is not None:
-        running = min(running, read_int(spec, "completions"))
-    return Stage(read_required(job, "name"), max(0, read_int(job, "replicas", 1)) * max(0, running))
-
-
-def _read_spans(jobs: Sequence[Raw]) -> Iterator[Span]:
-    """The ranks of each replicated Job's pods: ordered by replicated Job, then by Job, then by completion index."""
-    first = 0
-    for job in jobs:
-        spec = read_map(read_map(job, "template"), "spec")
-        parallelism = read_int(spec, "parallelism", 1)
-        each = max(0, read_int(spec, "completions", parallelism))
-        yield Span(read_required(job, "name"), first, each)
-        first += max(0, read_int(job, "replicas", 1)) * each
-
-
-def _read_order(spec: Raw, jobs: Sequence[Raw]) -> str:
-    if any(read_objects(job, "dependsOn") for job in jobs):
-        return "dependsOn"
-    return "startupPolicy" if read_text(read_map(spec, "startupPolicy"), "startupPolicyOrder") == "InOrder" else ""
-
-
-def _is_exclusive(annotations: Raw) -> bool:
-    """Whether JobSet refuses a Job's other pods until its first pod is scheduled (pkg/webhooks/pod_webhook.go)."""
-    return JOB_SET_EXCLUSIVE in annotations and JOB_SET_NODE_SELECTOR not in annotations
-
-
-def _is_finished(status: Raw) -> bool:
-    return any(
-        read_text(condition, "type") in {"Completed", "Failed"} and read_text(condition, "status") == "True"
-        for condition in read_objects(status, "conditions")
-    )
-
-
-def _decode_leader_worker_set(obj: Raw) -> Parent:
-    spec = read_map(obj, "spec")
-    template = read_map(spec, "leaderWorkerTemplate")
-    pods = [read_map(template, name) for name in ("leaderTemplate", "workerTemplate") if template.get(name) is not None]
-    staged = "startupPolicy" if read_text(spec, "startupPolicy") == "LeaderReady" else ""
-    if SET_EXCLUSIVE in _annotations(obj):
-        staged = "exclusive-topology"  # the workers are created when the leader is scheduled
-    return Parent(
-        **_read_common(obj, ParentKind.LEADER_WORKER_SET, pods),
-        stray=find_stray(list_parts(ParentKind.LEADER_WORKER_SET, obj, pods)),
-        stages=(Stage(LEADER, 1), Stage(WORKERS, max(0, read_int(template, "size", 1) - 1))),
-        staged=staged,
-        replicas=_read_replicas(spec),
-    )
-
-
-def _read_replicas(spec: Raw) -> int:
-    """The number of replicas, with the replicas that a rolling update may add."""
-    replicas = max(0, read_int(spec, "replicas", 1))
-    rolling = read_map(read_map(spec, "rolloutStrategy"), "rollingUpdateConfiguration")
-    surge = rolling.get("maxSurge")
-    if isinstance(surge, str) and surge.removesuffix("%").isdecimal():
-        more = -(-replicas * int(surge.removesuffix("%")) // 100)
-    else:
-        more = read_int(rolling, "maxSurge")
-    return replicas + min(max(0, more), replicas)
-
-
-def _read_common(obj: Raw, kind: ParentKind, pods: Sequence[Raw]) -> dict[str, Any]:
-    """What is read alike of both kinds; ``pods`` are their pod templates."""
-    annotations = _annotations(obj)
+def _decode_parent(row: OwnerKind, obj: Raw) -> Parent:
+    layout = LAYOUTS[row.kind](obj)
+    annotations = read_annotations(obj)
     key = read_key(obj)
+    pods = layout.pod_templates
     specs = [read_map(pod, "spec") for pod in pods]
+    parts = [Part(JOB, read_map(template, "metadata"), "of a template of Jobs") for template in layout.job_templates]
     topology_key = read_name(annotations, REQUIRED_TOPOLOGY) or None
     preference = parse_preference(annotations)
-    return {
-        "kind": kind,
-        "key": key,
-        "uid": read_uid(obj),
-        "schedulers": frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
-        "gang_policy": read_text(annotations, GANG_POLICY),
-        "annotated": is_annotated(annotations),
-        "group": next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
-        "topology_key": topology_key,
-        "preference": preference,
-        "wanted": read_wanted(specs) if names_levels(topology_key, preference) else frozenset(),
-        "disruption": DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
-        "priority_class": _find_common(read_name(spec, "priorityClassName") for spec in specs),
-        "problem": find_problem(annotations, (PARENT_APIS[kind].gang_policy, GangPolicy.NO_GANG.value)),
-        "deleting": is_deleting(obj),
-        "version": read_version(obj),
-    }
-
-
-def _annotations(obj: Raw) -> Raw:
-    return read_map(read_map(obj, "metadata"), "annotations")
+    return Parent(
+        kind=row.kind,
+        key=key,
+        uid=read_uid(obj),
+        stages=layout.stages,
+        schedulers=frozenset(read_name(spec, "schedulerName", "default-scheduler") for spec in specs),
+        gang_policy=read_text(annotations, GANG_POLICY),
+        annotated=is_annotated(annotations),
+        staged=layout.staged,
+        obstacle=layout.obstacle,
+        replicas=layout.replicas,
+        group=next((group for pod in pods if (group := read_group(pod, key.namespace))), None),
+        jobs_ask=layout.jobs_ask,
+        topology_key=topology_key,
+        preference=preference,
+        wanted=read_wanted(specs) if names_levels(topology_key, preference) else frozenset(),
+        disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
+        priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
+        problem=find_problem(annotations, (row.gang_policy, GangPolicy.NO_GANG.value)),
+        stray=find_stray([*list_parts(row.kind, obj, pods), *parts]),
+        spans=layout.spans,
+        finished=layout.finished,
+        deleting=is_deleting(obj),
+        version=read_version(obj),
+    )
 
 
 def _find_common(names: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from serried.api.device import ClaimRef, read_claim_refs, read_unclaimed
+from serried.api.kinds import PARENTS
 from serried.api.level import ResizeRule
 from serried.api.names import (
     DISRUPTION_TARGET,
@@ -29,7 +30,6 @@ from serried.api.names import (
     PREEMPTED,
     GroupKey,
     Malformed,
-    ParentKind,
     Raw,
     attempt,
     is_deleting,
@@ -52,7 +52,7 @@ from serried.api.names import (
     read_version,
 )
 from serried.api.neighbours import APART, SHARING, Neighbours, read_neighbours
-from serried.api.parent import WORKER_INDEX, Place, read_place
+from serried.api.parent import Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.resources import (
     ATTACHED,
@@ -227,7 +227,7 @@ class Pod:
     owner: ControllerRef | None = None
 
     place: Place | None = None
-    """Where the pod stands in a JobSet or LeaderWorkerSet."""
+    """Where the pod stands in its parent."""
 
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that the pod mounts."""
@@ -244,7 +244,7 @@ class Pod:
     """All scheduling gates, ours included."""
 
     index: int | None = None
-    """The completion index in an Indexed Job, or the worker index in a LeaderWorkerSet's replica (the leader has 0)."""
+    """The completion index in an Indexed Job, or the pod's number in its replica (the leader has 0)."""
 
     deleting: bool = False
 
@@ -838,8 +838,8 @@ def _read_refusal(status: Raw) -> str:
 
 
 def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | None:
-    if place is not None and place.kind is ParentKind.LEADER_WORKER_SET:
-        return read_index(labels, WORKER_INDEX)
+    if place is not None and (label := PARENTS[place.kind].labels.index):
+        return read_index(labels, label)
     return read_index(annotations if annotations.get(COMPLETION_INDEX) else labels, COMPLETION_INDEX)
 
 

@@ -794,7 +794,7 @@ class Store:
             self._rejoin([OwnerKey(JOB, key)])
 
     def put_parent(self, parent: Parent) -> None:
-        """A JobSet or a LeaderWorkerSet came or changed."""
+        """A parent came or changed."""
         owner_key = owner_key_of(parent)
         old = self.parents.get(owner_key)
         self.parents[owner_key] = parent
@@ -802,7 +802,7 @@ class Store:
             self._rejoin([owner_key])
 
     def drop_parent(self, owner_key: OwnerKey) -> None:
-        """A JobSet or a LeaderWorkerSet went."""
+        """A parent went."""
         if self.parents.pop(owner_key, None) is not None:
             self._rejoin([owner_key])
 

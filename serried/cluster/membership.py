@@ -1,6 +1,6 @@
 """Which group a pod belongs to, at every API level (docs/contributing/workload-api.md).
 
-The pod's field and label come first, then its owner: a JobSet or a LeaderWorkerSet whose pods are gangs of its own,
+The pod's field and label come first, then its owner: a parent (a JobSet, say) whose pods are gangs of its own,
 else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a
 Workload, the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its
 Workload, in each of its replicas. In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own under the
@@ -13,7 +13,8 @@ from itertools import islice
 
 from serried.api.group import PodGroup, Template, Workload
 from serried.api.job import GangJobs, Job, is_gang_job
-from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, ParentKind, name_object
+from serried.api.kinds import OWNER_KINDS, PARENTS
+from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, name_object
 from serried.api.parent import (
     WHOLE,
     Owner,
@@ -96,10 +97,6 @@ class Obstacles:
         return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread
 
 
-_NAMED = frozenset((JOB, *ParentKind))
-_OWNER_KINDS = frozenset(GroupKind(kind) for kind in (JOB, *ParentKind))
-
-
 def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> GroupKey:
     """The key for a gang of this owner: the only one of a Job, that of a stage in a replica of a parent."""
     key = GroupKey(*owner_key.key, GroupKind(owner_key.kind))
@@ -108,7 +105,7 @@ def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> G
 
 def owner_of_provisional(group: GroupKey) -> OwnerKey | None:
     """The owner that a provisional key stands for, None for any other key."""
-    return OwnerKey(group.kind.value, group.object_key) if group.kind in _OWNER_KINDS else None
+    return OwnerKey(group.kind.value, group.object_key) if group.kind in OWNER_KINDS else None
 
 
 class Owners:
@@ -246,7 +243,7 @@ class Membership:
     schedulers: Collection[str]
     gang_jobs: GangJobs
 
-    followed: set[ParentKind] = field(default_factory=set, init=False)
+    followed: set[str] = field(default_factory=set, init=False)
     """The kinds of parents that are watched."""
 
     _workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = field(default_factory=dict, init=False)
@@ -455,7 +452,7 @@ class Membership:
             return made
         composite = key.kind is GroupKind.COMPOSITE
         group = self.forest.composites.get(key.object_key) if composite else self.forest.groups.get(key)
-        known = [each for each in group.owners if each.kind in _NAMED] if group is not None else []
+        known = [each for each in group.owners if each.kind in OWNER_KINDS] if group is not None else []
         owner = min(known, key=lambda each: not each.controller, default=None)
         return OwnerKey(owner.kind, Key(key.namespace, owner.name)) if owner is not None else None
 
@@ -562,12 +559,12 @@ class Membership:
         return provisional(owner_key_of(owner), gang, replica) if is_gang else None
 
     def rank_of(self, pod: Pod) -> int | None:
-        """The pod's number, from 0, in what its gang was made for: its Job, JobSet or LeaderWorkerSet's replica.
+        """The pod's number, from 0, in what its gang was made for: its Job, or its parent or the replica of that.
 
         None where that does not number its pods. A group that pods name themselves counts as its parent's.
         """
         place = pod.place
-        if place is None or pod.index is None or place.kind is not ParentKind.JOB_SET:
+        if place is None or pod.index is None or PARENTS[place.kind].labels.index:
             return pod.index
         parent = self._parents.get(_parent_key(pod, place))
         if parent is not None and parent.uid != place.uid:
@@ -651,7 +648,7 @@ def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
         return OwnerKey(JOB, job), "", group.deleting
     if (place := _place_in_replica(group)) is None:
         return None  # also one that was made from no Workload: only pods that name it are its
-    parent = next((each for each in group.owners if each.controller and each.kind in set(ParentKind)), None)
+    parent = next((each for each in group.owners if each.controller and each.kind in PARENTS), None)
     owner_key = None if parent is None else OwnerKey(parent.kind, Key(group.key.namespace, parent.name))
     return None if owner_key is None else (owner_key, place[1], group.deleting)
 

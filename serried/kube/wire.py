@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote
 
+from serried.api.kinds import OWNER_KINDS
 from serried.api.level import ApiLevel
-from serried.api.names import PARENT_APIS, ParentKind
 
 
 def _read_plainly(text: bytes | bytearray | memoryview | str) -> Any:
@@ -122,10 +122,10 @@ def workloads(group: str, version: str) -> Resource:
     return Resource(group, version, "workloads")
 
 
-def parents(kind: ParentKind) -> Resource:
-    """JobSets or LeaderWorkerSets."""
-    api = PARENT_APIS[kind]
-    return Resource(api.group, api.version, api.plural)
+def owners(kind: str) -> Resource:
+    """The owners of one of the ``OWNER_KINDS``."""
+    row = OWNER_KINDS[kind]
+    return Resource(row.group, row.version, row.plural)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ Position = tuple[str, tuple[int | str, ...], int, str, int, str]
 
 
 def find_rank(place: Place, index: int, parent: Parent) -> int | None:
-    """The number of a pod in its JobSet: its completion index, after all pods of the Jobs before its own.
+    """The number of a pod in its parent: its completion index, after all pods of the Jobs before its own.
 
-    None for a Job that the JobSet does not have, or not so large.
+    None for a Job that the parent does not have, or not so large.
     """
     span = next((span for span in parent.spans if span.stage == place.stage), None)
     return span.first + place.job * span.each + index if span is not None and index < span.each else None

@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from serried.api.group import PodGroup, Policy, Template, Workload
 from serried.api.job import Job
-from serried.api.names import JOB, REPLICA, GroupKey, Key, OwnerRef, ParentKind
-from serried.api.parent import LEADER, WHOLE, WORKERS, OwnerKey, Parent, Place, Stage, owner_key_of
+from serried.api.kinds import PARENTS
+from serried.api.layouts import LEADER, WORKERS, Stage
+from serried.api.names import JOB, REPLICA, GroupKey, Key, OwnerRef
+from serried.api.parent import WHOLE, OwnerKey, Parent, Place, owner_key_of
 from serried.api.pod import ControllerRef, Phase, Pod, Shape
 from serried.api.preference import Preference
 from serried.api.reservation import Reservation, Slot
@@ -33,9 +35,9 @@ JOBS = [Key("default", name) for name in ("j", "j", "k")]
 GENERATIONS = ("1", "1", "1", "2")
 """UIDs under which a name comes back."""
 
-FOLLOWED = ParentKind.JOB_SET
-OWNER_KEYS = [OwnerKey(kind, Key("default", name)) for kind in ParentKind for name in ("s", "s", "u")]
-STAGES = {ParentKind.JOB_SET: ("a", "b"), ParentKind.LEADER_WORKER_SET: (LEADER, WORKERS)}
+FOLLOWED = "JobSet"
+OWNER_KEYS = [OwnerKey(kind, Key("default", name)) for kind in PARENTS for name in ("s", "s", "u")]
+STAGES = {"JobSet": ("a", "b"), "LeaderWorkerSet": (LEADER, WORKERS)}
 
 Item = Pod | Job | Workload | PodGroup | Parent
 
@@ -53,10 +55,10 @@ jobs = st.builds(
 )
 parents = st.builds(
     lambda owner_key, generation, sizes, staged, policy: Parent(
-        ParentKind(owner_key.kind),
+        owner_key.kind,
         owner_key.key,
         f"{owner_key.key.name}-{generation}",
-        tuple(map(Stage, STAGES[ParentKind(owner_key.kind)], sizes)),
+        tuple(map(Stage, STAGES[owner_key.kind], sizes)),
         frozenset([SCHEDULER]),
         policy,
         staged,
@@ -104,11 +106,11 @@ own_groups = st.builds(
 )
 places = st.builds(
     lambda owner_key, stage, replica, generation: Place(
-        ParentKind(owner_key.kind),
+        owner_key.kind,
         owner_key.key.name,
-        STAGES[ParentKind(owner_key.kind)][stage],
-        replica if owner_key.kind == ParentKind.LEADER_WORKER_SET else "",
-        f"{owner_key.key.name}-{generation}" if owner_key.kind == ParentKind.JOB_SET else "",
+        STAGES[owner_key.kind][stage],
+        replica if owner_key.kind == "LeaderWorkerSet" else "",
+        f"{owner_key.key.name}-{generation}" if owner_key.kind == "JobSet" else "",
     ),
     st.sampled_from(OWNER_KEYS),
     st.sampled_from([0, 1]),
@@ -242,7 +244,7 @@ class Model:
         return [g for g in self.groups.values() if mine in g.owners and g.labels.get(REPLICA, "") == place.replica]
 
     def _is_gang(self, parent: Parent) -> bool:
-        word = "JobSetAsGang" if parent.kind is ParentKind.JOB_SET else "ReplicaAsGang"
+        word = "JobSetAsGang" if parent.kind == "JobSet" else "ReplicaAsGang"
         own = [p for p in self.pods.values() if p.place and (p.place.kind, p.place.parent) == self._name(parent)]
         started = any(
             p.place

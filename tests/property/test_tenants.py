@@ -10,8 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from serried.api.names import ParentKind
-from serried.api.parent import SET_NAME
+from serried.api.kinds import PARENTS
 from serried.cluster.cache import Store
 from serried.rules.all import RULES
 from tests.support.builders import (
@@ -68,14 +67,14 @@ HOSTILE: Sequence[Builder] = (
     *(each.on("n1") for each in WAYS.values()),
     own_pod("x").in_group("leaf"),
     own_pod("x").in_group("of-train").of_job("train", 1),
-    own_pod("x").label(SET_NAME, "serve"),
+    own_pod("x").label(PARENTS["LeaderWorkerSet"].labels.name, "serve"),
     pod_group("g").gang(1).controlled_by("Job", "train"),
     pod_group("g").gang(2147483647).under("root"),
     pod_group("of-train").gang(1).of("made", "t").controlled_by("Job", "train"),
     pod_group("other").gang(1).of("made", "t").controlled_by("JobSet", "set"),
     workload("made").for_job("train").gang_template("t", 1),
     workload("second").for_job("train").gang_template("t", 1),
-    workload("set").for_parent(ParentKind.JOB_SET, "set").gang_template("workers", 1),
+    workload("set").for_parent("JobSet", "set").gang_template("workers", 1),
     job("train").size(100).scheduler(SCHEDULER).suspended(),
     composite("root").under("root"),
 )
@@ -111,7 +110,7 @@ def show(store: Store) -> dict[str, list[str]]:
 
 def make_store(*told: Builder) -> Store:
     store = Store([SCHEDULER], rules=RULES)
-    store.membership.followed.update(ParentKind)
+    store.membership.followed.update(PARENTS)
     for builder in told:
         tell(store, builder)
     return store

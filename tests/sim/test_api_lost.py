@@ -4,9 +4,8 @@ import pytest
 
 from controller import loop
 from serried import feed
-from serried.api.names import ParentKind
 from serried.kube.reflector import WatchTiming
-from serried.kube.wire import JOBS, PODS, parents
+from serried.kube.wire import JOBS, PODS, owners
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import (
     GROUPS,
@@ -22,7 +21,7 @@ from tests.support.controller_harness import (
 from tests.support.faults import calls
 from tests.support.parents import job_set
 
-JOB_SETS = parents(ParentKind.JOB_SET)
+JOB_SETS = owners("JobSet")
 STOCK = tuple(resource for resource in SERVED if resource not in {GROUPS, WORKLOADS})
 
 

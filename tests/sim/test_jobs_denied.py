@@ -18,7 +18,7 @@ from tests.support.extender_process import run_extender
 from tests.support.faults import calls
 from tests.support.reflector_harness import until_true
 
-WAITING = GroupKey("default", "j", GroupKind.JOB)
+WAITING = GroupKey("default", "j", GroupKind("Job"))
 PODS_OF_J = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler("serried") for index in range(2)]
 
 

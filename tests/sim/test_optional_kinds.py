@@ -8,12 +8,12 @@ import pytest
 
 from serried import feed as feed_room
 from serried.api.level import FALLBACK
-from serried.api.names import GroupKey, GroupKind, Key, ParentKind
+from serried.api.names import GroupKey, GroupKind, Key
 from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.reflector import WatchTiming
 from serried.kube.retry import Backoff
-from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, parents
+from serried.kube.wire import DEVICE_CLASSES, JOBS, PODS, owners
 from serried.ops.metrics import Metrics
 from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
@@ -25,7 +25,7 @@ from tests.support.reflector_harness import until_true
 USUAL_TIMING = feed_room._OPTIONAL_WATCH_TIMING  # noqa: SLF001
 """As it is before a test makes it quicker."""
 
-SETS = parents(ParentKind.LEADER_WORKER_SET)
+SETS = owners("LeaderWorkerSet")
 
 
 class Scene:
@@ -123,7 +123,7 @@ async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: 
     async with FakeApiServer() as server, server.client() as client:
         server.served.add(SETS)
         store = Store({"serried"}, rules=RULES)
-        feed = Feed(client, FALLBACK, store, (Kind.LEADER_WORKER_SETS,))
+        feed = Feed(client, FALLBACK, store, (Kind("leaderworkersets"),))
         task = asyncio.create_task(feed.run())
         try:
             await asyncio.wait_for(server.watched(SETS), 10)
@@ -132,7 +132,7 @@ async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: 
             await until_true(lambda: refused.left == 0)
             server.add(SETS, leader_worker_set("other").raw())
             await until_true(lambda: bool(store.parents) or not store.membership.followed)
-            assert store.membership.resolve(early) == GroupKey("default", "s", GroupKind.LEADER_WORKER_SET)
+            assert store.membership.resolve(early) == GroupKey("default", "s", GroupKind("LeaderWorkerSet"))
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -9,22 +9,20 @@ from typing import Any, Self, TypeVar
 
 from serried.api.group import PodGroup, Workload, decode_compatible_group, decode_pod_group, decode_workload
 from serried.api.job import Job, decode_job
+from serried.api.kinds import PARENTS
 from serried.api.level import READY
 from serried.api.names import (
     COMPATIBLE_LABEL,
     DISRUPTION_TARGET,
     GANG_POLICY,
-    PARENT_APIS,
     POD_GROUP_LABEL,
     PREEMPTED,
     REPLICA,
     REQUIRED_TOPOLOGY,
     Disruption,
     Malformed,
-    ParentKind,
 )
 from serried.api.node import Node, decode_node
-from serried.api.parent import GROUP_INDEX, JOB_INDEX, JOB_SET_NAME, JOB_SET_UID, REPLICATED_JOB, SET_NAME, WORKER_INDEX
 from serried.api.pod import COMPLETION_INDEX, HELD_GATE, Pod, decode_pod
 from serried.api.preference import Level, write_levels
 
@@ -278,16 +276,17 @@ class PodBuilder(Builder):
 
     def of_job_set(self, name: str, replicated_job: str, index: int = 0, job: int = 0) -> Self:
         """A pod of a Job of a replicated Job of a JobSet, with the labels that tell so."""
-        labels = {JOB_SET_NAME: name, JOB_SET_UID: _uid("JobSet", name), REPLICATED_JOB: replicated_job}
-        labels[JOB_INDEX] = str(job)
+        names = PARENTS["JobSet"].labels
+        labels = {names.name: name, names.uid: _uid("JobSet", name), names.stage: replicated_job, names.job: str(job)}
         made = self.of_job(f"{name}-{replicated_job}-{job}", index)
         return made.having({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
 
     def of_replica(self, name: str, replica: int, worker: int = 0) -> Self:
         """A pod of one replica of a LeaderWorkerSet; worker 0 is the leader."""
+        names = PARENTS["LeaderWorkerSet"].labels
         owner = self.controlled_by("StatefulSet", f"{name}-{replica}" if worker else name)
         return owner.having(
-            {SET_NAME: name, GROUP_INDEX: str(replica), WORKER_INDEX: str(worker)}, "metadata", "labels"
+            {names.name: name, names.replica: str(replica), names.index: str(worker)}, "metadata", "labels"
         )
 
     def of_job(self, name: str, index: int, uid: str = "") -> Self:
@@ -390,9 +389,9 @@ class WorkloadBuilder(Builder):
         """Whose controllerRef is a Job."""
         return self.having({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
 
-    def for_parent(self, kind: ParentKind, name: str) -> Self:
+    def for_parent(self, kind: str, name: str) -> Self:
         """Whose controllerRef is a JobSet or a LeaderWorkerSet."""
-        reference = {"apiGroup": PARENT_APIS[kind].group, "kind": kind.value, "name": name}
+        reference = {"apiGroup": PARENTS[kind].group, "kind": kind, "name": name}
         return self.having(reference, "spec", "controllerRef")
 
     def gang_template(self, name: str, min_count: int, topology_key: str = "") -> Self:
@@ -451,7 +450,7 @@ class JobBuilder(Builder):
 
     def delegated(self, template: str = "", kind: str = "TrainJob", name: str = "t") -> Self:
         """That this TrainJob or JobSet controls, and that names a template of that one's Workload."""
-        group = PARENT_APIS[ParentKind.JOB_SET].group if kind == ParentKind.JOB_SET else "trainer.kubeflow.org"
+        group = PARENTS["JobSet"].group if kind == "JobSet" else "trainer.kubeflow.org"
         controller = {"apiVersion": f"{group}/v1", "kind": kind, "name": name, "uid": _uid(kind, name)}
         named = self.annotation("scheduling.k8s.io/group-template-name", template)
         return named.joining(controller | {"controller": True}, "metadata", "ownerReferences")

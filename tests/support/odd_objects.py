@@ -69,7 +69,7 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
         pod("p").mounting("c").of_job_set("s", "a").raw(),
         pod("p").of_replica("s", 1, 2).raw(),
     ),
-    Kind.LEADERS: (pod("p").of_replica("s", 1, 0).raw(),),
+    Kind("pods.leaderworkersets"): (pod("p").of_replica("s", 1, 0).raw(),),
     Kind.NODES: (node("n").rack("r").taint("t").cordoned().raw(),),
     Kind.POD_GROUPS: (
         pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
@@ -81,10 +81,10 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     ),
     Kind.WORKLOADS: (workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),),
     Kind.JOBS: (job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),),
-    Kind.JOB_SETS: (
+    Kind("jobsets"): (
         job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
     ),
-    Kind.LEADER_WORKER_SETS: (
+    Kind("leaderworkersets"): (
         leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
     ),
     Kind.PRIORITY_CLASSES: (priority_class("c", 7).default().never().raw(),),

@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from serried.api.names import GANG_POLICY, REQUIRED_TOPOLOGY
-from serried.api.parent import Parent, decode_job_set, decode_leader_worker_set
+from serried.api.parent import Parent, decode_parent
 from tests.support.builders import RACK, Builder, describe, usable
 
 
@@ -12,7 +12,7 @@ class JobSetBuilder(Builder):
 
     def value(self) -> Parent:
         """As Serried sees it."""
-        return usable(decode_job_set(self._raw))
+        return usable(decode_parent("JobSet", self._raw))
 
     def asking(self, policy: str = "JobSetAsGang") -> Self:
         """With the annotation that asks for gangs."""
@@ -47,7 +47,7 @@ class LeaderWorkerSetBuilder(Builder):
 
     def value(self) -> Parent:
         """As Serried sees it."""
-        return usable(decode_leader_worker_set(self._raw))
+        return usable(decode_parent("LeaderWorkerSet", self._raw))
 
     def asking(self, policy: str = "ReplicaAsGang") -> Self:
         """With the annotation that asks for gangs."""

@@ -283,9 +283,9 @@ def test_a_needed_kind_that_is_not_granted_is_waited_for() -> None:
 
 
 def test_it_is_blind_without_a_kind_that_it_needs_and_is_shown() -> None:
-    watched = Watched(Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.JOB_SETS, optional={Kind.JOB_SETS})
+    watched = Watched(Kind.PODS, Kind.JOBS, Kind.POD_GROUPS, Kind("jobsets"), optional={Kind("jobsets")})
     begun = {kind: reflector.blind_since_monotonic for kind, reflector in watched.feed.reflectors.items()}
-    assert watched.feed.blind_since == min(begun[kind] for kind in begun if kind is not Kind.JOB_SETS)
+    assert watched.feed.blind_since == min(begun[kind] for kind in begun if kind is not Kind("jobsets"))
     watched.feed.reflectors[Kind.PODS].blind_since_monotonic = math.inf
     watched.feed.reflectors[Kind.JOBS].blind_since_monotonic = math.inf
     assert watched.feed.blind_since == begun[Kind.POD_GROUPS]

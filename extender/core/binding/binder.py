@@ -18,7 +18,7 @@ from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Too
 from serried.kube.wire import PODS
 
 RANK = "scheduling.serried.dev/rank"
-"""Annotation of a gang's bound pod: its number, from 0, in its Job, JobSet or replica of a LeaderWorkerSet."""
+"""Annotation of a gang's bound pod: its number, from 0, in its Job, or its parent or the replica of that."""
 
 
 class BindOutcome(StrEnum):

@@ -32,12 +32,12 @@ from extender.core.scheduling.effects import (
 from extender.core.scheduling.group import Groups, Waiter
 from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.features.preemption.evictions import Evictions
-from serried.api.names import JOB, GroupKey, ParentKind
+from serried.api.names import GroupKey
 from serried.api.parent import OwnerKey
 from serried.cluster.membership import owner_of_provisional
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
-from serried.kube.wire import JOBS, Selection, identity, parents, select_name
+from serried.kube.wire import Selection, identity, owners, select_name
 from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,9 @@ class OwnerLookup:
         self._groups.look_again(key)
 
     async def _find_uid(self, owner_key: OwnerKey) -> str:
-        resource = JOBS if owner_key.kind == JOB else parents(ParentKind(owner_key.kind))
         namespace, name = owner_key.key
-        found = [each async for each in self._client.items(resource, Selection(namespace, fields=select_name(name)))]
+        selection = Selection(namespace, fields=select_name(name))
+        found = [each async for each in self._client.items(owners(owner_key.kind), selection)]
         return next((uid for _, named, uid in map(identity, found) if named == name), "")
 
     def _note_found(self, key: GroupKey, waiters: Set[Waiter], found: str) -> None:

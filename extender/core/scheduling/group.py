@@ -20,7 +20,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle, Member, MemberS
 from extender.core.scheduling.refusals import NO_EXCLUSIONS, Cluster, Exclusions, Refusals
 from extender.features.status.timeline import StatusSink, Timelines
 from serried.api.group import PodGroup, Tree
-from serried.api.names import GroupKey, GroupKind
+from serried.api.names import JOB, GroupKey
 from serried.api.node import Node
 from serried.api.pod import Link, Pod, Shape
 from serried.api.verdict import Reason, Verdict
@@ -144,7 +144,7 @@ class Waiter(NamedTuple):
 
 def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
     """As what a pod waits under this key of its owner."""
-    if key.kind is GroupKind.JOB:
+    if key.kind == JOB:
         uid = pod.owner.uid if pod.owner is not None else ""
     else:
         uid = pod.place.uid if pod.place is not None else ""

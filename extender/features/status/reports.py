@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from extender.features.status.conditions import Conditions, tell_time
 from serried.api.group import Composite, PodGroup, list_leaves
+from serried.api.kinds import OWNER_KINDS
 from serried.api.level import ApiLevel
-from serried.api.names import JOB, PARENT_APIS, GroupKey, GroupKind, Key
+from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
 from serried.api.pod import HELD
 from serried.api.reservation import Victim
@@ -62,9 +63,6 @@ _MAX_WRITES = 8
 _MAX_GONE = 1000
 """How many more groups may be remembered than twice as many as there are."""
 
-
-_OWNERS = {JOB: "batch/v1"} | {kind.value: api.api_version for kind, api in PARENT_APIS.items()}
-"""The kinds that hear the reasons of their gangs, and their apiVersions."""
 
 PRIORITY_MISMATCH = "PriorityMismatch"
 """The event of a group that says another priority than its members; once for each."""
@@ -505,10 +503,10 @@ def _is_overtaken(before: _Pending, verdict: Verdict, now: float) -> bool:
 def _owner_of(group: PodGroup | Composite | None) -> dict[str, str] | None:
     """The Job or parent that controls the group."""
     owners = group.owners if group is not None else ()
-    owner = next((owner for owner in owners if owner.controller and owner.kind in _OWNERS), None)
+    owner = next((owner for owner in owners if owner.controller and owner.kind in OWNER_KINDS), None)
     if group is None or owner is None:
         return None
-    return _reference(_OWNERS[owner.kind], owner.kind, Key(group.key.namespace, owner.name), owner.uid)
+    return _reference(OWNER_KINDS[owner.kind].api_version, owner.kind, Key(group.key.namespace, owner.name), owner.uid)
 
 
 def _reference(api_version: str, kind: str, key: Key, uid: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from controller import reconciler as upstream
-from controller.loop import Subject, Task
+from controller.loop import Task
 from controller.process import Controller
 from serried.api.group import PROTECTION
 from serried.api.level import FALLBACK
@@ -291,7 +291,7 @@ async def test_a_job_whose_workload_is_wrong_stops_nobody_and_is_tried_again_whe
         await until(lambda: refused.left < 99)
         server.add(JOBS, gang("good").raw())
         await until(lambda: server.all(GROUPS))
-        await until(lambda: not controller.queue.failures(Task(Subject.JOB, Key("default", "bad"))))
+        await until(lambda: not controller.queue.failures(Task("Job", Key("default", "bad"))))
         await until(lambda: events(server, "FailedWorkloadCreate"))
         (event,) = events(server, "FailedWorkloadCreate")
         assert event["message"].startswith("Failed to create Workload for Job bad: ")

@@ -11,10 +11,9 @@ from controller import process as idleness
 from controller.process import Controller, IdleError, Idleness
 from serried import feed
 from serried.api.level import FALLBACK
-from serried.api.names import ParentKind
 from serried.kube.election import LeaseLostError, Timing
 from serried.kube.reflector import WatchTiming
-from serried.kube.wire import JOBS, LEASES, Resource, parents
+from serried.kube.wire import JOBS, LEASES, Resource, owners
 from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
@@ -161,7 +160,7 @@ async def test_a_standby_that_still_sees_takes_over_from_one_that_does_not(serve
 
 
 async def test_what_need_not_be_there_may_be_hidden(server: FakeApiServer) -> None:
-    job_sets = parents(ParentKind.JOB_SET)
+    job_sets = owners("JobSet")
     server.served.add(job_sets)
     pod = Pod(server, "a")
     await until(pod.leads)

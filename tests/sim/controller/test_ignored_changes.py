@@ -3,8 +3,7 @@
 import pytest
 
 from serried.api.level import FALLBACK, NATIVE_LEVELS, ApiLevel
-from serried.api.names import ParentKind
-from serried.kube.wire import JOBS, JSON, PODS, parents, pod_groups, workloads
+from serried.kube.wire import JOBS, JSON, PODS, owners, pod_groups, workloads
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.controller_harness import GROUPS, controller_on, events, gang, job_pod, settle, until
 from tests.support.parents import job_set
@@ -138,7 +137,7 @@ async def test_a_foreign_pod_group_says_what_its_author_wants(server: FakeApiSer
 
 
 async def test_a_job_set_hears_it_too() -> None:
-    sets = parents(ParentKind.JOB_SET)
+    sets = owners("JobSet")
     async with FakeApiServer(served=(*SERVED, sets)) as server, controller_on(server):
         server.add(sets, job_set("asks").asking().replicated("workers", 2, 3).raw())
         await until(lambda: server.all(GROUPS))

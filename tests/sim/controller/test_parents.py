@@ -6,9 +6,9 @@ import pytest
 
 from controller.process import Controller
 from serried.api.level import NATIVE_LEVELS, V1ALPHA1
-from serried.api.names import GANG_POLICY, REPLICA, Key, ParentKind
+from serried.api.names import GANG_POLICY, REPLICA, Key
 from serried.api.parent import OwnerKey
-from serried.kube.wire import JOBS, JSON, PODS, parents, workloads
+from serried.kube.wire import JOBS, JSON, PODS, owners, workloads
 from tests.support.apiserver import SERVED, FakeApiServer
 from tests.support.builders import pod, workload
 from tests.support.controller_harness import (
@@ -26,9 +26,9 @@ from tests.support.controller_harness import (
 from tests.support.faults import Request, calls
 from tests.support.parents import job_set, leader_worker_set
 
-JOB_SETS, SETS = parents(ParentKind.JOB_SET), parents(ParentKind.LEADER_WORKER_SET)
+JOB_SETS, SETS = owners("JobSet"), owners("LeaderWorkerSet")
 CREATES = calls("POST", "/workloads")
-TURNED = OwnerKey(ParentKind.JOB_SET, Key("default", "turned"))
+TURNED = OwnerKey("JobSet", Key("default", "turned"))
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ async def test_a_job_set_gets_one_gang_over_all_its_jobs(server: FakeApiServer) 
 
 
 async def test_a_job_of_a_set_gets_the_pod_group_of_the_template_that_it_names(server: FakeApiServer) -> None:
-    made = workload("mine").for_parent(ParentKind.JOB_SET, "train").gang_template("a", 2).gang_template("b", 3)
+    made = workload("mine").for_parent("JobSet", "train").gang_template("a", 2).gang_template("b", 3)
     async with controller_on(server):
         server.add(JOB_SETS, job_set("train").replicated("driver").replicated("workers", 1, 3).raw())
         server.add(JOBS, gang("train-workers-0").delegated("b", "JobSet", "train").uid("j-1").raw())
@@ -130,7 +130,7 @@ async def test_what_happens_while_the_pods_are_read_is_looked_at_before_the_crea
         for name in ("given", "turned"):
             server.add(JOB_SETS, job_set(name).asking().replicated("workers", 2, 3).raw())
         await until(lambda: len(server.seen(READS_PODS)) == 2)
-        server.add(WORKLOADS, workload("mine").for_parent(ParentKind.JOB_SET, "given").gang_template("t", 2).raw())
+        server.add(WORKLOADS, workload("mine").for_parent("JobSet", "given").gang_template("t", 2).raw())
         server.change(JOB_SETS, "default", "turned", {"metadata": {"annotations": {GANG_POLICY: "NoGang"}}})
         await until(lambda: controller.store.workloads and not controller.store.parents[TURNED].asks)
         gate.open()
@@ -248,7 +248,7 @@ async def test_a_changed_size_reaches_workload_and_pod_groups(server: FakeApiSer
 
 
 async def test_a_users_workload_is_used_as_it_is(server: FakeApiServer) -> None:
-    own = workload("mine").for_parent(ParentKind.LEADER_WORKER_SET, "serve").gang_template("t", 2)
+    own = workload("mine").for_parent("LeaderWorkerSet", "serve").gang_template("t", 2)
     server.add(WORKLOADS, own.raw())
     async with controller_on(server):
         server.add(SETS, leader_worker_set("serve").size(2, 3).raw())
@@ -260,7 +260,7 @@ async def test_a_users_workload_is_used_as_it_is(server: FakeApiServer) -> None:
 
 async def test_two_workloads_are_told_of_once_and_change_nothing(server: FakeApiServer) -> None:
     for name in ("a", "b"):
-        server.add(WORKLOADS, workload(name).for_parent(ParentKind.JOB_SET, "train").gang_template("t", 2).raw())
+        server.add(WORKLOADS, workload(name).for_parent("JobSet", "train").gang_template("t", 2).raw())
     async with controller_on(server) as controller:
         server.add(JOB_SETS, job_set("train").asking().replicated("workers", 2, 3).raw())
         await until(lambda: len(events(server, "AmbiguousWorkload")) == 1)

@@ -43,7 +43,7 @@ def test_a_write_says_whom_it_is_about(request_: Request, aim: Aim) -> None:
 GANGS = [Gang("tree", "ns", name, 2, 2, 1000, 5) for name in ("tree-1", "tree-12")]
 
 
-@pytest.mark.parametrize("kind", [GroupKind.COMPOSITE, GroupKind.JOB, GroupKind.POD_GROUP])
+@pytest.mark.parametrize("kind", [GroupKind.COMPOSITE, GroupKind("Job"), GroupKind.POD_GROUP])
 def test_by_its_record_the_gang_is_found_whatever_it_is(kind: GroupKind) -> None:
     record = name_record(GroupKey("ns", "tree-1", kind))
     body = json.dumps({"metadata": {"name": record}}).encode()

@@ -5,8 +5,10 @@ from itertools import permutations
 
 import pytest
 
-from serried.api.names import JOB, GroupKey, GroupKind, Key, ParentKind
-from serried.api.parent import WORKERS, OwnerKey
+from serried.api.kinds import PARENTS
+from serried.api.layouts import WORKERS
+from serried.api.names import JOB, GroupKey, GroupKind, Key
+from serried.api.parent import OwnerKey
 from serried.api.pod import COMPLETION_INDEX
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional, provisional
@@ -24,8 +26,8 @@ from tests.support.builders import (
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
 from tests.unit.cluster.test_membership import SCHEDULER, named, tell
 
-SET = OwnerKey(ParentKind.JOB_SET, Key("default", "s"))
-SERVE = OwnerKey(ParentKind.LEADER_WORKER_SET, Key("default", "s"))
+SET = OwnerKey("JobSet", Key("default", "s"))
+SERVE = OwnerKey("LeaderWorkerSet", Key("default", "s"))
 WAITING = provisional(SET)
 CHILD = OwnerKey(JOB, Key("default", "s-workers-0"))
 """The Job of the pods below."""
@@ -47,7 +49,7 @@ def serving() -> LeaderWorkerSetBuilder:
     return leader_worker_set("s").asking().size(replicas=2, pods=3)
 
 
-def set_workload(name: str = "w", kind: ParentKind = ParentKind.JOB_SET) -> WorkloadBuilder:
+def set_workload(name: str = "w", kind: str = "JobSet") -> WorkloadBuilder:
     return workload(name).for_parent(kind, "s").gang_template("t", 5)
 
 
@@ -70,7 +72,7 @@ def left_group(uid: str = "") -> PodGroupBuilder:
 
 
 LEFT_REPLICAS = [group_of(f"g{index}").replica(index).controlled_by("LeaderWorkerSet", "s") for index in (0, 1)]
-SERVE_WORKLOAD = set_workload(kind=ParentKind.LEADER_WORKER_SET)
+SERVE_WORKLOAD = set_workload(kind="LeaderWorkerSet")
 
 CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ("a JobSet that was not seen yet holds its pods", [worker(), child_job()], WAITING),
@@ -135,7 +137,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
      provisional(SERVE, WORKERS, "0")),
     ("and the leader goes ahead", [replica_pod(0, 0), serving().leader_first()], None),
     ("a replica of a Workload that contains its groups is a part of it",
-     [replica_pod(1), serving(), workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)],
+     [replica_pod(1), serving(), workload("w").for_parent("LeaderWorkerSet", "s").inline_gang("t", 3)],
      GroupKey("default", "w", GroupKind.WORKLOAD, "t", "1")),
     ("a pod that names its group itself belongs there", [worker().in_group("own"), training()], named("own")),
 ]  # fmt: skip
@@ -143,7 +145,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
 
 def stored(*builders: Builder) -> Store:
     store = Store([SCHEDULER], rules=RULES)
-    store.membership.followed |= set(ParentKind)
+    store.membership.followed |= set(PARENTS)
     for builder in builders:
         if isinstance(builder, JobSetBuilder | LeaderWorkerSetBuilder):
             store.put_parent(builder.value())
@@ -195,7 +197,7 @@ def test_pods_of_a_job_set_that_goes_wait_for_another_of_its_name() -> None:
 
 
 def test_the_pod_group_of_one_replica_concerns_no_other_replica() -> None:
-    store = stored(serving(), set_workload("w", ParentKind.LEADER_WORKER_SET), replica_pod(0), replica_pod(1))
+    store = stored(serving(), set_workload("w", "LeaderWorkerSet"), replica_pod(0), replica_pod(1))
     store.dirty.take_groups()
     tell(store, group_of("g1").replica(1))
     assert store.dirty.take_groups() == {named("g1"), provisional(SERVE, replica="1")}
@@ -204,7 +206,7 @@ def test_the_pod_group_of_one_replica_concerns_no_other_replica() -> None:
 
 
 def test_a_replica_that_is_part_of_its_workload_goes_with_its_last_pod() -> None:
-    inline = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 3)
+    inline = workload("w").for_parent("LeaderWorkerSet", "s").inline_gang("t", 3)
     store = stored(replica_pod(1), serving(), inline)
     replica = GroupKey("default", "w", GroupKind.WORKLOAD, "t", "1")
     assert store.groups[replica].policy.min_count == 3

@@ -31,7 +31,7 @@ def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() ->
     store.meet_obstacle("not served")
     store.drop_group(GROUP.value().key)
     store.drop_workload(LOAD.value().key)
-    assert group_of(store) == GroupKey("default", "train", GroupKind.JOB)
+    assert group_of(store) == GroupKey("default", "train", GroupKind("Job"))
     assert not store.dirty.orphans
 
     store.put_workload(LOAD.value())
@@ -67,7 +67,7 @@ def test_a_pod_group_whose_owner_was_taken_off_leaves_no_trace_behind() -> None:
     store.put_job(job("train").uid("another").size(2).scheduler("serried").value())
     again = pod("again-0").of_job("train", 0, "another").scheduler("serried")
     store.put_pod(again.value())
-    assert store.members.group_of(again.value().uid) == GroupKey("default", "train", GroupKind.JOB)
+    assert store.members.group_of(again.value().uid) == GroupKey("default", "train", GroupKind("Job"))
 
 
 def test_a_job_that_comes_to_say_that_it_is_no_gang_lets_its_pods_go() -> None:

@@ -23,7 +23,7 @@ from controller.diff.owner import (
 )
 from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
 from serried.api.level import FALLBACK, NATIVE_LEVELS
-from serried.api.names import REPLICA, ParentKind
+from serried.api.names import REPLICA
 from serried.api.parent import MANAGED_BY, PARENT_UID
 from tests.support.builders import RACK, JobBuilder, PodGroupBuilder, WorkloadBuilder, job, pod_group, workload
 from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set, leader_worker_set
@@ -42,7 +42,7 @@ def serving() -> LeaderWorkerSetBuilder:
 
 
 def of_serving() -> WorkloadBuilder:
-    return workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").gang_template("t", 4)
+    return workload("w").for_parent("LeaderWorkerSet", "s").gang_template("t", 4)
 
 
 def group_of(name: str, template: str = "t") -> PodGroupBuilder:
@@ -154,7 +154,7 @@ def test_a_look_at_a_thousand_new_replicas_costs_what_it_takes_of_them() -> None
 def test_what_a_workload_contains_is_not_missing() -> None:
     body = workload_body(begin_workload(serving().topology().value(), DesiredAction.START), INLINE)
     assert body["spec"]["podGroups"] == [{"name": "s-pgt-0", "policy": {"gang": {"minCount": 4}}}]
-    contained = workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").inline_gang("t", 4).value()
+    contained = workload("w").for_parent("LeaderWorkerSet", "s").inline_gang("t", 4).value()
     assert not missing_in(serving(), contained, [], ["0", "1"])
 
 
@@ -216,7 +216,7 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
             id="a thousand Workloads",
         ),
         pytest.param(
-            Observed([workload("w").for_parent(ParentKind.LEADER_WORKER_SET, "s").value()]),
+            Observed([workload("w").for_parent("LeaderWorkerSet", "s").value()]),
             ["no template of Workload w fits: one of the name of each stage is needed"],
             id="no template",
         ),

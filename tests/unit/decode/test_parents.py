@@ -4,16 +4,12 @@ from typing import Any
 
 import pytest
 
-from serried.api.names import Disruption, Key, Malformed, ParentKind
+from serried.api.layouts import LEADER, WORKERS, Span, Stage
+from serried.api.names import Disruption, Key, Malformed
 from serried.api.parent import (
-    LEADER,
     WHOLE,
-    WORKERS,
     Place,
-    Span,
-    Stage,
-    decode_job_set,
-    decode_leader_worker_set,
+    decode_parent,
     gangs_of,
     is_gang_parent,
 )
@@ -40,7 +36,7 @@ def with_template(field: str, value: Any) -> JobSetBuilder:
 
 def test_a_job_set_has_a_stage_for_each_replicated_job() -> None:
     decoded = training().topology().annotation("scheduling.serried.dev/disruption-mode", "all").value()
-    assert (decoded.kind, decoded.key, decoded.uid) == (ParentKind.JOB_SET, Key("default", "s"), "jobset-s")
+    assert (decoded.kind, decoded.key, decoded.uid) == ("JobSet", Key("default", "s"), "jobset-s")
     assert decoded.stages == (Stage("driver", 1), Stage("workers", 8))
     assert (decoded.topology_key, decoded.disruption) == (RACK, Disruption.ALL)
     assert decoded.replicas is None
@@ -146,14 +142,14 @@ def test_a_priority_class_counts_if_all_templates_name_it() -> None:
 
 PLACES: list[tuple[str, PodBuilder, Place | None]] = [
     ("a plain pod has none", pod("p"), None),
-    ("a JobSet's pod", pod("p").of_job_set("s", "a"), Place(ParentKind.JOB_SET, "s", "a", "", "jobset-s")),
+    ("a JobSet's pod", pod("p").of_job_set("s", "a"), Place("JobSet", "s", "a", "", "jobset-s")),
     (
         "one of its second Job",
         pod("p").of_job_set("s", "a", 0, 1),
-        Place(ParentKind.JOB_SET, "s", "a", "", "jobset-s", 1),
+        Place("JobSet", "s", "a", "", "jobset-s", 1),
     ),
-    ("a leader", pod("p").of_replica("s", 2), Place(ParentKind.LEADER_WORKER_SET, "s", LEADER, "2")),
-    ("a worker", pod("p").of_replica("s", 2, 1), Place(ParentKind.LEADER_WORKER_SET, "s", WORKERS, "2")),
+    ("a leader", pod("p").of_replica("s", 2), Place("LeaderWorkerSet", "s", LEADER, "2")),
+    ("a worker", pod("p").of_replica("s", 2, 1), Place("LeaderWorkerSet", "s", WORKERS, "2")),
     ("a pod that nobody has labelled to the end", pod("p").label("leaderworkerset.sigs.k8s.io/name", "s"), None),
 ]
 
@@ -165,9 +161,11 @@ def test_a_pods_labels_say_where_it_stands(builder: PodBuilder, place: Place | N
 
 def test_a_replicated_job_without_a_name_is_malformed() -> None:
     raw = job_set("s").having([{}], "spec", "replicatedJobs").raw()
-    assert decode_job_set(raw) == Malformed("JobSet", "default/s", "name is missing")
+    assert decode_parent("JobSet", raw) == Malformed("JobSet", "default/s", "name is missing")
 
 
 def test_a_surge_that_is_no_number_is_malformed() -> None:
     raw = serving().surging("many").raw()
-    assert decode_leader_worker_set(raw) == Malformed("LeaderWorkerSet", "default/s", "maxSurge is not an integer")
+    assert decode_parent("LeaderWorkerSet", raw) == Malformed(
+        "LeaderWorkerSet", "default/s", "maxSurge is not an integer"
+    )

@@ -24,7 +24,7 @@ FILE = Path(__file__).parents[2] / "snapshots" / "three-of-lower-priority-go.jso
 WHOLE: dict[str, Any] = json.loads(FILE.read_text())
 VERDICT = Verdict(Reason.NO_DOMAIN_FITS, 1, 2, "k", (DomainShortage("r", 1),), 3, "more")
 _OPTIONS = TypeAdapter(Options)
-KEY = GroupKey("team", "train", GroupKind.JOB)
+KEY = GroupKey("team", "train", GroupKind("Job"))
 
 
 def read(document: Any) -> Capture | Malformed:

@@ -13,7 +13,8 @@ from bench.chart.kustomization import build
 from bench.chart.templates import list_overlays
 from controller.diff.owner import DEFAULT_SCHEDULER
 from serried import IMAGE, __version__
-from serried.api.names import INSTALLATION, PARENT_APIS
+from serried.api.kinds import PARENTS
+from serried.api.names import INSTALLATION
 from serried.settings import controller_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
@@ -284,7 +285,7 @@ class TestLabelledNamespaces:
         rules = policy["matchConstraints"]["resourceRules"]
         found = {(group, version, kind) for r in rules for group in r["apiGroups"] for version in r["apiVersions"]
                  for kind in r["resources"]}  # fmt: skip
-        parents = {(api.group, api.version, api.plural) for api in PARENT_APIS.values()}
+        parents = {(api.group, api.version, api.plural) for api in PARENTS.values()}
         assert found == {("", "v1", "pods"), ("batch", "v1", "jobs"), *parents}
         # The scheduler of a pod never changes; that of a template does when a file is applied again.
         for rule in rules:

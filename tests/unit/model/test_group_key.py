@@ -9,12 +9,12 @@ NAMES = [
     ("train", GroupKey("ns", "train")),
     ("compatible:train", GroupKey("ns", "train", GroupKind.COMPATIBLE)),
     ("composite:root", GroupKey("ns", "root", GroupKind.COMPOSITE)),
-    ("job:train", GroupKey("ns", "train", GroupKind.JOB)),
+    ("job:train", GroupKey("ns", "train", GroupKind("Job"))),
     ("w/workers", GroupKey("ns", "w", GroupKind.WORKLOAD, "workers")),
     ("w/workers/0", GroupKey("ns", "w", GroupKind.WORKLOAD, "workers", "0")),
-    ("jobset:s::", GroupKey("ns", "s", GroupKind.JOB_SET)),
-    ("jobset:s:driver:", GroupKey("ns", "s", GroupKind.JOB_SET, "driver")),
-    ("leaderworkerset:s::1", GroupKey("ns", "s", GroupKind.LEADER_WORKER_SET, "", "1")),
+    ("jobset:s::", GroupKey("ns", "s", GroupKind("JobSet"))),
+    ("jobset:s:driver:", GroupKey("ns", "s", GroupKind("JobSet"), "driver")),
+    ("leaderworkerset:s::1", GroupKey("ns", "s", GroupKind("LeaderWorkerSet"), "", "1")),
 ]
 
 

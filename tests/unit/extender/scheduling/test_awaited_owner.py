@@ -4,7 +4,7 @@ import pytest
 
 from extender.core.protocol import Hold, Pass
 from extender.core.scheduling.group import AwaitedOwner, Waiter
-from serried.api.names import GroupKey, GroupKind, Key, ParentKind
+from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError
 from serried.kube.wire import BadLineError
@@ -15,7 +15,7 @@ from tests.support.parents import leader_worker_set
 
 JOB = job("j").size(2).scheduler(SCHEDULER)
 PODS = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler(SCHEDULER) for index in range(2)]
-WAITING = GroupKey("default", "j", GroupKind.JOB)
+WAITING = GroupKey("default", "j", GroupKind("Job"))
 NOT_SHOWN = "it exists, and no watch has shown it yet"
 
 
@@ -186,14 +186,14 @@ class TestANameThatIsUsedAgain:
 
 
 class TestASetWhoseLabelsDoNotGiveItsUid:
-    SET = GroupKey("default", "s", GroupKind.LEADER_WORKER_SET)
+    SET = GroupKey("default", "s", GroupKind("LeaderWorkerSet"))
 
     @staticmethod
     def worker(name: str, worker: int) -> PodBuilder:
         return pod(name).of_replica("s", 0, worker=worker).cpu(1).scheduler(SCHEDULER)
 
     async def test_its_pods_go_when_there_is_none_and_later_ones_wait_for_their_own_time(self, world: Harness) -> None:
-        world.store.membership.followed.add(ParentKind.LEADER_WORKER_SET)
+        world.store.membership.followed.add("LeaderWorkerSet")
         await world.add(*small_nodes(3), self.worker("old", 0)).go()
         await world.pass_time(31.0)
         assert world.filter("old") == Pass()

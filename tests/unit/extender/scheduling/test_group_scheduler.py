@@ -9,7 +9,7 @@ from extender.core.protocol import Hold, Pass, Steer
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.request import build_request
 from serried.api.level import FALLBACK
-from serried.api.names import GroupKey, GroupKind, ParentKind
+from serried.api.names import GroupKey, GroupKind
 from serried.api.topology import TopologyLevels, explain_missing
 from serried.api.verdict import Reason, Verdict, render
 from serried.api.volume import VolumeClaim
@@ -458,7 +458,7 @@ class TestDuringARound:
 class TestJobs:
     PODS = tuple(pod(f"j-{index}").of_job("j", index).cpu(1).scheduler(SCHEDULER) for index in range(2))
     JOB = job("j").size(2).scheduler(SCHEDULER)
-    WAITING = GroupKey("default", "j", GroupKind.JOB)
+    WAITING = GroupKey("default", "j", GroupKind("Job"))
 
     async def test_pods_of_a_gang_job_are_held_from_the_first_on_and_planned_with_the_podgroup(
         self, world: Harness
@@ -497,7 +497,7 @@ class TestJobs:
         assert [call.name for call in world.api.said("activate")] == ["j-0"]
 
     async def test_a_job_set_that_nobody_has_seen_holds_its_pods_for_a_bounded_time(self, world: Harness) -> None:
-        world.store.membership.followed.add(ParentKind.JOB_SET)
+        world.store.membership.followed.add("JobSet")
         world.store.put_job(job("s-a-0").size(2).scheduler(SCHEDULER).controlled_by("JobSet", "s").value())
         await world.add(*small_nodes(1), pod("p").of_job_set("s", "a").scheduler(SCHEDULER)).go()
         assert world.filter("p") == Hold()
@@ -511,7 +511,7 @@ class TestJobs:
         first, second = (pod(f"p-{n}").of_job_set("s", "a", n).cpu(1).scheduler(SCHEDULER) for n in range(2))
         await world.add(*small_nodes(2), first).go()
         assert world.filter("p-0") == Hold()
-        world.store.put_workload(workload("w").for_parent(ParentKind.JOB_SET, "s").gang_template("t", 2).value())
+        world.store.put_workload(workload("w").for_parent("JobSet", "s").gang_template("t", 2).value())
         await world.add(second, pod_group("g").gang(2).of("w", "t")).go()
         assert isinstance(world.filter("p-0"), Steer)
 

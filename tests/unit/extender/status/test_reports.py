@@ -660,7 +660,7 @@ async def test_members_without_their_group_hear_of_it_themselves(office: Office)
 async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
     office.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
     office.store.put_pod(pod("p").of_job("j", 0).value())
-    office.reports.say(GroupKey("default", "j", GroupKind.JOB), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.say(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Job/j", "PodGroupMissing")]
 
@@ -678,7 +678,7 @@ async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
 
 async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(office: Office) -> None:
     office.store.put_job(job("j").size(2).value())
-    office.reports.say(GroupKey("default", "j", GroupKind.JOB), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.say(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
     await office.pass_time(60)
     assert not office.speaker.said
 
@@ -930,7 +930,7 @@ class TestWhatHeldMembersAreTold:
         assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train (PodGroup g) waits: QuorumMissing"
 
     async def test_nothing_changes_when_the_jobs_podgroup_is_made(self, office: Office) -> None:
-        awaited = GroupKey("default", "train", GroupKind.JOB)
+        awaited = GroupKey("default", "train", GroupKind("Job"))
         office.store.put_group(gang(2).controlled_by("Job", "train").value())
         assert office.reports.describe_hold(awaited) == office.reports.describe_hold(GANG)
 

@@ -83,7 +83,7 @@ def test_the_gang_is_the_controllers(builder: JobBuilder) -> None:
 
 
 def ask_parent(builder: JobSetBuilder | LeaderWorkerSetBuilder, *more: Raw) -> list[Newcomer]:
-    return gather_all(raw(builder.value().kind.value, builder), *more)
+    return gather_all(raw(builder.value().kind, builder), *more)
 
 
 def list_groups_of_controller(parent: Parent, replicas: tuple[str, ...]) -> Iterator[PodGroup]:
