@@ -22,9 +22,9 @@ from extender.core.binding.nominator import Nominator
 from extender.core.binding.records import Records
 from extender.core.binding.recovery import Recovery, StrayNominations
 from extender.core.binding.run import CycleRunner
+from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group_scheduler import GroupScheduler
-from extender.core.scheduling.members import CycleUpdates
 from extender.core.scheduling.planning import Planning
 from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.core.scheduling.queue import Queue

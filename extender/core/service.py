@@ -18,9 +18,9 @@ from extender.core.binding.nominator import Nominator
 from extender.core.binding.run import CycleRunner
 from extender.core.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
 from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import may_try_out
-from extender.core.scheduling.members import CycleUpdates
 from extender.features.plain_pods import PlainPods
 from extender.features.status.timeline import Milestone
 from serried.api.group import PodGroup
@@ -73,6 +73,7 @@ class ExtenderService:
         self._groups = context.groups
         self._held = context.groups.held
         self._activity = context.groups.activity
+        self._seating = cycle_updates.seating
         self._reassignments = cycle_updates.reassignments
         self._offers = cycle_updates.offers
         self._plain_pods = plain_pods
@@ -115,37 +116,26 @@ class ExtenderService:
     def _steer(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
     ) -> Answer:
-        """Where a planned member goes; it is held while its slot is in use, or not on an offered node."""
+        """Where a planned member goes; it is held while no seat of its class is open on an offered node."""
         self._nominator.arrived(pod.uid)
-        if cycle.is_early(pod.uid) and not may_try_out(group, pod, self._store):
+        if cycle.seats.is_closed(pod.uid) and not may_try_out(group, pod, self._store):
             cycle.mark_unschedulable(pod.uid)
             return self._hold(cycle.reservation.group)
-        node = cycle.reservation.slots[pod.uid].node
-        if cycle.preempts and node not in (free := self._list_free(cycle, group, pod, names)):
-            traded = self._reassignments.trade(cycle, pod.uid, free) if tried is None else None
-            if traded is None:
-                # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
-                self._held.note(pod.uid, self._clock())
-                cycle.mark_unschedulable(pod.uid)
-                return self._hold(cycle.reservation.group)
-            self._runner.carry_out()
-            node = traded
-        if tried is not None and find_domain(group, node, self._store.nodes) != tried:
+        own = cycle.reservation.slots[pod.uid].node
+        if tried is not None and find_domain(group, own, self._store.nodes) != tried:
             return self._hold(cycle.reservation.group)
-        if pod.uid in cycle.in_turn:
-            offered = self._reassignments.trade(cycle, pod.uid, names) or (node if node in names else None)
-        else:
-            offered = node if node in names else self._reassignments.relocate(cycle, pod, names)
-        if offered is None:
-            self._note_absence(cycle, pod, node, names)
+        open_names = self._list_free(cycle, group, pod, names) if cycle.preempts else names
+        node = self._seating.seat(cycle, pod, open_names)
+        if node is None:
+            self._note_missed(cycle, pod, own, names)
             return self._hold(cycle.reservation.group)
         cycle.mark_filtered(pod.uid, self._clock(), pod.said, pod.nominated)
-        if cycle.waves:
-            self._cycle_updates.send_next(cycle)
-            self._runner.carry_out()
+        if cycle.seats.in_order:
+            self._seating.open_next(cycle)
+        self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.forget(pod.uid)
-        return Steer(offered)
+        return Steer(node)
 
     def _hold(self, key: GroupKey) -> Hold:
         return Hold(self._status.describe_hold(key))
@@ -164,27 +154,25 @@ class ExtenderService:
         if list(names) != [pod.nominated]:  # a nomination is tried by itself
             self._offers.note(pod.uid, names)
 
-    def _note_absence(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
+    def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
+        """A member is held, as no seat of its class is open on an offered node; its own is on ``node``."""
         cycle.mark_unschedulable(pod.uid)
-        if cycle.waits_for_mates(pod.uid):
+        if cycle.preempts:
+            # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
+            self._held.note(pod.uid, self._clock())
             return
-        alone = bool(pod.nominated) and list(names) == [pod.nominated]
-        if pod.uid in cycle.in_turn and pod.uid != cycle.turn:
-            if not alone:  # else the list follows at once
-                self._reassignments.queue_up(cycle, pod.uid)
-                self._runner.carry_out()
-            return
-        self._note_offer(pod, names)
+        if cycle.seats.waits(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
+            return  # nothing is learnt; an outdated nomination is tried by itself first, and the list follows at once
+        if not cycle.seats.is_in_turn(pod.uid) or pod.uid == cycle.seats.called:
+            self._note_offer(pod, names)
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
         # Of victims it may see one end after the other.
-        if alone:
-            return  # an outdated nomination is tried by itself first; the list follows at once
         missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
-        if (lags and not (missed and nominated)) or not (missed or nominated):
-            self._reassignments.renominate(cycle, pod.uid)
+        if not ((missed and nominated) if lags else (missed or nominated)):
+            self._seating.nominate_missed(cycle, pod.uid)
             self._runner.carry_out()
         elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node, names)

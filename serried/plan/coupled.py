@@ -337,29 +337,6 @@ def list_waves(
     return tuple(map(tuple, waves))
 
 
-def join_waves(
-    waves: Iterable[Sequence[str]], kind_of: Callable[[str], object]
-) -> tuple[list[list[str]], frozenset[str]]:
-    """The same waves, where those of one kind that follow each other are one; and the members (UIDs) of such a one.
-
-    Members of one kind, if that is not None, may have each other's nodes. These take the nodes of their wave one after
-    the other, whoever of them kube-scheduler tries first.
-    """
-    joined: list[list[str]] = []
-    in_turn: set[str] = set()
-    last: object = None
-    for wave in waves:
-        kinds = set(map(kind_of, wave))
-        kind = kinds.pop() if len(kinds) == 1 else None
-        if kind is None or kind != last:
-            joined.append(list(wave))
-        else:
-            in_turn.update(wave if joined[-1][0] in in_turn else (*joined[-1], *wave))
-            joined[-1] += wave
-        last = kind
-    return joined, frozenset(in_turn)
-
-
 def restore_waves(
     snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]
 ) -> Work[tuple[tuple[str, ...], ...]]:

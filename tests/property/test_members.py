@@ -14,7 +14,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.core.scheduling.cycle_member import MemberStage
 from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.reservation import Reservation, Slot

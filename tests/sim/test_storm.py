@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.core.scheduling.binding_cycle import BindingCycle, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import MemberStage
+from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.group import GroupState
-from extender.core.scheduling.members import CycleUpdates
 from serried.api.verdict import Verdict
 from tests.support.memory import read_memory
 from tests.support.storm import GANGS, SIZE, Storm, take_no_pause

@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from extender.core.scheduling.binding_cycle import BindingCycle, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import Context
 from extender.options import NominationPolicy
 from serried.api.pod import HELD_GATE, Pod, lacks_neighbours
@@ -157,7 +158,7 @@ class Nominator:
         for uid in cycle.reservation.slots.keys() - cycle.at_bind - cycle.bound:
             since, activations = self._sent.get(uid, (now, 0))
             pod, member = self._store.pods.get(uid), cycle.member(uid)
-            if cycle.waits_for_mates(uid):
+            if cycle.seats.waits(uid):
                 continue
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
@@ -165,7 +166,7 @@ class Nominator:
                 return
             self._sent[uid] = (now, activations + 1)
             self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
-            if pod.held_by_gate and not cycle.any_node and not member.nominated:
+            if pod.held_by_gate and not cycle.seats.any_node and not member.nominated:
                 self.nominate(cycle, [uid])  # writing it failed, and the gate goes after it only
             else:
                 self.activate(pod)
@@ -193,12 +194,12 @@ class Nominator:
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
         # A nomination counts for kube-scheduler as a pod on the node, which may keep off mates that come before.
-        in_turn = uid in cycle.in_turn and uid != cycle.turn
+        in_turn = cycle.seats.is_in_turn(uid) and uid != cycle.seats.called
         if cycle.preempts:
-            if not in_turn and cycle.comes_first(uid):
+            if not in_turn and cycle.seats.comes_first(uid, cycle.reservation.slots):
                 await self._keep_off(cycle, pod, slot.node)
             return
-        if cycle.waits_for_mates(uid):
+        if cycle.seats.waits(uid):
             return  # it is sent when they have theirs
         known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
@@ -211,7 +212,7 @@ class Nominator:
         # A member that filter has answered already is on its way without any write, and so is one that is tried by
         # itself if any node will do.
         aside = member.stage is MemberStage.UNSCHEDULABLE
-        if member.filtered_at is None and (aside or not cycle.any_node):
+        if member.filtered_at is None and (aside or not cycle.seats.any_node):
             never = self._policy is NominationPolicy.NEVER
             await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
             if not never and lacks_neighbours(pod.objection):

@@ -29,7 +29,8 @@ from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.permit import find_misfit
-from extender.core.scheduling.scheduling_cycle import SchedulingCycle, order_slots
+from extender.core.scheduling.scheduling_cycle import SchedulingCycle
+from extender.core.scheduling.seats import Seats, arrange
 from extender.features.preemption.evictions import describe_end
 from extender.features.preemption.preempting import Preempting
 from extender.features.preemption.units import is_running
@@ -267,15 +268,14 @@ class Recovery:
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
         members = self._store.members
         ranked = frozenset(uid for uid in pods if members.rank_of(uid) is not None)
-        waves, in_turn = order_slots(self._find_waves(reservation, pods), pods, ranked, members.leaf_of)
+        waves = arrange(self._find_waves(reservation, pods), pods, ranked, members.leaf_of)
         cycle = BindingCycle(
             group,
             reservation,
             started=now,
             progressed=now,
             stage=CycleStage.BINDING if reservation.committed else stage,
-            waves=waves,
-            in_turn=in_turn,
+            seats=Seats(waves),
             preempted=bool(reservation.victims),
             # Also of those that are gone: nobody is to end for these.
             cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},

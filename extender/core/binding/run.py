@@ -26,10 +26,10 @@ from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.effects import Effects
 from extender.core.binding.records import FinishedRecords, Records
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context, Effect, StartCycle, WriteBurst
 from extender.core.scheduling.group import LONGEST_PREBIND_SECONDS
 from extender.core.scheduling.group_scheduler import GroupScheduler
-from extender.core.scheduling.members import CycleUpdates
 from extender.core.scheduling.permit import Obstacle, Permit, Refusal
 from extender.features.preemption.preempting import Preempting
 from serried.api.names import LABELLED, Key

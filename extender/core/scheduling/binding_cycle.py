@@ -15,141 +15,21 @@ of the scheduler, the task of a cycle, the loop) logs it and goes on. What may c
 
 Whoever learns something (a bind call, a deleted pod, a deadline) changes the cycle at once and sets ``changed``; the
 one task that drives the cycle wakes and decides. Nothing here awaits, so no two of these changes interleave.
-
-One member of a binding cycle: how far it is from its slot to its Binding. State only, no I/O.
-
-    WAITING ----------+-- filter --> FILTERED --+-- bind call --> AT_BIND -- sent alone --> SENDING
-       |              |                 |       |                    ^                         |
-     put aside        |                held     |                    +-- fails, called anew ---+
-       v              |                 |       |
-    UNSCHEDULABLE ----+ <---------------+       |
-       |                                        |
-       +----------------------------------------+          each of them -- Binding stands --> BOUND
-
-    FILTERED -- slot moved, node missing --> WAITING
-    AT_BIND, SENDING -- no call any more --> FILTERED; WAITING if the scheduler hung up, or filter had not answered
-
-A bound member stays bound. A nomination is no stage but a fact beside it: it is a hint that the scheduler may not have
-seen yet, or may erase, so it does not tell where a member is. Nor is the commit: its members are bound together from
-wherever they are by then (`Reservation.committed`).
-
-Only the verbs of the cycle change a member.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain, takewhile
 
+from extender.core.scheduling.cycle_member import Member, MemberStage
+from extender.core.scheduling.seats import Seats
 from serried.api.group import PodGroup, list_leaves
 from serried.api.names import IllegalTransition
 from serried.api.pod import Pod, Shape
 from serried.api.reservation import Reservation, Slot
 from serried.cluster.members import Members
 from serried.plan.quorum import Standing, count_missing
-
-
-class MemberStage(StrEnum):
-    """How far a member is."""
-
-    WAITING = "Waiting"
-    """The scheduler is expected to try it by itself."""
-
-    UNSCHEDULABLE = "Unschedulable"
-    """The scheduler has put it aside, and tries it again only when a write of ours wakes it."""
-
-    FILTERED = "Filtered"
-    """Filter has answered its node: the scheduler keeps room there."""
-
-    AT_BIND = "AtBind"
-    """Its bind call is open."""
-
-    SENDING = "Sending"
-    """It is no part of the commit, and its Binding is on its way. Its bind call may be open, or hung up meanwhile."""
-
-    BOUND = "Bound"
-    """Its Binding stands."""
-
-
-_BEFORE_BIND = (MemberStage.WAITING, MemberStage.UNSCHEDULABLE, MemberStage.FILTERED)
-_LEGAL_MEMBER = {
-    MemberStage.WAITING: (MemberStage.UNSCHEDULABLE, MemberStage.FILTERED, MemberStage.AT_BIND, MemberStage.BOUND),
-    MemberStage.UNSCHEDULABLE: (MemberStage.FILTERED, MemberStage.AT_BIND, MemberStage.BOUND),
-    MemberStage.FILTERED: (MemberStage.WAITING, MemberStage.UNSCHEDULABLE, MemberStage.AT_BIND, MemberStage.BOUND),
-    MemberStage.AT_BIND: (MemberStage.WAITING, MemberStage.FILTERED, MemberStage.SENDING, MemberStage.BOUND),
-    MemberStage.SENDING: (MemberStage.WAITING, MemberStage.FILTERED, MemberStage.AT_BIND, MemberStage.BOUND),
-    MemberStage.BOUND: (),
-}
-
-
-@dataclass(slots=True)
-class Member:
-    """What a cycle knows of one member, whether it has a slot at the moment or not."""
-
-    stage: MemberStage = MemberStage.WAITING
-
-    filtered_at: float | None = None
-    """When filter has last answered its node, in loop seconds.
-
-    None if it has not since its slot was moved, its node was missing, or the scheduler hung up. An UNSCHEDULABLE member
-    may have been filtered, too: filter was asked again, and held it.
-    """
-
-    nominated: bool = False
-    """Whether our nomination was written on it. It may be another node's by now, or erased."""
-
-    missed: bool = False
-    """Whether its node was missing among those that the scheduler offered, so that it is nominated (again).
-
-    If the node is missing once more, it is refused.
-    """
-
-    said: str = ""
-    """What the scheduler had said of it when it got its slot, or when filter answered: other words are newer."""
-
-    sent: bool = False
-    """Whether it was nominated to its node when filter answered: if it is not any more, the scheduler has failed."""
-
-    call: asyncio.Future[str] | None = None
-    """Its open bind call; ends with the error text for the scheduler, "" for success."""
-
-    failure: str = ""
-    """A sentence about its last Binding, which failed and is repeated; "" for none."""
-
-    @property
-    def bound(self) -> bool:
-        """Whether its Binding stands."""
-        return self.stage is MemberStage.BOUND
-
-    @property
-    def before_bind(self) -> bool:
-        """Whether it has no bind call, and no Binding of its own on its way."""
-        return self.stage in _BEFORE_BIND
-
-    @property
-    def reached(self) -> bool:
-        """Whether the scheduler has come to it: filter has answered its node, or it is further than that."""
-        return self.filtered_at is not None or not self.before_bind
-
-    def turn(self, stage: MemberStage) -> None:
-        """It is at another stage from now on."""
-        if stage not in _LEGAL_MEMBER[self.stage]:
-            raise IllegalTransition(f"a member that is {self.stage} cannot be {stage}")
-        self.stage = stage
-
-    def turn_back(self) -> None:
-        """Its call is closed, or its Binding has failed: it is where it came from."""
-        if self.call is not None:
-            self.turn(MemberStage.AT_BIND)
-        else:
-            self.turn(MemberStage.WAITING if self.filtered_at is None else MemberStage.FILTERED)
-
-    def answer(self, error: str) -> None:
-        """Answer its open bind call, if it has one."""
-        call, self.call = self.call, None
-        if call is not None and not call.done():
-            call.set_result(error)
 
 
 class CycleStage(StrEnum):
@@ -193,26 +73,8 @@ class BindingCycle:
 
     stage: CycleStage = CycleStage.RECORDING
 
-    any_node: bool = False
-    """There is room to spare: members need no nomination, they take any node of the domain that is offered."""
-
-    waves: list[list[str]] = field(default_factory=list)
-    """Members that decide about each other (UIDs), by when they may be tried; none where that may be in any order.
-
-    The first wave is tried now, those after it once the scheduler has come to everybody before them.
-    """
-
-    in_turn: frozenset[str] = frozenset()
-    """Those of them (UIDs) that take the slots of their wave one after the other, whoever of them comes first."""
-
-    alike_by: tuple[str, ...] | None = None
-    """The label keys in which a node must equal the planned one to do as well; None if no other node would."""
-
-    turn: str = ""
-    """Whoever of those in turn is nominated, as its slot was on no node that it was offered; UID, "" for nobody."""
-
-    unseated: dict[str, None] = field(default_factory=dict)
-    """The same of all of them, in the order in which they are nominated: together they would keep each other off."""
+    seats: Seats = field(default_factory=Seats)
+    """Which slots may be taken now, and in which order."""
 
     closed: frozenset[str] = frozenset()
     """Nodes that it must not use (`extender.features.backfill`)."""
@@ -394,20 +256,6 @@ class BindingCycle:
         slots, committed = self.reservation.slots, self.reservation.committed
         return uid in slots and uid not in committed and self.member(uid).before_bind
 
-    def waits_for_mates(self, uid: str) -> bool:
-        """Whether a member may be refused its node until the scheduler has come to others."""
-        return self.is_early(uid) or (uid in self.unseated and uid != self.turn)
-
-    def is_early(self, uid: str) -> bool:
-        """Whether a member is of a later wave: with it on its node those before may find none."""
-        return any(uid in wave for wave in self.waves[1:])
-
-    def comes_first(self, uid: str) -> bool:
-        """Whether a member has its node for itself, or may be tried before all mates that are planned there."""
-        slots = self.reservation.slots
-        before = takewhile(lambda mate: mate != uid, chain.from_iterable(self.waves))
-        return not any(mate in slots and slots[mate].node == slots[uid].node for mate in before)
-
     # --- the verbs of a member ---------------------------------------------------------------------------------
 
     def mark_unschedulable(self, uid: str) -> None:
@@ -437,10 +285,7 @@ class BindingCycle:
             member.said, member.sent = said, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.turn(MemberStage.FILTERED)
-        self.unseated.pop(uid, None)
-        if uid in self.in_turn and self.waves and uid in self.waves[0]:
-            self.waves[0].remove(uid)
-            self.waves[0].append(uid)  # who is not reached is found at once
+        self.seats.note_taken(uid)
         self._note_reached(now)
 
     def mark_missed(self, uid: str) -> None:
@@ -617,10 +462,6 @@ class BindingCycle:
         """A Binding of the commit leaves, or stands: there is no way back from here."""
         self.binding_sent = True
 
-    def keep_to_slots(self) -> None:
-        """Room is scarce after all: each member takes its own slot."""
-        self.any_node = False
-
     def close_nodes(self, nodes: Iterable[str]) -> None:
         """It must not use these nodes (any more)."""
         self.closed = self.closed.union(nodes)
@@ -628,36 +469,6 @@ class BindingCycle:
     def note_refill(self, tried: tuple[object, ...]) -> None:
         """This was tried for members without a slot; after an empty one everything is tried again."""
         self.refill_tried = tried
-
-    def exchange(self, uid: str, mate: str) -> None:
-        """Two members of the first wave have each other's slots: each comes when the other one would have."""
-        wave = self.waves[0]
-        here, there = wave.index(uid), wave.index(mate)
-        wave[here], wave[there] = mate, uid
-
-    def note_unseated(self, uid: str) -> None:
-        """A member in turn was offered no node with a slot of its wave: it is nominated, once it is its turn."""
-        self.unseated[uid] = None
-
-    def take_turn(self) -> str:
-        """Whoever of those is to be nominated now (UID); "" for nobody, or while the last one has not come."""
-        if self.turn in self.unseated and self.turn in self.reservation.slots:
-            return ""
-        self.turn = next((uid for uid in self.unseated if uid in self.reservation.slots), "")
-        return self.turn
-
-    @property
-    def next_wave(self) -> Sequence[str]:
-        """The members (UIDs) that are tried next, once the scheduler has come to those before them."""
-        return self.waves[1] if len(self.waves) > 1 else ()
-
-    def take_wave(self) -> Collection[str]:
-        """The members that may be tried by now, as the scheduler has come to all before them (UIDs); often nobody."""
-        slots = self.reservation.slots
-        if not self.waves or any(uid in slots and not self.member(uid).reached for uid in self.waves[0]):
-            return ()
-        self.waves = self.waves[1:]
-        return [uid for uid in (self.waves[0] if self.waves else ()) if uid in slots]
 
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
         """Add to the idle time: of the time since the last count ``seconds`` were idle.

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
-from extender.core.scheduling.binding_cycle import BindingCycle, Member, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import Member, MemberStage
 from extender.core.scheduling.refusals import NO_EXCLUSIONS, Cluster, Exclusions, Refusals
 from extender.features.status.timeline import StatusSink, Timelines
 from serried.api.group import PodGroup, Tree

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
+from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Activate, Context, LookUpOwner
 from extender.core.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
-from extender.core.scheduling.members import CycleUpdates
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.request import describe_gated, find_conflict, find_shortage, is_foreign, is_suspended
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle

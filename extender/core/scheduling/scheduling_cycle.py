@@ -6,7 +6,7 @@ leader's.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
@@ -27,6 +27,7 @@ from extender.core.scheduling.request import (
     find_next_opening,
     find_taken,
 )
+from extender.core.scheduling.seats import Seats, arrange
 from extender.features.preemption.search import Decision, Preemptions, describe_wait
 from extender.features.preemption.units import REFUSAL_SECONDS
 from extender.options import NominationPolicy
@@ -39,7 +40,6 @@ from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
-from serried.plan.coupled import join_waves
 from serried.plan.eviction import Preemption, Unit
 from serried.plan.quorum import GroupMembers, Standing
 from serried.plan.request import Plan, PlanRequest, Waiting
@@ -426,15 +426,12 @@ class SchedulingCycle:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._may_go_anywhere(group, plan)
         ranked = () if any_node else [uid for uid in pods if self._store.members.rank_of(uid) is not None]
-        waves, in_turn = order_slots(plan.waves, pods, frozenset(ranked), self._store.members.leaf_of)
+        waves = arrange(plan.waves, pods, frozenset(ranked), self._store.members.leaf_of)
         cycle = BindingCycle(
             *(group, reservation),
             started=now,
             progressed=now,
-            any_node=any_node and not plan.waves,
-            waves=waves,
-            in_turn=in_turn,
-            alike_by=plan.keys if any_node else None,
+            seats=Seats(waves, plan.keys if any_node else None),
             closed=closed,
             preempted=bool(victims),
         )
@@ -464,27 +461,10 @@ class SchedulingCycle:
         """Begin a cycle whose reservation is held."""
         state.cycle = cycle
         state.search = None
-        if cycle.preempted and cycle.waves:
+        if cycle.preempted and cycle.seats.in_order:
             self._groups.cleared[cycle.reservation.group] = cycle
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))
-
-
-def order_slots(
-    waves: Sequence[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
-) -> tuple[list[list[str]], frozenset[str]]:
-    """The waves of a cycle, and the members (UIDs) that take the slots of theirs one after the other.
-
-    Those are alike, of one PodGroup, and not ``ranked`` (UIDs): these are side by side on purpose. Of some that share a
-    claim without a volume one goes first.
-    """
-
-    def describe(uid: str) -> object:
-        pod = pods[uid]
-        alone = uid in ranked or any(choice.claim for choice in pod.shape.volumes)
-        return None if alone else (pod.shape, leaf_of(uid))
-
-    return join_waves(waves, describe) if waves else ([], frozenset())
 
 
 def make_reservation(

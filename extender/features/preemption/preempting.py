@@ -28,8 +28,8 @@ from extender.core.binding.nominator import Nominator
 from extender.core.binding.records import Records
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context, WriteBurst
-from extender.core.scheduling.members import Reassignments
 from extender.core.scheduling.permit import Permit
+from extender.core.scheduling.reassignments import Reassignments
 from extender.features.preemption.evictions import Rehearsal, describe_end, do_each, find_running, mark, unmark
 from extender.features.preemption.search import Preemptions, name_some
 from extender.features.preemption.units import is_running

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import extender
-from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage, Member, MemberStage
+from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
+from extender.core.scheduling.cycle_member import Member, MemberStage
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.reservation import Reservation, Slot
 from tests.support.extender_harness import gang

@@ -1,0 +1,216 @@
+"""What kube-scheduler offers to a member, and what it refuses: how a gang learns what only the scheduler knows.
+
+That decides its next plan, or ends the cycle that is open. Nothing here awaits.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from extender.core.protocol import MAX_COMPLETE_LIST
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import MemberStage
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.reassignments import Reassignments
+from extender.core.scheduling.request import describe_refused
+from serried.api.group import find_path
+from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_neighbours
+from serried.api.selectors import selects
+from serried.api.verdict import Mark, Verdict
+from serried.rules.extended.cluster import Uncounted
+
+SETTLED_SECONDS = 0.5
+"""After how long without progress it counts that the scheduler has tried a member in vain, whatever it lacked."""
+
+_LAG_SECONDS = 5.0
+"""The same where others have ended: the scheduler may see that late."""
+
+_FOLLOW_SECONDS = 12.0
+"""The same of one that must be beside a mate: the scheduler tries it up to 10 s after that has its node."""
+
+
+class Offers:
+    """Reads the scheduler's word. ``clock`` gives loop seconds."""
+
+    def __init__(self, context: Context, reassignments: Reassignments) -> None:
+        self._store = context.store
+        self._pods = context.store.pods
+        self._nodes = context.store.nodes
+        self._members = context.store.members
+        self._uncounted = context.store.rule(Uncounted)
+        self._groups = context.groups
+        self._reassignments = reassignments
+        self._activity = context.groups.activity
+        self._clock = context.clock
+
+    def note(self, uid: str, names: Sequence[str]) -> None:
+        """The scheduler takes these nodes for a pod, and no others.
+
+        Of pods for which plans can count it matters once some node was refused, or if the last plan had no node at all
+        for a member that a rule keeps off nodes: that rule may decide otherwise by now, and nobody has been told. A
+        sample teaches nothing.
+        """
+        pod = self._pods.get(uid)
+        key = self._members.group_of(uid)
+        state = self._groups.states.get(key) if key is not None else None
+        if pod is None or key is None or state is None or not names or not is_complete(names):
+            return
+        if pod.counted_elsewhere or state.refusals.closed:
+            matters = state.learn_offer(pod.shape, names, self._clock())
+        elif self._store.is_ruled(pod) and _has_no_node(state.verdict):
+            matters = state.entry.doubt(frozenset(names) & self._nodes.keys())
+        else:
+            return
+        if matters:
+            state.entry.ask_again()
+            self._groups.look_again(key)
+
+    def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+        """The scheduler refuses a member on its node, and has these instead, maybe a sample: they are tried first."""
+        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        node = cycle.reservation.slots[pod.uid].node
+        state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(mates))
+        if names and (is_complete(names) or not pod.counted_elsewhere):
+            state.learn_offer(pod.shape, names, self._clock())
+
+    def close(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Keep a cycle from the nodes that the scheduler did not offer to a member, but for those of other members.
+
+        One that is full by now because they are there is as good for them as before.
+        """
+        if not pod.counted_elsewhere:
+            return
+        state = self._groups.states[cycle.reservation.group]
+        slots = cycle.reservation.slots
+        unoffered = state.unoffered([pod], self._clock(), self._nodes)
+        if unoffered:
+            mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
+            cycle.close_nodes(unoffered.difference(mates))
+
+    def spare_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Evict nobody again on a node that kube-scheduler refuses to a member after pods were evicted there."""
+        if cycle.eviction_sent:
+            node = cycle.reservation.slots[pod.uid].node
+            self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
+
+    def refuse_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+        """A member is offered these nodes, and finds none in its gang's domain: the others there need no try."""
+        if not is_complete(names):
+            return
+        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        for name in self._list_domain(cycle, pod) - mates - set(names):
+            state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
+
+    def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+        """Those of these members for whom the scheduler has found no node since the cycle began; UIDs.
+
+        A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is
+        one for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they
+        leave. Where some nodes lacked nothing but room the scheduler may not have seen yet what was freed: that counts
+        after a while, of members that it has tried since then for certain, for the planned one was no such node.
+        """
+        slots, pods = cycle.reservation.slots, self._pods
+        planned = [pods[uid] for uid in uids if uid in slots and uid in pods and not cycle.seats.waits(uid)]
+        refused = [pod for pod in planned if pod.refused and pod.pending]
+        if cycle.preempted:
+            refused = [pod for pod in refused if not is_partly_checked(pod.objection)]
+        if cycle.idle_seconds >= SETTLED_SECONDS:
+            tried = self._activity.find_refused(cycle, uids)
+            settled = [pod for pod in planned if pod.uid in tried and cycle.idle_seconds >= self._find_lag(cycle, pod)]
+            refused += [pod for pod in settled if pod.objection and pod.pending]
+        left = [uid for uid in dict.fromkeys(pod.uid for pod in refused) if not self._has_come(cycle, uid)]
+        return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
+
+    def find_refused_after(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
+        """Those of these members whom the scheduler has given up after filter had answered their node; UIDs.
+
+        Others that it asks have refused it. What is said of an earlier try may come late: a member that is not refused
+        is at its bind call by then.
+        """
+        return sorted(self._activity.find_refused(cycle, self.find_stuck(cycle, uids)))
+
+    def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
+        """Those of these members whom filter has sent to their nodes, and who should be at their bind calls; UIDs."""
+        since = self._clock() - SETTLED_SECONDS
+        slots, committed = cycle.reservation.slots, cycle.reservation.committed
+        sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots and uid not in committed)
+        filtered = ((uid, member.filtered_at) for uid, member in sent if member.stage is MemberStage.FILTERED)
+        return [uid for uid, at in filtered if at is not None and at <= since]
+
+    def note_refusal_after(self, cycle: BindingCycle, pod: Pod) -> None:
+        """The scheduler refuses a member on the node that filter had answered."""
+        node = cycle.reservation.slots[pod.uid].node
+        refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
+        refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
+
+    def _has_come(self, cycle: BindingCycle, uid: str) -> bool:
+        return uid in cycle.reservation.committed or cycle.member(uid).reached
+
+    def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
+        """For how many seconds nothing must have happened before what was said of a member counts."""
+        if pod.affinity and lacks_neighbours(pod.objection):
+            mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
+            if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):
+                return _FOLLOW_SECONDS
+        return _LAG_SECONDS if cycle.eviction_sent else SETTLED_SECONDS
+
+    def drop_refused(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
+        """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must.
+
+        Only those are asked for of whom there is ``news`` (UIDs).
+        """
+        refused = [self._pods[uid] for uid in self.find_refused(cycle, news)]
+        if not refused:
+            return None
+        state, taken = self._groups.states[cycle.reservation.group], self._list_taken(cycle, refused[0])
+        group_members = self._members.classify(cycle.group.key)
+        beside = " while others of its gang have theirs" if taken else ""
+        need = cycle.group.policy.min_count or 1
+        verdict = describe_refused(group_members, need, self._uncounted, refused, beside)
+        apart = {pod.uid: self._list_apart(cycle, pod, taken) for pod in refused}
+        for pod in refused:
+            self._drop_refused(cycle, pod, taken)
+        if cycle.reservation.committed or not cycle.out_of_reach():
+            return None
+        if self._reassignments.leave_out(cycle, cycle.reservation.slots):
+            return None
+        for pod in refused:
+            if taken and is_by_node(pod.objection):
+                now, evicted = self._clock(), cycle.eviction_sent
+                state.refusals.reject(pod, apart[pod.uid], taken, verdict.detail, now, self._store, evicted=evicted)
+        return verdict
+
+    def _drop_refused(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
+        if is_by_node(pod.objection):  # what is said of the pod itself ends with it
+            self.spare_if_evicted(cycle, pod)
+            state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
+            state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(taken))
+        self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
+
+    def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
+        """The nodes that are not tried again at once for a member that has none beside its mates, who have these."""
+        if pod.counted_elsewhere:
+            return set()  # what devices there are may be others the next time; where pods may be is the same
+        return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
+
+    def _list_taken(self, cycle: BindingCycle, pod: Pod) -> set[str]:
+        """The nodes of the members, but for one, to which the scheduler has come."""
+        slots = cycle.reservation.slots.items()
+        return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}
+
+    def _list_domain(self, cycle: BindingCycle, pod: Pod) -> set[str]:
+        """The nodes of the narrowest domain in which a member must be; none without a topology key."""
+        path = find_path(cycle.group.tree, self._members.leaf_of(pod.uid))
+        key = next((each.topology_key for each in reversed(path) if each.topology_key is not None), None)
+        own = self._nodes.get(cycle.reservation.slots[pod.uid].node)
+        if key is None or own is None or key not in own.labels:
+            return set()
+        return {name for name, node in self._nodes.items() if node.labels.get(key) == own.labels[key]}
+
+
+def _has_no_node(said: Verdict | None) -> bool:
+    """Whether a plan had not a single node for a member."""
+    return said is not None and Mark.ROOM in said.reason.marks and not said.have
+
+
+def is_complete(names: Sequence[str]) -> bool:
+    """Whether the scheduler would take no other node: a sample ends with its hundredth one."""
+    return len(names) < MAX_COMPLETE_LIST

@@ -1,0 +1,205 @@
+"""Slots that change while a cycle goes on: members leave, join, lose their node, or come late. Nothing here awaits."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
+from extender.core.scheduling.cycle_member import MemberStage
+from extender.core.scheduling.effects import Context, Nominate, Release
+from extender.core.scheduling.group import NO_REPAIR, GroupState, Repair
+from extender.core.scheduling.permit import Permit, find_parts_to_leave
+from extender.core.scheduling.planning import KeptSlotPlanner, Planning
+from extender.core.scheduling.request import build_joining_request
+from extender.core.scheduling.seating import Seating
+from extender.features.repair import Repairs
+from serried.api.group import Leaf, PodGroup
+from serried.api.pod import Pod
+from serried.api.reservation import Slot
+from serried.api.verdict import Verdict
+from serried.plan.fit import admits
+from serried.plan.request import Plan
+
+
+class Reassignments:
+    """Changes the slots of cycles."""
+
+    def __init__(self, context: Context, repairs: Repairs, planning: Planning, seating: Seating) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._held = context.groups.held
+        self._permit = Permit(context)
+        self._seating = seating
+        self._repairs = repairs
+        self._planning = planning
+        self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
+        """For late members, of which some may be replacements."""
+
+        self._outbox = context.outbox
+        self._clock = context.clock
+
+    def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
+        """Take a member out of a cycle: its call fails, its slot is free."""
+        cycle.close_call(uid, f"serried: {error}")
+        self._ledger.drop(uid)
+        cycle.note_news(uid)
+        self._outbox.put(Release(frozenset({uid})))
+
+    def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
+        """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
+        for uid in list(self._iterate_surplus(cycle)):
+            self.drop(cycle, uid, error)
+
+    def _iterate_surplus(self, cycle: BindingCycle) -> Iterator[str]:
+        for uid in cycle.reservation.slots.keys() - cycle.reservation.committed - cycle.bound:
+            sending = cycle.member(uid).stage is MemberStage.SENDING
+            if not sending and not self._permit.has_own_slot(cycle, uid):
+                yield uid
+
+    def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
+        repair = self._settle(gang, cycle, group)
+        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
+        tried = (room, cycle.standing, cycle.late_version)
+        if not cycle.late or tried == cycle.refill_tried:
+            return
+        late = self._list_late(cycle, group)
+        if not cycle.reservation.need or cycle.reservation.committed:
+            late = self._list_permitted(cycle, group, late, repair)
+        if not late:
+            return
+        cycle.note_refill(tried)
+        out = gang.find_exclusions(late, self._clock(), self._store)
+        request = build_joining_request(cycle, late, 0, out.pairs, self._store).avoiding(out.nodes)
+        answer = self._planner.plan(request)
+        if isinstance(answer, Plan):
+            for pod in late:
+                if pod.uid in answer.nodes:
+                    part = self._store.members.leaf_of(pod.uid)
+                    self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
+                    cycle.drop_late(pod.uid)
+                    if self._held.needs_activation(pod):
+                        cycle.put_aside(pod.uid, pod.said)
+            self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
+
+    def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give the slots of members that were deleted while victims end to those that have come in their place.
+
+        Nothing is planned for them: the victims still use the room. One that does not fit there gets no slot.
+        """
+        filled: list[str] = []
+        for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
+            self._ledger.add(cycle.reservation, pod, slot.node, slot.part)
+            if self._permit.find_misfit(cycle, pod.uid) is not None:
+                self._ledger.drop(pod.uid)
+                continue
+            cycle.fill_freed(slot, cycle.reservation.slots[pod.uid])
+            cycle.drop_late(pod.uid)
+            filled.append(pod.uid)
+            if self._held.needs_activation(pod):
+                cycle.put_aside(pod.uid, pod.said)
+        if filled:
+            self._outbox.put(Nominate(cycle, tuple(filled)))
+
+    def _list_late(self, cycle: BindingCycle, group: PodGroup) -> tuple[Pod, ...]:
+        # Some PodGroups may have been left out since.
+        leaf_of, parts = self._store.members.leaf_of, cycle.reservation.parts
+        late = [self._store.pods[uid] for uid in cycle.late if leaf_of(uid) in parts]
+        return self._store.members.in_order(group.key, late)
+
+    def _settle(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
+        """What of the gang is being repaired. As long as it stands as before and lacks nobody, that is nothing."""
+        standing = describe_standing(cycle.reservation, group, self._store.members)
+        if standing == cycle.standing and not self._store.vacancies.has(group.key):
+            return NO_REPAIR
+        cycle.settle(standing)
+        return self._repairs.settle(gang, group, self._store.members.classify(group.key))
+
+    def _list_permitted(
+        self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
+    ) -> tuple[Pod, ...]:
+        """Those that the permit would let pass one by one; the others wait to be bound together."""
+        one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
+        closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
+        return tuple(
+            pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in repair.replacements
+        )
+
+    def admit_late(self, uid: str, node: str) -> None:
+        """Move a member's slot to the node to which kube-scheduler binds it by an earlier plan, if that is free.
+
+        A member that has no slot in its gang's cycle any more gets this one. Nothing happens where the cycle could not
+        go on with that: in another domain, on a closed node, in a tree, or while members decide about each other.
+        """
+        pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
+        cycle = self._groups.states[key].cycle if key in self._groups.states else None
+        if pod is None or cycle is None or not cycle.steers or cycle.seats.in_order:
+            return
+        group = self._permit.find_group(cycle)
+        if group is None or not isinstance(group.tree, Leaf) or self._seating.find_offered(cycle, pod, (node,)) is None:
+            return
+        if cycle.may_move(uid):
+            self._ledger.move(pod, node)
+            cycle.mark_moved(uid)
+        elif uid in cycle.late:
+            alone = not cycle.reservation.need or cycle.reservation.committed
+            if not alone or self._list_permitted(cycle, group, [pod], NO_REPAIR):
+                self._ledger.add(cycle.reservation, pod, node, self._store.members.leaf_of(uid))
+                cycle.drop_late(uid)
+
+    def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
+        """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
+        gang, now = self._groups.states[cycle.reservation.group], self._clock()
+        out = gang.find_exclusions([pod], now, self._store)
+        request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
+        if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
+            request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
+        answer = self._planning.plan_at_once(request)
+        if isinstance(answer, Verdict):
+            return False
+        self._ledger.move(pod, answer.nodes[pod.uid])
+        cycle.mark_moved(pod.uid)
+        self._outbox.put(Nominate(cycle, (pod.uid,)))
+        return True
+
+    def displace(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Find one member of the commit another slot, at the cost of a mate beyond it, if there is one.
+
+        The mate is one whose room would do: the commit would wait for it, and it for the commit.
+        """
+        mate = next((uid for uid in self._iterate_surplus(cycle) if self._may_give_way(cycle, uid, pod)), None)
+        if mate is not None:
+            self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
+            self.replace(cycle, pod)
+
+    def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
+        mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
+        node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
+        if mate is None or node is None or slot.part != own.part or slot.node in cycle.closed:
+            return False
+        left = dict(mate.shape.requests)
+        return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
+
+    def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
+        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
+        left = find_parts_to_leave(cycle, cycle.reservation.find_short(present), self._store)
+        if left is None:
+            return False
+        for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
+            self.drop(cycle, uid, "the others of its PodGroup did not come")
+        kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
+        self._ledger.adjust_quorum(cycle.reservation, kept)
+        self._store.dirty.add(cycle.reservation.group)
+        return True
+
+
+def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
+    """Which pod gets which slot, each at most once: of its PodGroup, the one of its name, else the next one."""
+    left = {pod.uid: pod for pod in pods}
+    named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}
+    pairs: list[tuple[Slot, Pod]] = []
+    for slot in sorted(slots, key=lambda slot: (slot.part, slot.name) not in named):
+        alike = (pod for pod in left.values() if leaf_of(pod.uid) == slot.part)
+        pod = named.get((slot.part, slot.name)) or next(alike, None)
+        if pod is not None and left.pop(pod.uid, None) is not None:
+            pairs.append((slot, pod))
+    return pairs

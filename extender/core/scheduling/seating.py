@@ -1,0 +1,228 @@
+"""Gives members their seats when kube-scheduler asks where they may go. Nothing here awaits.
+
+kube-scheduler brings any member with any sample of nodes, the plan says how many seats each class has on each node. So
+a member takes a seat of its class: its own, that of a mate to which kube-scheduler has not come, other room of the
+domain if the plan has left some, or the seat of an alike member of another gang. Only a member with a rank keeps its
+own.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import MemberStage
+from extender.core.scheduling.effects import Context, Nominate
+from extender.core.scheduling.permit import find_offered
+from serried.api.pod import Pod
+
+_FEW_MISSES = 2
+"""One sample without a node for a member of a gang may be bad luck."""
+
+
+class Seating:
+    """Lets members take seats, and nominates the members that find none by themselves."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._outbox = context.outbox
+        self._clock = context.clock
+
+    def seat(self, cycle: BindingCycle, asked: Pod, names: Sequence[str]) -> str | None:
+        """Have a member take a seat of its class on one of the offered nodes; its node, None if none has one.
+
+        ``asked`` is the member as kube-scheduler has sent it: it has tried the node to which that is nominated. Nothing
+        is taken that the ledger does not hold, so a call that was a simulation does no harm.
+        """
+        pod, own = self._store.pods.get(asked.uid), cycle.reservation.slots[asked.uid].node
+        if pod is None or not cycle.may_move(pod.uid):
+            return own if own in names else None
+        if cycle.seats.is_in_turn(pod.uid):
+            return self._take_in_turn(cycle, pod, names)
+        if own in names:
+            return own
+        # A node that was tried and refused is passed on to nobody, unless the room there is still to come.
+        refused = asked.nominated == own and not cycle.preempts
+        spare = self._take_spare(cycle, pod, names, refused=refused) if cycle.seats.any_node else None
+        if spare is not None or refused:
+            return spare
+        return self._take_of_mate(cycle, pod, names)
+
+    def _take_of_mate(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> str | None:
+        for name, mate in self._list_seats(names):
+            if self._may_change(cycle, pod, mate):
+                return self._change(cycle, pod, mate, name)
+        return None
+
+    def _take_in_turn(self, cycle: BindingCycle, pod: Pod, names: Collection[str]) -> str | None:
+        """Have a member take the first open seat of its wave that is on one of these nodes, or on one that is alike."""
+        slots, offered = cycle.reservation.slots, set(names)
+        cells: dict[tuple[str | None, ...], list[str]] | None = None
+        for mate in cycle.seats.open_wave:
+            if mate != pod.uid and not self._may_change(cycle, pod, mate):
+                continue
+            node: str | None = slots[mate].node
+            if node not in offered:
+                cells = self._sort(cycle, names) if cells is None else cells
+                alike = cells.pop(self._read_labels(cycle, slots[mate].node), ())
+                node = self.find_offered(cycle, pod, alike) if alike else None
+            if node is not None:
+                return self._change(cycle, pod, mate, node)
+        return None
+
+    def _sort(self, cycle: BindingCycle, names: Iterable[str]) -> dict[tuple[str | None, ...], list[str]]:
+        """The offered nodes by the labels in which they must equal a planned one; nothing where room is scarce."""
+        found: dict[tuple[str | None, ...], list[str]] = {}
+        for name in names if cycle.seats.spare_keys is not None else ():
+            found.setdefault(self._read_labels(cycle, name), []).append(name)
+        return found
+
+    def _read_labels(self, cycle: BindingCycle, name: str) -> tuple[str | None, ...]:
+        node = self._store.nodes.get(name)
+        return tuple([node.labels.get(key) if node is not None else None for key in cycle.seats.spare_keys or ()])
+
+    def _list_seats(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Each of these nodes with each member (UID) that has a seat there, of whatever gang."""
+        return ((name, uid) for name in names for uid in self._ledger.list_on(name))
+
+    def _may_change(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
+        """Whether a member may change seats with an alike one of its PodGroup, to which the scheduler has not come.
+
+        Both seats are open, and the mate is on its way to its own by no nomination, unless victims end there first.
+        """
+        slots, seats, member = cycle.reservation.slots, cycle.seats, cycle.member(mate)
+        if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or member.reached:
+            return False
+        if mate == seats.called or seats.is_closed(mate) or seats.is_closed(pod.uid) or not cycle.may_move(mate):
+            return False
+        if not (cycle.preempts or seats.is_in_turn(mate)) and (member.nominated or member.missed):
+            return False
+        other = self._store.pods.get(mate)
+        free = seats.is_in_turn(mate) or (self._is_unranked(mate) and self._is_unranked(pod.uid))
+        return free and other is not None and other.shape == pod.shape
+
+    def _is_unranked(self, uid: str) -> bool:
+        return self._store.members.rank_of(uid) is None
+
+    def _change(self, cycle: BindingCycle, pod: Pod, mate: str, node: str) -> str:
+        """Move a member's slot to a node, and the slot of the mate that had its place there to where the member was."""
+        own = cycle.reservation.slots[pod.uid].node
+        if node != own:
+            self._ledger.move(pod, node)
+        if mate == pod.uid:
+            return node
+        self._ledger.move(self._store.pods[mate], own)
+        cycle.seats.exchange(pod.uid, mate)
+        if not cycle.seats.is_in_turn(mate):
+            cycle.mark_moved(mate)
+            if cycle.member(mate).nominated:
+                self._outbox.put(Nominate(cycle, (mate,)))
+        return node
+
+    # --- room to spare -----------------------------------------------------------------------------------------
+
+    def _take_spare(self, cycle: BindingCycle, pod: Pod, names: Sequence[str], *, refused: bool) -> str | None:
+        """Have a member take room of its domain that is free, or the seat of an alike member of another gang.
+
+        All the room of a rack may be planned before the scheduler comes to the first of those who get it.
+        """
+        node = self.find_offered(cycle, pod, names)
+        if node is not None:
+            self._ledger.move(pod, node)
+            return node
+        if refused or cycle.reservation.committed:
+            return None
+        own, mates = cycle.reservation.slots[pod.uid].node, cycle.reservation.nodes
+        found = self._list_usable(cycle, pod, names)
+        # Where many have slots there are some for the next mates, too, so that they stay close together.
+        found.sort(key=lambda name: (name not in mates, -len(self._ledger.list_on(name))))
+        for name, uid in self._list_seats(found):
+            if self._may_change_gang(uid, pod, own):
+                self._ledger.move(self._store.pods[uid], own)
+                self._ledger.move(pod, name)
+                return name
+        return None
+
+    def _may_change_gang(self, uid: str, pod: Pod, node: str) -> bool:
+        """Whether an alike member of a gang with room to spare may have a node: it is not sent to its own.
+
+        Members that join a running gang keep theirs: it may be kept for them.
+        """
+        cycle, other = self._groups.cycle_of(uid), self._store.pods.get(uid)
+        if cycle is None or other is None or other is pod or other.shape != pod.shape:
+            return False
+        if cycle.reservation.committed:
+            return False  # a record names the slots, and a restart holds them
+        if not (cycle.seats.any_node and cycle.reservation.need and cycle.may_move(uid)):
+            return False
+        member = cycle.member(uid)
+        sent = member.stage is not MemberStage.WAITING or member.missed or member.nominated
+        return not sent and bool(self._list_usable(cycle, other, (node,)))
+
+    def _list_usable(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
+        """The nodes of these that are in a cycle's domain, and neither closed to it nor refused for the pod."""
+        reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
+        inside = (name for name in names if name in nodes and name not in cycle.closed)
+        found = [name for name in inside if key is None or nodes[name].labels.get(key) == reservation.domain]
+        if not found:
+            return []
+        out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), self._store).nodes
+        return [name for name in found if name not in out]
+
+    def find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
+        """As `permit.find_offered`, without the nodes that are closed to the cycle, or were refused."""
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
+        return find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
+
+    # --- no seat -----------------------------------------------------------------------------------------------
+
+    def nominate_missed(self, cycle: BindingCycle, uid: str) -> None:
+        """Nominate a member to which no seat was offered, or let it wait for its turn."""
+        if cycle.seats.is_in_turn(uid) and uid != cycle.seats.called:
+            cycle.seats.miss(uid)
+            self._call(cycle)
+            return
+        cycle.mark_missed(uid)
+        self._outbox.put(Nominate(cycle, (uid,)))
+        if cycle.seats.any_node and _misses_often(cycle):
+            # The next samples will not do better, so all others are nominated, too.
+            cycle.seats.keep_to_slots()
+            others = ((mate, cycle.member(mate)) for mate in cycle.reservation.slots if mate != uid)
+            left = tuple(mate for mate, member in others if not member.reached and not member.nominated)
+            self._outbox.put(Nominate(cycle, left))
+
+    def _call(self, cycle: BindingCycle) -> None:
+        """Nominate the next member in turn that was offered no seat, to the first seat that is left."""
+        uid = cycle.seats.call(cycle.reservation.slots)
+        if not uid:
+            return
+        pod = self._store.pods.get(uid)
+        if pod is not None and cycle.may_move(uid):
+            self._take_in_turn(cycle, pod, cycle.reservation.nodes)
+        cycle.mark_missed(uid)
+        self._outbox.put(Nominate(cycle, (uid,)))
+
+    def open_next(self, cycle: BindingCycle) -> None:
+        """Nominate the members whose seats open, now that the scheduler has come to those before them.
+
+        While a claim that they share with one of those gets its volume, the scheduler keeps them off all other nodes.
+        """
+        self._call(cycle)
+        coming = (self._store.pods.get(uid) for uid in cycle.seats.next_wave)
+        if any(choice.claim for pod in coming if pod is not None for choice in pod.shape.volumes):
+            return
+        slots = cycle.reservation.slots
+        opened = cycle.seats.open_next(lambda uid: uid not in slots or cycle.member(uid).reached)
+        left = tuple(uid for uid in opened if uid in slots)
+        if left:
+            self._outbox.put(Nominate(cycle, left))
+
+
+def _misses_often(cycle: BindingCycle) -> bool:
+    """Whether so many samples had no node for a member that nominations of all others cost less.
+
+    A miss costs about three times as much: kube-scheduler tries the pod twice, and writes that it was held.
+    """
+    members = [cycle.member(uid) for uid in cycle.reservation.slots]
+    missed = sum(member.missed for member in members)
+    return missed >= _FEW_MISSES and missed * 3 > sum(member.missed or member.reached for member in members)
