@@ -163,8 +163,11 @@ class ExtenderService:
             return
         if cycle.seats.waits(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
             return  # nothing is learnt; an outdated nomination is tried by itself first, and the list follows at once
-        if not cycle.seats.is_in_turn(pod.uid) or pod.uid == cycle.seats.called:
-            self._note_offer(pod, names)
+        if cycle.seats.is_in_turn(pod.uid) and pod.uid != cycle.seats.called:
+            self._seating.wait_for_turn(cycle, pod.uid)
+            self._runner.carry_out()
+            return
+        self._note_offer(pod, names)
         # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
         # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
         # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
@@ -173,6 +176,8 @@ class ExtenderService:
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if not ((missed and nominated) if lags else (missed or nominated)):
             self._seating.nominate_missed(cycle, pod.uid)
+            self._runner.carry_out()
+        elif pod.uid == cycle.seats.called and self._seating.call_elsewhere(cycle, pod.uid):
             self._runner.carry_out()
         elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node, names)

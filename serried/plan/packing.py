@@ -626,33 +626,50 @@ def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, s
 
 
 def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
-    """Nodes in an order in which kube-scheduler would take each; members of a class are in the order of its nodes."""
-    order = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))]
+    """Nodes in an order in which kube-scheduler would take each, members of a class in the order of their ranks.
+
+    Of nodes that are alike for the rules, neighbours in rank get nodes that are close to each other.
+    """
+    assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    order, keys = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))], trial.rules.list_keys()
     moves = yield from place_coupled(trial, placement, order)
     shut: dict[str, set[str]] = {}
     for uid, name in trial.barred(placement):
         shut.setdefault(uid, set()).add(name)
+    seats = {
+        kind: _sort_alike(trial.census, keys, step.below, [name for each, name in moves if each is kind])
+        for kind in order
+    }
     waiting: dict[tuple[MemberClass, str], list[str]] = {}
     for kind in order:
-        counts = Counter(name for each, name in moves if each is kind)
-        names = sorted(counts, key=lambda name: (*(trial.census.label(level, name) for level in step.below), name))
-        node_slots = [(counts[name], name) for name in names]
-        for uid, name in _seat(kind.members, node_slots, shut).items():
+        for uid, name in _seat(kind.members, seats[kind], shut).items():
             waiting.setdefault((kind, name), []).append(uid)
-    return {waiting[move].pop(0): move[1] for move in moves if waiting.get(move)}
+    coming = {kind: iter(names) for kind, names in seats.items()}
+    taken = [(kind, next(coming[kind])) for kind, _ in moves]
+    return {waiting[move].pop(0): move[1] for move in taken if waiting.get(move)}
 
 
-def _seat(
-    members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut: Mapping[str, Collection[str]]
-) -> dict[str, str]:
-    """Which member gets which slot, the first ones the first ones, but for those that must not have it."""
+def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names: Sequence[str]) -> list[str]:
+    """These nodes, as often as they are named, with those that are equal in all ``keys`` sorted among themselves.
+
+    So any order that the rules take stays one, and what is close to each other on the levels ``below`` follows.
+    """
+    levels, cells = tuple(keys), dict[tuple[str, ...], list[str]]()
+    for name in names:
+        cells.setdefault(tuple([census.label(key, name) for key in levels]), []).append(name)
+    ranked = {
+        cell: iter(sorted(here, key=lambda name: (*(census.label(level, name) for level in below), name)))
+        for cell, here in cells.items()
+    }
+    return [next(ranked[tuple([census.label(key, name) for key in levels])]) for name in names]
+
+
+def _seat(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Which member gets which of these seats, the first ones the first ones, but for those that must not have it."""
     if any(member.uid in shut for member in members):
+        node_slots = [(count, name) for name, count in Counter(seats).items()]
         return match_members(members, node_slots, {each.uid: frozenset(shut.get(each.uid, ())) for each in members})
-    return {member.uid: name for member, name in zip(members, _repeat(node_slots), strict=False)}
-
-
-def _repeat(node_slots: Iterable[NodeSlots]) -> Iterator[str]:
-    return (name for count, name in node_slots for _ in range(count))
+    return {member.uid: name for member, name in zip(members, seats, strict=False)}
 
 
 def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> Work[dict[str, str]]:

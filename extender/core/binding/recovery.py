@@ -266,9 +266,7 @@ class Recovery:
         now, runs = self._context.clock(), {pod.uid for pod in bound}
         preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
-        members = self._store.members
-        ranked = frozenset(uid for uid in pods if members.rank_of(uid) is not None)
-        waves = arrange(self._find_waves(reservation, pods), pods, ranked, members.leaf_of)
+        waves = arrange(self._find_waves(reservation, pods), pods, self._store.members.leaf_of)
         cycle = BindingCycle(
             group,
             reservation,

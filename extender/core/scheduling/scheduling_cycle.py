@@ -425,8 +425,7 @@ class SchedulingCycle:
         if request.need:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._may_go_anywhere(group, plan)
-        ranked = () if any_node else [uid for uid in pods if self._store.members.rank_of(uid) is not None]
-        waves = arrange(plan.waves, pods, frozenset(ranked), self._store.members.leaf_of)
+        waves = arrange(plan.waves, pods, self._store.members.leaf_of)
         cycle = BindingCycle(
             *(group, reservation),
             started=now,

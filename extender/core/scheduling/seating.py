@@ -7,6 +7,7 @@ own.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.cycle_member import MemberStage
@@ -37,10 +38,10 @@ class Seating:
         pod, own = self._store.pods.get(asked.uid), cycle.reservation.slots[asked.uid].node
         if pod is None or not cycle.may_move(pod.uid):
             return own if own in names else None
-        if cycle.seats.is_in_turn(pod.uid):
-            return self._take_in_turn(cycle, pod, names)
         if own in names:
             return own
+        if cycle.seats.is_in_turn(pod.uid):
+            return self._take_in_turn(cycle, pod, names)
         # A node that was tried and refused is passed on to nobody, unless the room there is still to come.
         refused = asked.nominated == own and not cycle.preempts
         spare = self._take_spare(cycle, pod, names, refused=refused) if cycle.seats.any_node else None
@@ -97,12 +98,14 @@ class Seating:
             return False
         if not (cycle.preempts or seats.is_in_turn(mate)) and (member.nominated or member.missed):
             return False
+        if not seats.is_in_turn(mate) and (self._keeps_own(cycle, mate) or self._keeps_own(cycle, pod.uid)):
+            return False
         other = self._store.pods.get(mate)
-        free = seats.is_in_turn(mate) or (self._is_unranked(mate) and self._is_unranked(pod.uid))
-        return free and other is not None and other.shape == pod.shape
+        return other is not None and other.shape == pod.shape
 
-    def _is_unranked(self, uid: str) -> bool:
-        return self._store.members.rank_of(uid) is None
+    def _keeps_own(self, cycle: BindingCycle, uid: str) -> bool:
+        """Whether a member has its seat by its rank: where room is left over, or nobody asks for a level, none has."""
+        return cycle.seats.spare_keys is None and self._store.members.rank_of(uid) is not None
 
     def _change(self, cycle: BindingCycle, pod: Pod, mate: str, node: str) -> str:
         """Move a member's slot to a node, and the slot of the mate that had its place there to where the member was."""
@@ -176,12 +179,13 @@ class Seating:
 
     # --- no seat -----------------------------------------------------------------------------------------------
 
+    def wait_for_turn(self, cycle: BindingCycle, uid: str) -> None:
+        """Have a member in turn, to which no seat was offered, nominated after the others to which none was."""
+        cycle.seats.miss(uid)
+        self._call(cycle)
+
     def nominate_missed(self, cycle: BindingCycle, uid: str) -> None:
-        """Nominate a member to which no seat was offered, or let it wait for its turn."""
-        if cycle.seats.is_in_turn(uid) and uid != cycle.seats.called:
-            cycle.seats.miss(uid)
-            self._call(cycle)
-            return
+        """Nominate a member to which no seat was offered (again)."""
         cycle.mark_missed(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
         if cycle.seats.any_node and _misses_often(cycle):
@@ -194,13 +198,28 @@ class Seating:
     def _call(self, cycle: BindingCycle) -> None:
         """Nominate the next member in turn that was offered no seat, to the first seat that is left."""
         uid = cycle.seats.call(cycle.reservation.slots)
-        if not uid:
-            return
-        pod = self._store.pods.get(uid)
+        if uid:
+            self._nominate_called(cycle, uid)
+
+    def call_elsewhere(self, cycle: BindingCycle, uid: str) -> bool:
+        """Nominate the called member to an open seat on a node that is not tried; whether there is one.
+
+        Its mates may have come in another order than the plan's, so that the first seat comes too early by now.
+        """
+        cycle.seats.refused_calls += 1
+        return self._nominate_called(cycle, uid)
+
+    def _nominate_called(self, cycle: BindingCycle, uid: str) -> bool:
+        slots, pod, tried = cycle.reservation.slots, self._store.pods.get(uid), cycle.seats.refused_calls
+        left = [mate for mate in cycle.seats.open_wave if mate in slots and not cycle.member(mate).reached]
+        node = next(islice(dict.fromkeys(slots[mate].node for mate in left), tried, None), None)
+        if node is None:
+            return False
         if pod is not None and cycle.may_move(uid):
-            self._take_in_turn(cycle, pod, cycle.reservation.nodes)
+            self._take_in_turn(cycle, pod, (node,))
         cycle.mark_missed(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
+        return True
 
     def open_next(self, cycle: BindingCycle) -> None:
         """Nominate the members whose seats open, now that the scheduler has come to those before them.

@@ -10,9 +10,9 @@ member that has a seat now stands for it.
                                                                     fails, or hangs up
 
 Seats are closed only where members decide about each other (`serried.plan.coupled`): those of later waves, as a member
-there may leave the members before it no node. Alike members whose waves follow each other share one wave: all of them
-are tried at once, and whichever comes takes the first open seat of the wave that it is offered. Members with ranks, and
-those that share a claim without a volume, are alike to nobody.
+there may leave the members before it no node. Alike members whose waves follow each other share one wave: they may come
+in any order, as each comes where kube-scheduler offers a seat of the wave, and the seats left over still do for the
+others. Of members that share a claim without a volume one goes first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Wave:
     uids: list[str]
 
     in_turn: bool = False
-    """Whether each of its members takes the first open seat that it is offered, instead of its own."""
+    """Whether its members are woken together, and each takes any open seat of the wave that it is offered."""
 
 
 @dataclass(slots=True)
@@ -55,6 +55,9 @@ class Seats:
     One at a time is nominated: kube-scheduler counts a nominated pod as one that is there, so together they would keep
     each other off.
     """
+
+    refused_calls: int = 0
+    """On how many nodes kube-scheduler has refused the member that is called, since a seat was taken last."""
 
     _closed: set[str] = field(init=False)
     _in_turn: frozenset[str] = field(init=False)
@@ -113,6 +116,7 @@ class Seats:
     def note_taken(self, uid: str) -> None:
         """Note that filter has answered a member's node."""
         self.missed.pop(uid, None)
+        self.refused_calls = 0
         if self.is_in_turn(uid):
             self.waves[0].uids.remove(uid)
             self.waves[0].uids.append(uid)  # so that one that is not taken is found at once
@@ -151,19 +155,15 @@ class Seats:
         return frozenset(self.waves[0].uids if self.waves and self.waves[0].in_turn else ())
 
 
-def arrange(
-    waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], ranked: Collection[str], leaf_of: Callable[[str], str]
-) -> list[Wave]:
+def arrange(waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], leaf_of: Callable[[str], str]) -> list[Wave]:
     """Return the waves of a plan, where alike members of waves that follow each other share one.
 
-    ``waves`` are the plan's, of the UIDs of ``pods``. ``ranked`` members (UIDs) are side by side on purpose;
-    ``leaf_of`` gives a member's PodGroup.
+    ``waves`` are the plan's, of the UIDs of ``pods``; ``leaf_of`` gives a member's PodGroup.
     """
 
     def describe(uid: str) -> object:
         shape = pods[uid].shape
-        alone = uid in ranked or any(choice.claim for choice in shape.volumes)
-        return None if alone else (shape, leaf_of(uid))
+        return None if any(choice.claim for choice in shape.volumes) else (shape, leaf_of(uid))
 
     found: list[Wave] = []
     last: object = None

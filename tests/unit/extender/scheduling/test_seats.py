@@ -113,22 +113,21 @@ SMALL = [pod(uid).uid(uid).cpu(1) for uid in "abcd"]
 
 
 @pytest.mark.parametrize(
-    ("waves", "ranked", "expected"),
+    ("waves", "expected"),
     [
-        pytest.param(["ab", "cd"], "", [("abcd", True)], id="alike members of waves that follow each other share one"),
-        pytest.param(["ab"], "", [("ab", False)], id="one wave alone keeps each to its own seat"),
-        pytest.param(["a", "l", "b"], "", [("a", False), ("l", False), ("b", False)], id="another kind between them"),
-        pytest.param(["al", "bc"], "", [("al", False), ("bc", False)], id="a wave of two kinds"),
-        pytest.param(["a", "b"], "ab", [("a", False), ("b", False)], id="members with ranks"),
+        pytest.param(["ab", "cd"], [("abcd", True)], id="alike members of waves that follow each other share one"),
+        pytest.param(["ab"], [("ab", False)], id="one wave alone keeps each to its own seat"),
+        pytest.param(["a", "l", "b"], [("a", False), ("l", False), ("b", False)], id="another kind between them"),
+        pytest.param(["al", "bc"], [("al", False), ("bc", False)], id="a wave of two kinds"),
     ],
 )
-def test_waves_are_arranged(waves: list[str], ranked: str, expected: list[tuple[str, bool]]) -> None:
-    found = arrange(waves, build(LARGE, *SMALL), ranked, lambda _: "")
+def test_waves_are_arranged(waves: list[str], expected: list[tuple[str, bool]]) -> None:
+    found = arrange(waves, build(LARGE, *SMALL), lambda _: "")
     assert [("".join(wave.uids), wave.in_turn) for wave in found] == expected
 
 
 def test_members_of_two_pod_groups_share_no_wave() -> None:
-    found = arrange(["a", "b"], build(*SMALL), "", lambda uid: uid)
+    found = arrange(["a", "b"], build(*SMALL), lambda uid: uid)
     assert [wave.uids for wave in found] == [["a"], ["b"]]
 
 

@@ -58,8 +58,9 @@ def spread_members(count: int) -> list[PodBuilder]:
 
 
 def ring(world: Harness) -> Harness:
-    """Four members with ranks that are spread over two zones: as room is scarce, each keeps its slot."""
-    return world.add(*hosts(2), gang(3), *(each.index(rank) for rank, each in enumerate(spread_members(4))))
+    """Two small and two large members that are spread over two zones: as they are not alike, they come in waves."""
+    small, large = spread_members(2), spread_members(4)[2:]
+    return world.add(*hosts(2), gang(3), *small, *(each.cpu(2) for each in large))
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ async def test_one_that_comes_early_is_held_and_nothing_is_learnt_from_it(cluste
 async def test_the_next_ones_are_sent_when_one_before_them_is_deleted(spread: Harness) -> None:
     await begin(spread)
     one, other = sorted(sent(spread))
-    spread.filter(one)
+    assert isinstance(spread.filter(one), Steer)
     await spread.settle()
     assert sent(spread) == {one, other}
     spread.delete(other)
@@ -180,6 +181,37 @@ async def test_alike_members_take_the_slots_in_turn_whoever_comes_first(world: H
     assert [call.error for call in calls] == [""] * 6
     assert scheduler.counts == {"n1": 2, "n2": 2, "n3": 2}
     assert not sent(world)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_so_do_members_with_ranks_and_each_has_its_own_where_they_come_in_order(
+    world: Harness, order: list[int]
+) -> None:
+    world.add(*hosts(3, cpus=2), gang(6), *(each.index(rank) for rank, each in enumerate(spread_members(6))))
+    world.nominate()
+    await world.go()
+    planned = [slot_of(world, f"m{rank}") for rank in range(6)]
+    assert planned == ["n1", "n2", "n3"] * 2
+    scheduler = SpreadingScheduler(world)
+    assert scheduler.try_members(*order) == 6
+    assert scheduler.counts == {"n1": 2, "n2": 2, "n3": 2}
+    assert not sent(world)
+    if order == sorted(order):
+        assert [slot_of(world, f"m{rank}") for rank in range(6)] == planned
+
+
+async def test_one_that_is_refused_where_it_was_called_is_called_to_another_node(world: Harness) -> None:
+    world.add(*hosts(3, cpus=2), gang(6), *spread_members(6))
+    world.nominate()
+    await world.go()
+    assert isinstance(world.filter("m3", "elsewhere"), Hold)
+    await world.go()
+    tried = world.pod("m3").nominated
+    assert isinstance(world.filter("m3", "elsewhere"), Hold)
+    await world.go()
+    again = world.pod("m3").nominated
+    assert again not in {tried, ""}
+    assert world.filter("m3", again) == Steer(again)
 
 
 @pytest.mark.parametrize("order", ORDERS)
