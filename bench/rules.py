@@ -7,6 +7,7 @@ every node has four, and two of them are taken. JSON goes to `bench/results/` an
 
     python -m bench.rules                  both
     python -m bench.rules --nodes 100      a smaller cluster for the live gangs
+    python -m bench.rules --ranked         only large gangs with ranks that are spread over zones, on a real cluster
 """
 
 import argparse
@@ -30,6 +31,8 @@ from bench.cluster.progress import stderr_report
 from bench.load.objects import NAMESPACE, POD_GROUP_LABEL, POD_GROUPS
 from bench.load.run import IN_FLIGHT, open_client, read_domains
 from bench.machine import describe_machine, measure_noise
+from serried.api.pod import COMPLETION_INDEX
+from serried.api.preference import PREFERRED_TOPOLOGY
 from serried.cluster.cache import Store
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError
@@ -56,7 +59,8 @@ OWN = {"app": "member"}
 CACHE = {"app": "cache"}
 SIZE = 8
 _MEMBERS, _NODES, _PODS, _NODES_PER_RACK = 512, 5_000, 20_000, 12
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 120.0
+_RANKED = (64, 512)
 _STORAGE_CLASS = "bench-rules"
 _DRIVER = "bench.serried.dev"
 _DEVICES = 4
@@ -165,6 +169,14 @@ def measure_plan(store: Store, described: Sequence[PodBuilder]) -> dict[str, Any
         "step_ms": round(longest * 1000, 1),
         "waves": waves,
     }
+
+
+def measure_plans() -> dict[str, dict[str, Any]]:
+    """Of each rule a plan."""
+    store = build_store()
+    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in CASES.items()}
+    rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), describe_claiming_members())
+    return rows
 
 
 # --- live gangs -------------------------------------------------------------------------------------------------------
@@ -298,21 +310,27 @@ def _claim(name: str, spec: JSON) -> JSON:
 
 
 async def _measure_gang(
-    client: ApiClient, name: str, specs: Sequence[JSON], annotations: Mapping[str, str] | None = None
+    client: ApiClient,
+    name: str,
+    specs: Sequence[JSON],
+    annotations: Mapping[str, str] | None = None,
+    *,
+    ranked: bool = False,
 ) -> float:
     """Seconds from the last create to the last Binding, of members with these specs; the gang is gone afterwards."""
-    policy = {"gang": {"minCount": SIZE}}
+    policy = {"gang": {"minCount": len(specs)}}
     kind = POD_GROUPS["fallback"]
     about = {"apiVersion": kind.api_version, "kind": "PodGroup"}
     metadata = {"name": name, "annotations": dict(annotations or {})}
     await client.create(kind, NAMESPACE, about | {"metadata": metadata, "spec": {"schedulingPolicy": policy}})
-    names = [f"{name}-{index}" for index in range(SIZE)]
-    for each, spec in zip(names, specs, strict=True):
-        metadata = {"name": each, "labels": {**OWN, POD_GROUP_LABEL: name}}
+    names = [f"{name}-{index}" for index in range(len(specs))]
+    for rank, (each, spec) in enumerate(zip(names, specs, strict=True)):
+        labels = {COMPLETION_INDEX: str(rank)} if ranked else {}
+        metadata = {"name": each, "labels": {**OWN, **labels, POD_GROUP_LABEL: name}}
         await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec})
     begun = time.monotonic()
     while time.monotonic() < begun + _LONGEST_SECONDS:
-        pods = [item for item in await client.list_all(PODS) if item["metadata"]["name"] in names]
+        pods = [item for item in await client.list_all(PODS) if item["metadata"]["labels"].get(POD_GROUP_LABEL) == name]
         if all(item["spec"].get("nodeName") for item in pods):
             taken = time.monotonic() - begun
             break
@@ -322,6 +340,20 @@ async def _measure_gang(
     for each in names:
         await client.delete(PODS, NAMESPACE, each)
     return taken
+
+
+async def measure_ranked(cluster: Cluster, rounds: int) -> dict[str, dict[str, Any]]:
+    """Gangs whose members have ranks and are spread over zones, and that prefer a level, so that ranks are kept."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": "serried", "containers": [container]} | _spread(ZONE)
+    rows: dict[str, dict[str, Any]] = {}
+    async with open_client(cluster.kubeconfig) as client:
+        for size in _RANKED:
+            gangs = [f"r{size}-{turn}" for turn in range(rounds)]
+            prefers = {PREFERRED_TOPOLOGY: RACK}
+            taken = [await _measure_gang(client, gang, [spec] * size, prefers, ranked=True) for gang in gangs]
+            rows[f"{size} with ranks, spread over 3 zones"] = _sum_up(cluster, f"{size} with ranks", gangs, taken)
+    return rows
 
 
 def _count_refusals(cluster: Cluster, name: str) -> int:
@@ -349,15 +381,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     noise = measure_noise()
-    store = build_store()
-    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in CASES.items()}
-    rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), describe_claiming_members())
+    rows = {} if options.ranked else measure_plans()
     try:
         racks = max(3, options.nodes // _NODES_PER_RACK)
         spec = Spec(_CLUSTER, options.nodes, racks=racks, blocks=3, zones=3, api="fallback")
         cluster = Cluster.up(spec, stderr_report())
         try:
-            live = asyncio.run(measure_gangs(cluster, options.rounds))
+            measure = measure_ranked if options.ranked else measure_gangs
+            live = asyncio.run(measure(cluster, options.rounds))
         finally:
             cluster.down()
     except (ClusterError, ApiError, OSError) as error:
@@ -387,6 +418,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--nodes", type=int, default=1000, help="nodes of the cluster for the live gangs")
     add("--rounds", type=int, default=5, help="gangs of each rule")
+    add("--ranked", action="store_true", help="only large gangs with ranks")
     add("--note", default="", help="what a reader of the result has to know of the machine")
     add("--name", default="rules", help="first part of the result's file name")
     add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")

@@ -36,10 +36,10 @@ class Seating:
         is taken that the ledger does not hold, so a call that was a simulation does no harm.
         """
         pod, own = self._store.pods.get(asked.uid), cycle.reservation.slots[asked.uid].node
-        if pod is None or not cycle.may_move(pod.uid):
-            return own if own in names else None
         if own in names:
             return own
+        if pod is None or not cycle.may_move(pod.uid):
+            return None
         if cycle.seats.is_in_turn(pod.uid):
             return self._take_in_turn(cycle, pod, names)
         # A node that was tried and refused is passed on to nobody, unless the room there is still to come.
@@ -47,13 +47,9 @@ class Seating:
         spare = self._take_spare(cycle, pod, names, refused=refused) if cycle.seats.any_node else None
         if spare is not None or refused:
             return spare
-        return self._take_of_mate(cycle, pod, names)
-
-    def _take_of_mate(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> str | None:
-        for name, mate in self._list_seats(names):
-            if self._may_change(cycle, pod, mate):
-                return self._change(cycle, pod, mate, name)
-        return None
+        found = ((name, mate) for name, mate in self._list_seats(names) if self._may_change(cycle, pod, mate))
+        name, mate = next(found, ("", ""))
+        return self._change(cycle, pod, mate, name) if mate else None
 
     def _take_in_turn(self, cycle: BindingCycle, pod: Pod, names: Collection[str]) -> str | None:
         """Have a member take the first open seat of its wave that is on one of these nodes, or on one that is alike."""
