@@ -462,13 +462,17 @@ class Inventory:
         kinds: Counter[Match] = Counter()
         for key in list(self._pools):
             pool = self._pools[key]
-            found = _leave_out(pool.matches, dropped) if dropped else dict(pool.matches)
+            found: dict[DeviceId, Match] = {}
+            # In the order of the pool's devices, also where a device is of a sort only now: kube-scheduler takes the
+            # first devices that do.
             for device_id, (device, place) in pool.devices.items():
+                before = pool.matches.get(device_id)
+                of = before.sorts - dropped if before is not None else frozenset[Sort]()
                 if is_wanted and _takes(sort, key, device, place):
-                    match = found.get(device_id)
-                    of = (sort,) if match is None else (*match.sorts, sort)
-                    found[device_id] = _share_match(frozenset(of), _find_note(device, place, spread=pool.spread))
+                    of |= {sort}
                     self.rematched[device_id] = None
+                if of:
+                    found[device_id] = _share_match(of, _find_note(device, place, spread=pool.spread))
             if found != pool.matches:
                 pool.take(found)
                 self._touch(key)
@@ -626,12 +630,6 @@ def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
 def _share_match(sorts: Group, note: Note) -> Match:
     """One object for all devices that are alike."""
     return Match(sorts, note)
-
-
-def _leave_out(matches: Matches, dropped: Group) -> dict[DeviceId, Match]:
-    """The devices that are of a sort all the same."""
-    left = {key: _share_match(match.sorts - dropped, match.note) for key, match in matches.items()}
-    return {key: match for key, match in left.items() if match.sorts}
 
 
 def _takes(sort: Sort, key: PoolId, device: Device, place: Place) -> bool:

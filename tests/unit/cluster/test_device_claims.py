@@ -116,7 +116,8 @@ def sized(size: int, **fields: Any) -> dict[str, Any]:
     return {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].size == {size}'}}], **fields}
 
 
-SHARED = devices("n1", 2).each(allowMultipleAllocations=True, capacity={"memory": {"value": "80Gi"}})
+MEMORY = {"memory": {"value": "80Gi"}}
+SHARED = devices("n1", 2).each(allowMultipleAllocations=True, capacity=MEMORY)
 GIBI = {"capacity": {"requests": {"memory": "30Gi"}}}
 
 CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
@@ -215,6 +216,10 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
         claim("x", 1).sharing("n1", "gpu-0", memory="30Gi"), claim("y", 1).sharing("n1", "gpu-0", memory="30Gi")],
      (2, 0)),
     ("all of a device that may be shared", [P, CLASS, claim("mine", 1), SHARED], (2, 0)),
+    ("one of some devices, then the first one that is left", [
+        asking("some", "any"), CLASS, claim("some").request("r", **sized(4)), claim("any", 1),
+        devices("n1", 4).attribute("size", {"int": 4}, {"int": 2}).each(
+            allowMultipleAllocations=True, capacity=MEMORY)], (2, 0)),
     ("enough of a device for one claim alone", [P, CLASS, claim("mine").request("r", **GIBI), SMALL_SLICE, BIG_SLICE],
      (0, 4)),
     ("devices that all nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(allNodes=True)], (3, 3)),
