@@ -27,8 +27,8 @@ import uvloop
 from bench.load.figures import percentile
 from bench.machine import describe_machine, measure_noise
 from extender.core.binding.records import Records
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import GroupState, Term
+from extender.core.scheduling.effects import Context, Term
+from extender.core.scheduling.group import GroupState
 from extender.options import Options
 from extender.wiring import Core
 from serried.api.group import PodGroup, Policy

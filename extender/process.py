@@ -18,12 +18,11 @@ from fastapi import APIRouter
 from extender.core.binding.records import Records
 from extender.core.http.server import Listener, Security
 from extender.core.http.verbs import Reach, Verbs
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import Term
+from extender.core.scheduling.effects import Context, Term
+from extender.core.timeline import Reached
 from extender.features.status.conditions import Conditions
 from extender.features.status.levels import LevelReport
 from extender.features.status.reports import Reports
-from extender.features.status.timeline import Reached
 from extender.lead.by_service import Candidacy, EndpointSlice
 from extender.lead.holding import HoldSwitch, Isolation
 from extender.lead.leadership import UNCONTESTED, Idleness, Leadership, Takeover
@@ -168,7 +167,7 @@ class Extender:
         return served and self.feed.synced.is_set() and self.leadership.leads()
 
     def _gives_way(self) -> bool:
-        return self.core.preempting.eviction_writes.is_on()
+        return self.core.preemptions.stage.eviction_writes.is_on()
 
     def _binds(self) -> bool:
         return self.core.runner.burst.is_on()

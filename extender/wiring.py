@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ from extender.core.binding.nominator import Nominator
 from extender.core.binding.records import Records
 from extender.core.binding.recovery import Recovery, StrayNominations
 from extender.core.binding.run import CycleRunner
+from extender.core.feature import Feature
+from extender.core.parts import Parts
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group_scheduler import GroupScheduler
@@ -30,9 +32,10 @@ from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
 from extender.core.service import ExtenderService
+from extender.features.backfill import Backfill
+from extender.features.disruption import Disruption
+from extender.features.exclusive import Exclusive
 from extender.features.plain_pods import PlainPods
-from extender.features.preemption.evictions import Evictions
-from extender.features.preemption.preempting import Preempting
 from extender.features.preemption.search import Preemptions
 from extender.features.repair import Repairs
 from serried.api.names import GroupKey
@@ -181,8 +184,20 @@ class SchedulingLoop:
         return None
 
 
+FEATURES: tuple[Callable[[Parts], Feature], ...] = (Repairs, Disruption, Exclusive, Backfill, Preemptions, PlainPods)
+"""What has a say beside the core, in this order.
+
+What a gang is refused with is said by those before `Preemptions`, which looks for victims only then.
+"""
+
+F = TypeVar("F", bound=Feature)
+
+
 class Core:
-    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``rest`` are for `PlanningTasks`."""
+    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``rest`` are for `PlanningTasks`.
+
+    ``features`` make what has a say beside it.
+    """
 
     def __init__(
         self,
@@ -192,6 +207,7 @@ class Core:
         *,
         stopwatch: Callable[[], float] = time.perf_counter,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        features: Iterable[Callable[[Parts], Feature]] = FEATURES,
     ) -> None:
         self.context = context
         self.store = context.store
@@ -203,41 +219,43 @@ class Core:
         self.planning_tasks = PlanningTasks(context, stopwatch, rest)
         self.planning = Planning(context, self.planning_tasks)
         self.queue = Queue(context, self.planning_tasks, self.planning)
-        self._wire_decisions(context)
+        self.cycle_updates = CycleUpdates(context, self.queue, self.planning)
+        self._scheduling_cycle = SchedulingCycle(context, self.queue, self.planning, self.cycle_updates.endings)
+        self.group_scheduler = GroupScheduler(context, self.queue, self._scheduling_cycle, self.cycle_updates)
         self._wire_effects(client, context, records)
-
-    def _wire_decisions(self, context: Context) -> None:
-        queue = self.queue
-        self.preemptions = Preemptions(context, self.planning_tasks, queue.backfill)
-        self._repairs = Repairs(context, queue.unschedulable)
-        self._plain_pods = PlainPods(context, queue.backfill)
-        self.cycle_updates = CycleUpdates(context, queue, self._repairs, self.planning)
-        self._scheduling_cycle = SchedulingCycle(
-            context, queue, self.planning, self.preemptions, self.cycle_updates.endings
-        )
-        self.group_scheduler = GroupScheduler(
-            context, queue, self._repairs, self._plain_pods, self._scheduling_cycle, self.cycle_updates
-        )
+        reassignments = self.cycle_updates.reassignments
+        parts = Parts(context, client, self.planning_tasks, self.queue, reassignments, self.nominator, records)
+        context.features.install([make(parts) for make in features])
 
     def _wire_effects(self, client: ApiClient, context: Context, records: Records) -> None:
         self.tasks = Tasks()
         self.nominator = Nominator(client, context)
         binder = Binder(client, Window(context.options.bindings))
         owner_lookup = OwnerLookup(client, context.groups, context.clock)
-        effects = Effects(self.nominator, Evictions(client, context), owner_lookup, self.planning_tasks, self.tasks)
-        reassignments, earlier = self.cycle_updates.reassignments, EarlierBindings(client, context)
-        self.preempting = Preempting(client, context, self.nominator, records, reassignments, self.preemptions)
-        self.runner = CycleRunner(
-            context, self.group_scheduler, self.cycle_updates, effects, self.preempting, records, binder, earlier
-        )
+        effects = Effects(self.nominator, owner_lookup, self.planning_tasks, self.tasks)
+        earlier = EarlierBindings(client, context)
+        self.runner = CycleRunner(context, self.group_scheduler, self.cycle_updates, effects, records, binder, earlier)
         strays = StrayNominations(client, context, nominator=self.nominator)
-        self.recovery = Recovery(
-            context, records, earlier, strays, self._scheduling_cycle, self.runner, self.preempting, self._repairs
-        )
+        self.recovery = Recovery(context, records, earlier, strays, self._scheduling_cycle, self.runner)
         self.loop = SchedulingLoop(context, self.planning, self.group_scheduler, runner=self.runner)
-        self.service = ExtenderService(
-            context, self._plain_pods, self.cycle_updates, self.nominator, self.runner, binder
-        )
+        self.service = ExtenderService(context, self.cycle_updates, self.nominator, self.runner, binder)
+
+    def feature(self, kind: type[F]) -> F:
+        """The feature of this class. Raises LookupError where it was left out."""
+        for each in self.context.features.all:
+            if isinstance(each, kind):
+                return each
+        raise LookupError(kind.__name__)
+
+    @property
+    def backfill(self) -> Backfill:
+        """What keeps room for the head of the queue."""
+        return self.feature(Backfill)
+
+    @property
+    def preemptions(self) -> Preemptions:
+        """What looks for victims."""
+        return self.feature(Preemptions)
 
     def end_term(self) -> None:
         """Another instance may lead from now on: all that goes on here ends, and nothing more is written."""

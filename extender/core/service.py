@@ -16,13 +16,13 @@ from typing import Any
 from extender.core.binding.binder import Binder, BindOutcome
 from extender.core.binding.nominator import Nominator
 from extender.core.binding.run import CycleRunner
+from extender.core.feature import Feature
 from extender.core.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
+from extender.core.scheduling.activity import may_try_out
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import may_try_out
-from extender.features.plain_pods import PlainPods
-from extender.features.status.timeline import Milestone
+from extender.core.timeline import Milestone
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.node import Node
@@ -60,7 +60,6 @@ class ExtenderService:
     def __init__(
         self,
         context: Context,
-        plain_pods: PlainPods,
         cycle_updates: CycleUpdates,
         nominator: Nominator,
         runner: CycleRunner,
@@ -76,7 +75,7 @@ class ExtenderService:
         self._seating = cycle_updates.seating
         self._reassignments = cycle_updates.reassignments
         self._offers = cycle_updates.offers
-        self._plain_pods = plain_pods
+        self._features = context.features
         self._cycle_updates = cycle_updates
         self._nominator = nominator
         self._runner = runner
@@ -96,8 +95,7 @@ class ExtenderService:
         self._activity.note_call()
         key = self._find_key(pod)
         if key is None or (self._goes_alone(key) and not self._waits_for_gate(key)):
-            left = self._plain_pods.narrow(pod, names)
-            return Pass() if left is None else Narrow(left)
+            return self._let_pass(pod, names)
         known = self.pods.get(pod.uid)
         if known is not None and known.node and known.node in names:
             # The scheduler's watch is behind: whatever else it is told, it writes that it has failed.
@@ -112,6 +110,14 @@ class ExtenderService:
                 self._note_offer(pod, names)
             return self._hold(key)
         return self._steer(cycle, group, pod, names, tried)
+
+    def _let_pass(self, pod: Pod, names: Sequence[str]) -> Answer:
+        """A pod that needs no gang may use all nodes, but for those that features keep from it."""
+        left: Sequence[str] | None = None
+        for feature in self._features[Feature.filter_pod]:
+            narrowed = feature.filter_pod(pod, names if left is None else left)
+            left = left if narrowed is None else narrowed
+        return Pass() if left is None else Narrow(left)
 
     def _steer(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
@@ -198,13 +204,15 @@ class ExtenderService:
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
 
-        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods, see
-        `scheduling.repair`; those on nodes that filter would not leave it are out. The call is a question: nothing
+        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods,
+        features may take candidates out. The call is a question: nothing
         may follow it.
         """
         if self._group_of(pod) is not None:
             return ()
-        return self._plain_pods.weigh(pod, candidates)
+        for feature in self._features[Feature.preempt_pod]:
+            candidates = feature.preempt_pod(pod, candidates)
+        return candidates
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group with which this pod is placed, None if it is placed like any plain pod."""
@@ -243,7 +251,8 @@ class ExtenderService:
         """
         failure = await self._bind(request, hangup)
         if failure:
-            self._plain_pods.note_left(request.node)
+            for feature in self._features[Feature.unreserve_pod]:
+                feature.unreserve_pod(request.node)
         return failure
 
     async def _bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:

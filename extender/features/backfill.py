@@ -7,14 +7,18 @@ bound by it only if a setting says so (`extender.features.plain_pods`).
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from heapq import nsmallest
+from itertools import chain, islice
 
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.planning_tasks import PlanningTasks
-from extender.core.scheduling.unschedulable import QueueOrder, find_most
+from extender.core.feature import Decision, Feature
+from extender.core.parts import Parts
+from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.planning_tasks import Unfinished
+from extender.core.scheduling.unschedulable import find_most
 from extender.options import BackfillMode
+from serried.api.group import PodGroup
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract, total
@@ -22,7 +26,7 @@ from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.run_times import PodEnds, Trust
 from serried.plan.capacity import Capacity
 from serried.plan.forecast import Forecast, solve_forecast
-from serried.plan.request import PlanRequest, Snapshot, Waiting
+from serried.plan.request import Plan, PlanRequest, Snapshot, Turn, Waiting
 from serried.plan.steps import Work
 
 _MARGIN_SECONDS = 5.0
@@ -42,6 +46,15 @@ _MAX_VAIN = 16
 
 _MAX_VAIN_DOUBLINGS = 5
 """How often the pause after forecasts in vain is doubled at most, so that others of the namespace have their turn."""
+
+_REVIEW_SECONDS = 30.0
+"""How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
+
+_MAX_CANDIDATES = 4
+"""How many gangs at a time are asked whether room can be kept for them."""
+
+_CONTENDERS_PER_STEP = 500
+"""Among how many gangs the first ones are looked for in one step."""
 
 _KEPT_SECONDS = 30.0
 """A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
@@ -104,36 +117,23 @@ class _Rest:
     """How often each node was kept in vain: next time others are, if nobody can tell where there will be room."""
 
 
-@dataclass(slots=True, eq=False)
-class Backfill:
-    """The reservation of the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The nodes on which the members of a gang that was the head have slots, and the gang's priority."""
 
-    _context: Context
-    _order: QueueOrder
-    _planning_tasks: PlanningTasks
-    _pod_ends: PodEnds = field(init=False)
+    priority: int
+    nodes: frozenset[str]
 
-    head: Head | None = field(default=None, init=False)
 
-    _beyond_share: dict[GroupKey, str] = field(default_factory=dict, init=False)
-    """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
+class Backfill(Feature):
+    """Keeps room for the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
 
-    contenders: dict[GroupKey, None] = field(default_factory=dict, init=False)
-    """The gangs that wait for room, and for which it might be kept."""
-
-    _namespaces: Counter[str] = field(default_factory=Counter, init=False)
-    """How many of these there are in each namespace."""
-
-    _promises: dict[GroupKey, float | None] = field(default_factory=dict, init=False)
-    """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
-
-    _rests: dict[GroupKey, _Rest] = field(default_factory=dict, init=False)
-
-    _displaced: list[GroupKey] = field(default_factory=list, init=False)
-    """The gangs that were the head and are to be told that they are it no more."""
-
-    def __post_init__(self) -> None:
-        store = self._context.store
+    def __init__(self, parts: Parts) -> None:
+        self._context = parts.context
+        self._queue = parts.queue
+        self._order = parts.queue.order
+        self._planning_tasks = parts.planning_tasks
+        store = parts.context.store
         self._pod_ends = PodEnds(
             store.pods,
             store.groups,
@@ -141,12 +141,212 @@ class Backfill:
             store.occupancy,
             store.vacancies,
             endings=store.endings,
-            clock=self._context.clock,
-            wall=self._context.wall,
+            clock=parts.context.clock,
+            wall=parts.context.wall,
         )
+
+        self.head: Head | None = None
+
+        self._beyond_share: dict[GroupKey, str] = {}
+        """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
+
+        self.contenders: dict[GroupKey, None] = {}
+        """The gangs that wait for room, and for which it might be kept."""
+
+        self._namespaces: Counter[str] = Counter()
+        """How many of these there are in each namespace."""
+
+        self._promises: dict[GroupKey, float | None] = {}
+        """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
+
+        self._rests: dict[GroupKey, _Rest] = {}
+
+        self._displaced: list[GroupKey] = []
+        """The gangs that were the head and are to be told that they are it no more."""
+
+        self._waiting: dict[GroupKey, Waiting] = {}
+        """The contenders of which the last look has found that room could ever hold them, as the queue sees them."""
+
+        self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
+        """Refused gangs whose forecast is being made: as the queue sees them, what was asked for, and the refusal."""
+
+        self._behind: set[GroupKey] = set()
+        """Gangs that would fit but for the head."""
+
+        self._reviewed = -math.inf
+        """When the first of those that wait was looked for last, in loop seconds."""
+
+        self._eligible: dict[GroupKey, None] = {}
+        """The gangs of which anything above may be remembered: the head is one of them."""
+
+        self._former: Head | None = None
+        """The head when pods of no gang were kept off its nodes last."""
+
+        self._placed: dict[GroupKey, _Placed] = {}
+        """The gangs that were the head, and whose members have slots and are not bound yet."""
+
+        self.busy = self._eligible
+
+    def restore(self, head: Head) -> None:
+        """Keep room as an earlier process did."""
+        self.head = head
+        self._eligible[head.group] = None
 
     def __contains__(self, group: GroupKey) -> bool:
         return self.head is not None and self.head.group == group
+
+    # --- gangs that are planned --------------------------------------------------------------------------------
+
+    def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
+        """Return the plan if it takes nothing that is kept for the head, or will have ended before; else another one.
+
+        Raises Unfinished as long as that one is being made.
+        """
+        group = waiting.group
+        self._note_try(group)
+        closed = self.closed_to(waiting, request)
+        if closed.isdisjoint(plan.nodes.values()) or self.let_pass(group, request):
+            return plan
+        before = self._forecast()
+        answer = self._queue.plan_beside(request.avoiding(closed))
+        if isinstance(answer, Plan):
+            return answer
+        self._waiting.pop(group, None)
+        self._behind.add(group)
+        # What is freed on the head's other nodes may leave enough for both.
+        self._queue.put_back(group, request.avoiding(closed & self.find_narrow(request)), answer)
+        self._wake_if_changed(before)
+        return self.refuse(request)
+
+    def _note_try(self, group: GroupKey) -> None:
+        self.forget_pass(group)
+        self._behind.discard(group)
+
+    def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
+        """Keep room for the gang if it is the first; return the refusal, and what is kept."""
+        before = self._forecast()
+        self._note_try(waiting.group)
+        answer = self._contend(waiting, request, refusal)
+        self._wake_if_changed(before)
+        return answer
+
+    def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
+        """Room may be kept for a gang that was refused, now or when its forecast is there; what is said of it."""
+        group = waiting.group
+        self._waiting.pop(group, None)
+        self._unforeseen.pop(group, None)
+        if not waiting.rejected and self.is_eligible(group, request, refusal):
+            self._eligible[group] = None
+            try:
+                contends = self._has_turn_later(waiting) or self.contend(waiting, request)
+            except Unfinished:
+                self._unforeseen[group] = (waiting, request, refusal)
+                contends = group in self
+            if contends:
+                self._waiting[group] = waiting
+        return self.explain(group, refusal)
+
+    def _has_turn_later(self, waiting: Waiting) -> bool:
+        """Whether forecasts are being made for enough gangs of the namespace that are before this one.
+
+        It contends all the same: the next look at those who do asks it if they did not fit.
+        """
+        before = (
+            other
+            for other, _, _ in self._unforeseen.values()
+            if other.group.namespace == waiting.group.namespace and self._order.precedes(other, waiting)
+        )
+        return len(list(islice(before, _MAX_CANDIDATES))) == _MAX_CANDIDATES
+
+    def go_on(
+        self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
+    ) -> Decision | Verdict | None:
+        """Go on with a refused gang whose forecast may be there now; return what is to be said of it then."""
+        found = self._unforeseen.get(group.key)
+        if found is None or group.key not in self._queue:
+            return said
+        before = self._forecast()
+        _, request, refusal = found
+        # The unschedulable groups go on with what they know: room that was freed since the refusal counts.
+        answer = self._contend(waiting, request, refusal)
+        self._wake_if_changed(before)
+        return answer
+
+    def left(self, group: GroupKey, *, placed: bool) -> None:
+        """A gang got its room, or waits for none any more."""
+        before = self._forecast()
+        self._behind.discard(group)
+        self._waiting.pop(group, None)
+        self._unforeseen.pop(group, None)
+        if placed:
+            self.placed(group)
+        else:
+            self.withdraw(group)
+        self._eligible.pop(group, None)
+        self._wake_if_changed(before)
+
+    def hints(self) -> Work[Iterable[GroupKey]]:
+        """Look at the head as time passes; have gangs planned again that may become it, or that it keeps away."""
+        now = self._context.clock()
+        before = self._forecast()
+        for group in self._review():
+            self._queue.rouse(group)
+        self._wake_if_changed(before)
+        if now - self._reviewed < _REVIEW_SECONDS and (self.head is not None or not self._waiting):
+            return ()
+        self._reviewed = now
+        self._order.note_levels()
+        first: list[tuple[Turn, GroupKey]] = []
+        rest = iter(list(self._waiting.values()))
+        while some := [(self._order.turn_of(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)]:
+            first = nsmallest(_MAX_CANDIDATES, [*first, *some])
+            if len(some) == _CONTENDERS_PER_STEP:
+                yield
+        head = self.head
+        for _, group in first:
+            waiting = self._waiting.get(group)
+            if waiting is not None and (head is None or self._order.precedes(waiting, head.waiting)):
+                self._queue.rouse(group)
+        return ()
+
+    def _forecast(self) -> Forecast | None:
+        return None if self.head is None else self.head.forecast
+
+    def _wake_if_changed(self, before: Forecast | None) -> None:
+        """Wake those who were kept away from nodes by another forecast: these may be free now, or for longer."""
+        if before is not None and before is not self._forecast():
+            for group in self._behind:
+                if group in self._queue:
+                    self._queue.rouse(group)
+            self._behind.clear()
+
+    def expect_room(self, group: GroupKey) -> float | None:
+        """Return the head's forecast if it can be relied on."""
+        head = self.head
+        return None if head is None or head.group != group or self.has_missed() else head.forecast.at
+
+    # --- pods of no gang ---------------------------------------------------------------------------------------
+
+    def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
+        """Return the nodes of the head, and those of gangs that were it until they are bound."""
+        self._follow_head()
+        if pod is None:
+            if self.head is not None:
+                yield self.head.forecast.nodes
+        elif kept := self.kept_from_plain(pod):
+            yield kept
+        yield from (each.nodes for each in self._placed.values() if pod is None or pod.priority <= each.priority)
+
+    def _follow_head(self) -> None:
+        """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
+        ledger, former = self._context.ledger, self._former
+        if self.head is not former:
+            self._former = self.head
+            reservation = ledger.of_group(former.group) if former is not None else None
+            if former is not None and reservation is not None:
+                self._placed[former.group] = _Placed(former.waiting.priority, reservation.nodes)
+        for group in [each for each in self._placed if ledger.of_group(each) is None]:
+            del self._placed[group]
 
     # --- the head ----------------------------------------------------------------------------------------------
 
@@ -248,7 +448,7 @@ class Backfill:
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
 
-    def review(self) -> list[GroupKey]:
+    def _review(self) -> list[GroupKey]:
         """End the head's reservation if its time is over; the gangs that are to be planned anew.
 
         These are the head if its forecast has been missed or cannot hold, and those that have rested.
@@ -330,7 +530,7 @@ class Backfill:
         and was not let pass. To a gang that is exclusive by the head's topology key all of the head's domain is closed.
         Late members of a running gang may use any node.
         """
-        kept = self.list_kept(waiting, request)
+        kept = self.kept_from(waiting, request)
         if self.head is None or not kept:
             return kept
         wanted = _add_up(request)
@@ -338,7 +538,7 @@ class Backfill:
             each for each in self._list_shared(wanted) if self._holds(each, wanted, beside_pods=True)
         )
 
-    def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return all nodes of the head that a gang behind the head must not use, but where its plan holds both.
 
         A member that joins the gang after its plan may use none of them: the plan did not count it.
@@ -428,7 +628,7 @@ class Backfill:
         end = self._pod_ends.find_last(members, Trust.DEADLINES if head.late else Trust.MEASURED)
         return None if end is None or end + _MARGIN_SECONDS > head.forecast.at else end
 
-    def kept_from(self, pod: Pod) -> frozenset[str]:
+    def kept_from_plain(self, pod: Pod) -> frozenset[str]:
         """The nodes that are kept from a pod of no gang, if it is treated like a gang.
 
         It is before the head if its priority is higher: nobody knows since when it waits. It passes if it will have

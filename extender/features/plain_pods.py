@@ -7,7 +7,7 @@ kube-scheduler tries a pod that was turned away again when anything happens in t
 somebody has to wake it.
 
 kube-scheduler asks before it preempts, and nothing need follow the answer. What goes with a victim that it has ended is
-seen to afterwards (`extender.features.repair`), whether it had asked or not
+seen to afterwards (`extender.features.disruption`), whether it had asked or not
 (docs/decisions/0025-a-gang-goes-whole.md).
 
 Two kinds of preemptors are woken. Of the first the victims belonged to gangs that were just being bound. kube-scheduler
@@ -25,17 +25,19 @@ before kube-scheduler saw its victim go: the second deletion finds nobody, and n
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 
+from extender.core.feature import Feature
+from extender.core.parts import Parts
 from extender.core.protocol import MAX_COMPLETE_LIST, Candidate
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Activate, Context, Requeue
-from extender.features.backfill import Backfill, Head
 from extender.options import Disrupted, PlainRule
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import DisruptionGroup
 from serried.plan.fit import slots
+from serried.plan.steps import Work
 from serried.rules.volumes.cluster import Volumes
 
 _MAX_WOKEN = 8
@@ -73,10 +75,7 @@ class _TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """The nodes on which the members of a gang have slots, until they are bound, and the gang's priority.
-
-    Such a gang was the head of the queue, or pods were evicted for it.
-    """
+    """The nodes on which the members of a gang have slots for which pods were evicted, and the gang's priority."""
 
     priority: int
     nodes: frozenset[str]
@@ -88,28 +87,29 @@ class KeptOffPods:
     ``pods`` is the Store's own map, ``schedulers`` are those whose pods are ours to keep off.
     """
 
-    _united_for: frozenset[str] = _NONE
-    """The nodes of the head with which ``_united`` was made."""
-
     _tidied = 0.0
 
-    def __init__(self, context: Context, backfill: Backfill) -> None:
+    def __init__(self, context: Context) -> None:
         self._pods = context.store.pods
         self._schedulers = context.store.schedulers
-        self._backfill = backfill
-        self._ledger = context.ledger
+        self._features = context.features
         self._groups = context.groups
         self._priorities = context.store.priorities
         self._outbox = context.outbox
         self._clock = context.clock
         self._waits = context.options.plain is PlainRule.WAIT
-        self._head: Head | None = None
-        self._placed: dict[GroupKey, _Placed] = {}
+
+        self._cycles: dict[GroupKey, BindingCycle] = {}
+        """The cycles for which others went, and whose members are tried in an order: they carry no nominations."""
+
         self._cleared: tuple[_Placed, ...] = ()
-        """Slots and priority of each gang of `Groups.cleared`, for which pods were evicted."""
+        """Slots and priority of each of them."""
+
+        self._kept: tuple[frozenset[str], ...] = ()
+        """The nodes that others keep from any pod, when ``_united`` was made."""
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
-        """Nodes of the head and of some of the others, and all of them: hundreds of pods may be asked about them."""
+        """Several sets of nodes, and all of them together: hundreds of pods may be asked about the same."""
 
         self._turned_away: dict[str, _TurnedAway] = {}
 
@@ -118,6 +118,11 @@ class KeptOffPods:
 
         self._seen: tuple[frozenset[str], ...] = ()
         """The nodes that were kept from anybody at the last review, or since."""
+
+    def note_begun(self, cycle: BindingCycle) -> None:
+        """A cycle begins for which others end: where its members get no nominations, its nodes are kept from pods."""
+        if cycle.seats.in_order:
+            self._cycles[cycle.reservation.group] = cycle
 
     # --- filter and preempt ------------------------------------------------------------------------------------
 
@@ -137,52 +142,37 @@ class KeptOffPods:
         """The nodes that a pod must not use."""
         if pod.scheduler not in self._schedulers:
             return _NONE
-        self._follow()
-        kept = self._backfill.kept_from(pod) if self._waits else _NONE
-        taken = (each.nodes for each in self._list_taken() if pod.priority <= each.priority)
-        return self._unite(tuple(nodes for nodes in (kept, *taken) if nodes))
+        self._follow_cycles()
+        cleared = (each.nodes for each in self._cleared if pod.priority <= each.priority)
+        return self._unite(tuple(nodes for nodes in (*self._list_kept(pod), *cleared) if nodes))
 
-    def _list_taken(self) -> Iterator[_Placed]:
-        """The nodes of each gang whose members have slots and are not bound yet, as far as others are kept off them."""
-        return chain(self._placed.values(), self._cleared)
+    def _list_kept(self, pod: Pod | None) -> tuple[frozenset[str], ...]:
+        """The sets of nodes that other features keep from a pod; None for all that they keep from any."""
+        if not self._waits:
+            return ()
+        return tuple(nodes for each in self._features[Feature.keep_from_pod] for nodes in each.keep_from_pod(pod))
 
-    def _follow(self) -> None:
-        if self._waits:
-            self._follow_head()
-        if self._groups.cleared or self._cleared:
-            self._follow_cleared()
-
-    def _follow_cleared(self) -> None:
+    def _follow_cycles(self) -> None:
         """Keep the nodes of the gangs for which others went, as they have them now: until they are bound, or fail."""
-        self._groups.drop_ended_cleared()
-        cycles = self._groups.cleared.items()
+        if not (self._cycles or self._cleared):
+            return
+        states = self._groups.states
+        for key, cycle in [*self._cycles.items()]:
+            if key not in states or states[key].cycle is not cycle:
+                del self._cycles[key]
+        cycles = self._cycles.items()
         cleared = tuple(_Placed(self._priorities.of_group(key), cycle.reservation.nodes) for key, cycle in cycles)
         if cleared != self._cleared:
             self._cleared = cleared
-            self._united.clear()
-
-    def _follow_head(self) -> None:
-        """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
-        head = self._backfill.head
-        if head is not self._head:
-            former = self._head
-            self._head = head
-            reservation = self._ledger.of_group(former.group) if former is not None else None
-            if former is not None and reservation is not None:
-                self._placed[former.group] = _Placed(former.waiting.priority, reservation.nodes)
-                self._united.clear()
-        for group in [each for each in self._placed if self._ledger.of_group(each) is None]:
-            del self._placed[group]
             self._united.clear()
 
     def _unite(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
         """All these nodes; the same object as long as the parts are the same."""
         if len(parts) <= 1:
             return parts[0] if parts else _NONE
-        head = self._backfill.head
-        kept = _NONE if head is None else head.forecast.nodes
-        if kept is not self._united_for:
-            self._united_for = kept
+        kept = self._list_kept(None)
+        if kept != self._kept:
+            self._kept = kept
             self._united.clear()
         known = self._united.get(parts)
         if known is None:
@@ -206,10 +196,8 @@ class KeptOffPods:
 
     def review(self) -> None:
         """Have those woken that nodes are open to by now. Called about twice a second."""
-        self._follow()
-        head = self._backfill.head if self._waits else None
-        kept = () if head is None else (head.forecast.nodes,)
-        now = (*kept, *(each.nodes for each in self._list_taken()))
+        self._follow_cycles()
+        now = (*self._list_kept(None), *(each.nodes for each in self._cleared))
         if now != self._seen:
             self._seen = now
             self._note_opened(frozenset().union(*now))
@@ -272,7 +260,7 @@ PodOnNode = tuple[str, str]
 class OverlookedPreemptors:
     """Finds and wakes them. Synchronous. ``clock`` gives loop seconds.
 
-    The next leader does not know of them, like `scheduling.repair`.
+    The next leader does not know of them, like those of `extender.features.repair`.
     """
 
     def __init__(self, context: Context) -> None:
@@ -537,36 +525,46 @@ class Candidates:
         return (key, gang.cycle) if on_its_way else None
 
 
-class PlainPods:
+class PlainPods(Feature):
     """All that is decided on pods of no gang. Synchronous."""
 
-    def __init__(self, context: Context, backfill: Backfill) -> None:
-        self._kept_off = KeptOffPods(context, backfill)
+    def __init__(self, parts: Parts) -> None:
+        context = parts.context
+        self._kept_off = KeptOffPods(context)
         self._refused = RefusedPreemptors(context)
         self._overlooked = OverlookedPreemptors(context)
         self._candidates = Candidates(context, self._refused)
 
-    def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Those of the offered nodes that a pod may use; None for all of them."""
+    def filter_pod(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
+        """Return those of the offered nodes that a pod may use; None for all of them."""
         return self._kept_off.narrow(pod, names)
 
-    def weigh(self, preemptor: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that may stay, each with the victims on its node; none where filter would not leave it."""
-        closed = self._kept_off.closed_to(preemptor)
-        chosen = self._candidates.weigh(preemptor, [each for each in candidates if each.node not in closed])
+    def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates that may stay, with the victims on their nodes; none where filter would not leave it.
+
+        ``pod`` is the preemptor.
+        """
+        closed = self._kept_off.closed_to(pod)
+        chosen = self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
         for each in chosen:
             self._overlooked.note_left(each.node)
         return chosen
 
-    def note_left(self, node: str) -> None:
+    def unreserve_pod(self, node: str) -> None:
         """A bind call for this node has failed: kube-scheduler gives its room away."""
         self._overlooked.note_left(node)
 
-    def review(self) -> None:
-        """Have those woken whose time has come. Called about twice a second."""
+    def reserve(self, cycle: BindingCycle) -> None:
+        """A cycle begins for which others end: its nodes may have to be kept from pods."""
+        self._kept_off.note_begun(cycle)
+
+    def hints(self) -> Work[Iterable[GroupKey]]:
+        """Have the pods woken whose time has come; return no gang."""
         self._kept_off.review()
         self._refused.review()
         self._overlooked.review()
+        yield from ()
+        return ()
 
     def end_term(self) -> None:
         """Another instance may lead from now on: what was seen is too old when this one does again."""

@@ -1,4 +1,4 @@
-"""What happens to a gang after it was bound: slots of dead members are kept, and a broken gang is told of.
+"""Slots of dead members are kept for those that come in their place, and a broken gang is told of.
 
 A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the cache opens in the same step.
 Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more: when others
@@ -6,34 +6,42 @@ have its place, or the owner wants fewer members. All of that is memory. A stand
 this process gets it (`serried.cluster.earlier_slots`); a restart finds the slots of members whose pods are still there
 (decision 31).
 
-Of a gang of disruption mode ``all`` all members go when somebody ends one of them. Whoever disrupts a pod writes the
-condition DisruptionTarget first, and ends the pod right after it; from then on those that go with it are ended, too. It
-does not matter who it was, nor whether kube-scheduler has asked before (decision 25).
+What is left of a gang that stays broken is evicted where that is asked for (``--broken-gangs evict``).
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
-from extender.core.scheduling.effects import Context, Evict, EvictTogether, Preempt
-from extender.core.scheduling.group import NO_REPAIR, GroupState, Repair
+from extender.core.feature import NO_REPAIR, Feature, Memory, Repair
+from extender.core.parts import Parts
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.effects import InBackground
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
-from extender.core.scheduling.request import find_assigned_domain, find_repairable
-from extender.core.scheduling.unschedulable import UnschedulableGroups, find_most
-from extender.features.status.timeline import Milestone
-from extender.options import ALL_PERCENT, Broken, Disrupted, Method
-from serried.api.group import PodGroup
+from extender.core.scheduling.unschedulable import find_most
+from extender.core.timeline import Milestone
+from extender.evictions import evict
+from extender.options import ALL_PERCENT, Broken
+from serried.api.group import Leaf, PodGroup, Tree, list_leaves
 from serried.api.job import Job
 from serried.api.kinds import PARENTS
 from serried.api.names import BARE_KINDS, JOB, PREEMPTED, REPLICA, GroupKey, Key, OwnerRef
 from serried.api.parent import OwnerKey, Parent, stages_of
 from serried.api.pod import Phase, Pod
-from serried.api.verdict import Reason, Stage, Verdict, render, render_disruption
+from serried.api.reservation import Reservation
+from serried.api.verdict import Reason, Stage, Verdict, render
 from serried.cluster.cache import Store
-from serried.cluster.priorities import DisruptionGroup
 from serried.cluster.usage import Vacancy, find_taken, match_replacements
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
+from serried.plan.steps import Work
+
+_RETRY_SECONDS = 10.0
+"""The pause before the members of a broken gang that are left are evicted once more."""
 
 
 def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
@@ -100,17 +108,50 @@ class RepairOutcome(StrEnum):
     LOST = "Lost"
 
 
-class Repairs:
-    """Tends vacancies and broken gangs. Every method is synchronous.
+@dataclass(slots=True)
+class Losses(Memory):
+    """What is remembered of a gang that has run. Times are loop seconds."""
+
+    captured = "repair"
+
+    stood: Tree | None = None
+    """Its tree when its quorum was seen to stand last."""
+
+    broken_since: float | None = None
+    """When it fell below its quorum; None if it stands."""
+
+    reported: bool = False
+    """Whether that was told."""
+
+    evicting: bool = False
+    """Whether what is left of it is being evicted."""
+
+    def note_whole(self) -> None:
+        """It stands."""
+        self.broken_since, self.reported, self.evicting = None, False, False
+
+
+def broken_since(gang: GroupState | None) -> float | None:
+    """Since when a gang is below its quorum that has stood, in loop seconds; None if it is not."""
+    memory = gang.memory.find(Losses) if gang is not None else None
+    return memory.broken_since if memory is not None else None
+
+
+class Repairs(Feature):
+    """Tends vacancies and broken gangs. Every method but one is synchronous.
 
     It asks for the eviction of a gang that stays broken, if the rules say so. While a group of another namespace waits
     for room, slots are kept on ``options.share_percent`` of all nodes for one namespace at most.
     """
 
-    def __init__(self, context: Context, unschedulable: UnschedulableGroups) -> None:
+    memories = (Losses,)
+
+    def __init__(self, parts: Parts) -> None:
+        context = parts.context
         self._store = context.store
+        self._groups = context.groups
         self._kept_slots = KeptSlots(context.store)
-        self._unschedulable = unschedulable
+        self._unschedulable = parts.queue.unschedulable
         self._share_percent = context.options.share_percent
         self._outbox = context.outbox
         self._clock = context.clock
@@ -118,37 +159,41 @@ class Repairs:
         self._timelines = context.timelines
         self._metrics = context.metrics
         self._rules = context.options.rules
+        self._term = context.term
+        self._client = parts.client
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def settle(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
+    def pre_enqueue(self, gang: GroupState, group: PodGroup, members: GroupMembers) -> Repair:
         """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
-        committed = state.cycle is not None and bool(state.cycle.reservation.committed)
-        intact = is_whole(group, group_members)
-        state.started = state.started or intact or committed or _was_scheduled(group, group_members)
-        state.assigned_domain = find_assigned_domain(group, group_members, self._store.nodes) or state.assigned_domain
-        if intact or (state.stood is None and _stood_once(group, group_members)):
-            state.stood = group.tree if group.policy.is_gang else None
+        if not _has_run(gang, group, members, self._store):
+            return NO_REPAIR
+        memory = gang.memory.of(Losses)
+        committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
+        intact = is_whole(group, members)
+        gang.started = gang.started or intact or committed or _was_scheduled(group, members)
+        if intact or (memory.stood is None and _stood_once(group, members)):
+            memory.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
-            _note_whole(state)
+            memory.note_whole()
             return NO_REPAIR
-        wanted = count_wanted(self._store, group, group_members) if state.started else 0
+        wanted = count_wanted(self._store, group, members) if gang.started else 0
         if found:
-            self._close_old(state, found)
-            self._trim(group.key, group_members, 0 if state.evicting else wanted)
-            self._find_replacements(group.key, group_members)
+            self._close_old(gang, found)
+            self._trim(group.key, members, 0 if memory.evicting else wanted)
+            self._find_replacements(group.key, members)
             self._keep_to_share(group.key)
         found = self._store.vacancies.of_group(group.key)
         # What has stood still does: the gang lost nobody, but is to have more.
-        grown = state.stood is not None and not count_missing(state.stood, group_members.placed_by_leaf)
+        grown = memory.stood is not None and not count_missing(memory.stood, members.placed_by_leaf)
         # An evicted member has its time to end: until then its gang is still being evicted.
-        left = group_members.bound or found or (state.evicting and group_members.terminating)
-        if intact or grown or state.stood is None or not wanted or not left:
-            _note_whole(state)
-        elif state.broken_since is None and not committed:  # else its first members are just being bound
-            state.broken_since = self._clock()
-        return self._describe(state, group, found, group_members)
+        left = members.bound or found or (memory.evicting and members.terminating)
+        if intact or grown or memory.stood is None or not wanted or not left:
+            memory.note_whole()
+        elif memory.broken_since is None and not committed:  # else its first members are just being bound
+            memory.broken_since = self._clock()
+        return self._describe(gang, group, found, members)
 
     def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
         """Close those whose time is over; date those that are new."""
@@ -212,7 +257,7 @@ class Repairs:
         fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # With fewer slots than what ran a gang is not mended but starts anew, together.
-        mended = find_repairable(group, group_members, vacancies, state.stood)
+        mended = find_repairable(group, group_members, vacancies, state.memory.of(Losses).stood)
         return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(
@@ -228,43 +273,61 @@ class Repairs:
         taken = self._store.snapshots.take(request.yielding_priority, replacements)
         return self._kept_slots.find(request, taken.used)
 
-    def judge(
-        self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
+    def describe(
+        self, gang: GroupState, group: PodGroup, members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
-        """What is said of a broken group that stands at ``verdict``: it is broken first of all.
+        """Return what is said of a gang that stands at ``verdict``: if it is broken, that first of all.
 
         Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
         """
-        broken = Verdict(Reason.BROKEN, have=group_members.placed, need=group.policy.min_count or 0)
+        if broken_since(gang) is None:
+            return verdict
+        broken = Verdict(Reason.BROKEN, have=members.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
-        if not (group_members.waiting or group_members.gated or group_members.refused or conflict):
-            state.verdict = replace(broken, detail="no replacements of the others exist")
+        if not (members.waiting or members.gated or members.refused or conflict):
+            gang.verdict = replace(broken, detail="no replacements of the others exist")
             return None
         if verdict is None or verdict.reason.stage in {Stage.PLANNED, Stage.BINDING}:
             return verdict
         return replace(broken, detail=render(verdict))
 
+    def is_urgent(self, gang: GroupState) -> bool:
+        """Return whether a gang is broken: what is left of it holds room, and does nothing with it."""
+        return broken_since(gang) is not None
+
+    def permit(self, cycle: BindingCycle, uid: str) -> bool:
+        """Return whether a member has the slot that is kept for it, and its PodGroup, which runs, is whole with those.
+
+        The member is one for which a slot is kept.
+        """
+        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
+        group = self._store.groups.get(cycle.reservation.group)
+        if group is None or slot is None or vacancy is None or vacancy.pod.node != slot.node:
+            return False
+        vacancies, gang = self._store.vacancies.of_group(group.key), self._groups.states.get(group.key)
+        memory = gang.memory.find(Losses) if gang is not None else None
+        stood = memory.stood if memory is not None else None
+        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies, stood)
+
     # --- terms and time ----------------------------------------------------------------------------------------
 
-    def forget(self, state: GroupState) -> None:
-        """Nobody asks for now whether a gang is broken: its PodGroup is not there."""
-        _note_whole(state)
-
-    def end_term(self, states: Iterable[GroupState]) -> None:
+    def end_term(self) -> None:
         """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again.
 
         Slots stay kept, for as long as they would be: whoever is next knows as much of them.
         """
         self._store.vacancies.filled.clear()
-        for state in states:
-            _note_whole(state)
-            state.stood = None
         self._age(list(self._store.vacancies))
 
-    def review_awaiting(self) -> None:
-        """Slots of gangs that have no object yet are looked at with no group: see that their time ends as well."""
+    def hints(self) -> Work[Iterable[GroupKey]]:
+        """See that the time of kept slots ends; return the gangs that have some: it passes without any change."""
+        if self._store.vacancies.filled:
+            self._note_filled()
+        # Of gangs that have no object yet nobody looks at the group.
         vacancies = self._store.vacancies
         self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
+        yield from ()
+        return vacancies.groups()
 
     def _age(self, vacancies: Iterable[Vacancy]) -> None:
         now = self._clock()
@@ -274,11 +337,14 @@ class Repairs:
             elif now - vacancy.since >= self._rules.seconds:
                 self._store.vacancies.close(vacancy)
 
-    def catch_up(self, promised: Collection[str]) -> None:
-        """Our turn begins, and the records promise slots on these nodes: close what only a standby has kept.
+    def recover(self, records: Sequence[Reservation]) -> None:
+        """Our turn begins, and the records promise slots on nodes: close what only a standby has kept.
 
-        It gives no slot to a replacement, so it keeps those that were taken since, and those that nobody wants.
+        It gives no slot to a replacement, so it keeps those that were taken since, and those that nobody wants. Nor is
+        one kept of a member that ended for another gang: its room is that one's.
         """
+        promised = {slot.node for each in records for slot in each.slots.values()}
+        victims = {uid for each in records for uid in each.victims}
         for vacancy in self._store.vacancies:
             # Its room is theirs for whom it ended. Elsewhere it tells who goes with it.
             if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
@@ -292,6 +358,9 @@ class Repairs:
             wanted = count_wanted(self._store, group, group_members)
             self._trim(key, group_members, wanted)
             self._find_replacements(key, group_members)
+        for vacancy in self._store.vacancies:
+            if vacancy.pod.uid in victims:
+                self._store.vacancies.close(vacancy)
 
     def _close_taken(self, key: GroupKey, placed: Sequence[Pod]) -> None:
         vacancies = self._store.vacancies.of_group(key)
@@ -300,13 +369,7 @@ class Repairs:
             if id(vacancy) in taken:
                 self._store.vacancies.close(vacancy)
 
-    def release(self, victims: Collection[str]) -> None:
-        """Keep no slot of these members: they ended for another gang, and their room is that one's."""
-        for vacancy in self._store.vacancies:
-            if vacancy.pod.uid in victims:
-                self._store.vacancies.close(vacancy)
-
-    def recall(self, now: float) -> None:
+    def begin_term(self, now: float) -> None:
         """Our turn begins, at ``now`` in seconds since 1970: keep the slots of members that have failed of late.
 
         Their pods are still there. Of one that was deleted only those know who have seen it: a standby does.
@@ -317,7 +380,7 @@ class Repairs:
             if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
                 self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
 
-    def note_filled(self) -> None:
+    def _note_filled(self) -> None:
         """Count the repairs that are done."""
         filled, self._store.vacancies.filled = self._store.vacancies.filled, []
         now = self._clock()
@@ -325,20 +388,51 @@ class Repairs:
             outcome = RepairOutcome.SAME_NODE if node == vacancy.pod.node else RepairOutcome.SAME_DOMAIN
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
-    def review(self, key: GroupKey, state: GroupState) -> None:
+    def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
+        """Forget that a gang is broken whose PodGroup is not there: nobody asks for that now."""
+        memory = gang.memory.find(Losses)
+        if group is None and memory is not None:
+            memory.note_whole()
+
+    def review(self, key: GroupKey, gang: GroupState) -> None:
         """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
-        since = state.broken_since
-        if since is None or state.reported or self._clock() - since < self._rules.grace:
+        memory = gang.memory.find(Losses)
+        since = memory.broken_since if memory is not None else None
+        if memory is None or since is None or memory.reported or self._clock() - since < self._rules.grace:
             return
-        state.reported = True
+        memory.reported = True
         group = self._store.groups.get(key)
         need = (group.policy.min_count or 0) if group is not None else 0
         verdict = Verdict(Reason.BROKEN, have=self._store.members.classify(key).placed, need=need)
         self._timelines.note(key, Milestone.BROKEN)
         self._status.report_broken(key, replace(verdict, detail=f"broken for {self._clock() - since:.0f} s"))
         if self._rules.broken is Broken.EVICT:
-            state.evicting = True
-            self._outbox.put(Evict(key))
+            memory.evicting = True
+            self._outbox.put(InBackground(partial(self._evict, key)))
+
+    # --- what is left of a broken gang -------------------------------------------------------------------------
+
+    async def _evict(self, key: GroupKey) -> None:
+        """Evict the bound members one after the other, until none is left or the gang is whole again.
+
+        Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
+        the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
+        """
+        while left := [pod for pod in self._store.members.of_group(key) if self._is_due(key, pod.uid)]:
+            for pod in left:
+                if self._is_due(key, pod.uid):
+                    await evict(self._client, pod)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _is_due(self, key: GroupKey, uid: str) -> bool:
+        gang = self._groups.states.get(key)
+        memory = gang.memory.find(Losses) if gang is not None else None
+        return memory is not None and memory.evicting and self._runs(uid)
+
+    def _runs(self, uid: str) -> bool:
+        """Whether a pod is bound and nobody has ended it yet; not asked for any more once the term is over."""
+        pod = self._store.pods.get(uid)
+        return self._term.active and pod is not None and pod.bound and not pod.deleting
 
 
 def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
@@ -353,6 +447,26 @@ def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int
         for pair in match_replacements([each for each in vacancies if each.pod.node == node], by_node[node])
     ]
     return {id(vacancy) for vacancy, _ in pairs}
+
+
+def find_repairable(
+    group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy], stood: Tree | None
+) -> frozenset[str]:
+    """The PodGroups that run and that the kept slots make whole, by name; the others start anew.
+
+    Whole is what ``stood`` when the quorum did last: a gang that is to grow lacks what it lost, not what it is to get.
+    None is for a gang that ran before this process looked: then every PodGroup that runs is mended. Whoever is being
+    deleted has a slot yet, which will be kept.
+    """
+    kept = Counter(vacancy.leaf for vacancy in vacancies)
+    before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}
+
+    def is_mended(leaf: Leaf, each: GroupMembers) -> bool:
+        need = min(leaf.need, before.get(leaf.name, leaf.need))
+        return stood is None or each.need(need) <= kept[leaf.name] + len(each.terminating)
+
+    below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
+    return frozenset(leaf.name for leaf, each in below if each.bound and is_mended(leaf, each))
 
 
 def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
@@ -374,103 +488,10 @@ def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
     return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)
 
 
-def _note_whole(state: GroupState) -> None:
-    state.broken_since, state.reported, state.evicting = None, False, False
-
-
-class Disruptions:
-    """Has the rest of a gang follow a member. Every method is synchronous."""
-
-    def __init__(self, context: Context) -> None:
-        self._pods = context.store.pods
-        self._members = context.store.members
-        self._membership = context.store.membership
-        self._forest = context.store.forest
-        self._disruption_groups = context.store.disruption_groups
-        self._vacancies = context.store.vacancies
-        self._pending_victims = context.store.pending_victims
-        self._outbox = context.outbox
-        self._status = context.status
-        self._timelines = context.timelines
-        self._rule = context.options.disrupted
-        self._method = context.options.preempt_by
-
-    def follow(self, key: GroupKey, state: GroupState, group: PodGroup) -> None:
-        """Have those ended that go with a disrupted member. What has followed once does not follow again."""
-        if self._rule is Disrupted.KEEP:
-            return
-        for pod in self._list_disrupted(key):
-            if pod.uid not in state.disrupted:
-                state.disrupted.add(pod.uid)
-                self._end_rest(state, DisruptionGroup(key, group.find_disrupted(self._find_part(pod))), pod)
-        if state.disrupted:
-            self._let_go(key, state)
-
-    def _list_disrupted(self, key: GroupKey) -> list[Pod]:
-        """The members that run, or ran until just now, and that somebody disrupts."""
-        found = [pod for pod in self._members.iterate_disrupted(key) if pod.bound]
-        found += [vacancy.pod for vacancy in self._vacancies.of_group(key)]
-        return [pod for pod in found if self._counts(pod)]
-
-    def _counts(self, pod: Pod) -> bool:
-        if pod.uid in self._pending_victims:
-            return False  # who goes with it was decided with it (`preemption`)
-        if self._pending_victims.was_let_off(pod.uid) and not pod.deleting:
-            return False  # it stays after all, and nobody may go with it
-        if pod.disruption == PREEMPTED:
-            return self._is_preempted(pod)
-        return self._rule is Disrupted.ANY and bool(pod.disruption)
-
-    def _is_preempted(self, pod: Pod) -> bool:
-        """Whether a pod ends, or is gone: that it only says so may be all that ever happens to it.
-
-        Whoever has written it may have died before the delete, or have been refused that. But a member that says that
-        it follows another one goes on following, though that one is gone and nobody knows of it any more.
-        """
-        known = self._pods.get(pod.uid)
-        return pod.deleting or pod.says_follower or known is None or not known.bound
-
-    def _find_part(self, pod: Pod) -> str:
-        own = self._membership.resolve(pod)  # whoever is gone is in no group any more
-        return own.name if own is not None and own != self._forest.lift(own) else ""
-
-    def _end_rest(self, state: GroupState, disruption_group: DisruptionGroup, pod: Pod) -> None:
-        running = self._disruption_groups.list_running(disruption_group)
-        # Nobody else ends one that follows: whoever was to do it is gone.
-        rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
-        uids = tuple(each.uid for each in rest if each.uid not in state.leaving and not _is_newer(each, pod))
-        if not uids:
-            return
-        state.disrupted.update(uids)
-        others = sum(uid != pod.uid for uid in uids)
-        text = render_disruption(pod.name, pod.disruption, others)
-        if others:
-            self._timelines.note(disruption_group.group, Milestone.PREEMPTED)
-            self._status.report_disrupted(disruption_group.group, text)
-        if self._ends_as_preempted(pod):
-            state.leaving.update(uids, (pod.uid,))
-            self._outbox.put(Preempt(disruption_group.group, uids, text))
-        else:  # they leave once it is known that all of them may
-            self._outbox.put(EvictTogether(disruption_group.group, uids, pod.uid))
-
-    def _ends_as_preempted(self, pod: Pod) -> bool:
-        """Whether those that go with a pod end as kube-scheduler ends its victims, without asking their budgets.
-
-        They do not where it was evicted for a gang of ours that was given up: it was evicted because budgets count.
-        """
-        own_victim = pod.says_victim and self._method is Method.EVICTION
-        return pod.disruption == PREEMPTED and not own_victim
-
-    def _let_go(self, key: GroupKey, state: GroupState) -> None:
-        """Keep no slot of those that go together, and remember nobody who is gone."""
-        for vacancy in self._vacancies.of_group(key):
-            if vacancy.pod.uid in state.leaving:
-                self._vacancies.close(vacancy)
-        left = {vacancy.pod.uid for vacancy in self._vacancies.of_group(key)}
-        state.disrupted = {uid for uid in state.disrupted if uid in self._pods or uid in left}
-        state.leaving = {uid for uid in state.leaving if uid in self._pods or uid in left}
-
-
-def _is_newer(pod: Pod, disrupted: Pod) -> bool:
-    """Whether a member began only after another one was disrupted: it is of the gang that was placed anew."""
-    return pod.started is not None and disrupted.disrupted is not None and pod.started > disrupted.disrupted
+def _has_run(gang: GroupState, group: PodGroup, members: GroupMembers, store: Store) -> bool:
+    """Whether a group may have run, or a member of it; of others there is nothing to repair."""
+    memory = gang.memory.find(Losses)
+    known = memory is not None and (memory.stood is not None or memory.broken_since is not None)
+    committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
+    placed = committed or members.placed or members.terminating or is_whole(group, members)
+    return bool(known or gang.started or group.scheduled or group.key in store.vacancies or placed)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from extender.core.binding.committed import UnjudgedError
 from extender.core.binding.recovery import Recovery
-from extender.core.scheduling.group import Term
+from extender.core.scheduling.effects import Term
 from extender.core.scheduling.group_scheduler import GroupScheduler
 from serried.api.names import Key, Malformed
 from serried.kube.client import ApiClient

@@ -11,17 +11,18 @@ What is decided then is put into the ledger and the outbox of this core alone; n
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 
 from extender.core.binding.records import Records
+from extender.core.feature import Memory
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import GroupState, Term
+from extender.core.scheduling.effects import Context, Term
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.refusals import Fact, Refusals
+from extender.core.timeline import StatusSink
 from extender.features.backfill import Head
-from extender.features.status.timeline import StatusSink
 from extender.look.snapshot import (
     Capture,
     GroupMemory,
@@ -84,11 +85,12 @@ def restore(capture: Capture) -> Core:
     for memory in capture.memories:
         _recall(core, memory, capture.pools)
     if capture.kept is not None:
-        core.queue.backfill.head = _restore_head(capture.kept)
+        core.backfill.restore(_restore_head(capture.kept))
     store.dirty.clear_groups()
     store.dirty.take_orphans()
     core.queue.take_woken()
-    finish(core.queue.review())
+    core.queue.review()
+    finish(core.backfill.hints())
     core.term.active = True
     return core
 
@@ -212,9 +214,7 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
         memory.first_seen,
         verdict=memory.verdict,
         quorum_since=memory.quorum_since,
-        broken_since=memory.broken_since,
         started=memory.started,
-        stood=memory.stood,
         assigned_domain=memory.home,
     )
     nodes = core.store.nodes
@@ -225,6 +225,9 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
     if memory.rejection is not None:
         until, text, uid = memory.rejection
         state.refusals.rejection = Fact(until, text=text, member=uid)
+    for kind in (kind for feature in core.context.features.all for kind in feature.memories):
+        if kind.captured in memory.features:
+            state.memory[kind] = _adapter_of(kind).validate_python(memory.features[kind.captured])
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)
     group = core.store.groups.get(memory.group)
@@ -232,6 +235,18 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
         now = core.clock()
         preempted = memory.preempted or bool(reservation.victims)
         state.cycle = BindingCycle(group, reservation, now, now, preempted=preempted)
+
+
+_ADAPTERS: dict[type[Memory], TypeAdapter[Memory]] = {}
+
+
+def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
+    return _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
+
+
+def _write(kind: type[Memory], memory: Memory) -> Any:
+    """What a feature remembers of a group, as JSON."""
+    return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
 
 
 def _restore_head(kept: KeptNodes) -> Head:
@@ -347,7 +362,7 @@ def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
         vacancies=tuple(_list_vacant(store)),
         on_their_way=_find_on_their_way(core),
         memories=tuple(_remember(key, state, now) for key, state in core.groups.states.items()),
-        kept=_keep_nodes(core.queue.backfill.head),
+        kept=_keep_nodes(core.backfill.head),
         group=group,
     )
 
@@ -389,9 +404,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         group=key,
         first_seen=state.first_seen,
         quorum_since=state.quorum_since,
-        broken_since=state.broken_since,
         started=state.started,
-        stood=state.stood,
         home=state.assigned_domain,
         refusals=tuple(
             NodeRefusal(_name_pools(shape), node, min(found.until, now + _ROUND_SECONDS))
@@ -406,6 +419,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         rejection=None if rejection is None else (rejection.until, rejection.text, rejection.member),
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
+        features={kind.captured: _write(kind, each) for kind, each in state.memory.items() if kind.captured},
     )
 
 

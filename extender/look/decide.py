@@ -14,8 +14,10 @@ from itertools import islice
 from typing import Any
 
 from extender.core.scheduling.effects import WorkOnTasks
-from extender.core.scheduling.group import GroupState, Search
-from extender.core.scheduling.request import ExclusiveShares, build_request, close_taken, find_shortage
+from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.request import build_request, find_shortage
+from extender.features.exclusive import ExclusiveShares, close_taken
+from extender.features.preemption.search import Search
 from extender.look.cluster import restore
 from extender.look.owners import Newcomer
 from extender.look.snapshot import Capture
@@ -118,10 +120,10 @@ def decide(capture: Capture, group: GroupKey) -> Ruling:
 def _take_back(core: Core, capture: Capture, group: GroupKey) -> None:
     """As if the group had no plan yet, and what followed from that had not come either."""
     core.ledger.unreserve(group)
-    head = core.queue.backfill.head
+    head = core.backfill.head
     since = next((each.since for each in capture.reservations if each.group == group), None)
     if head is not None and since is not None and head.made >= since:
-        core.queue.backfill.head = None
+        core.backfill.head = None
 
 
 def compare(recorded: Ruling | None, found: Ruling) -> Match:
@@ -374,7 +376,7 @@ class Hypothesis:
         if isinstance(request, Verdict):
             return request
         gone = self._gone.keys()
-        promised = self._core.queue.backfill.list_promised(waiting, group.topology_key)
+        promised = self._core.backfill.list_promised(waiting, group.topology_key)
         spent = ExclusiveShares(self._core.context).find_spent(group, gone, promised)
         request = close_taken(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
@@ -399,9 +401,9 @@ class Hypothesis:
         queue = self._core.queue
         closed = queue.closed_to(waiting, request)
         passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
-        if passes or queue.backfill.lets_pass(request):
+        if passes or self._core.backfill.lets_pass(request):
             return answer
-        refusal = queue.backfill.refuse(request)  # now: between two steps the first may become another
+        refusal = self._core.backfill.refuse(request)  # now: between two steps the first may become another
         beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
         return refusal if isinstance(beside, Verdict) else beside
 

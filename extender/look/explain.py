@@ -16,9 +16,11 @@ from heapq import nlargest
 
 from fastapi import HTTPException
 
-from extender.core.scheduling.group import GroupState, Search
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
-from extender.features.status.timeline import Milestone, Reached
+from extender.core.timeline import Milestone, Reached
+from extender.features.preemption.search import Search
+from extender.features.repair import broken_since
 from extender.look.document import View
 from extender.wiring import Core
 from serried.api.group import Leaf
@@ -126,7 +128,7 @@ class Inquiries:
         with suppress(TooLongError):
             slices = Slices(self._stopwatch, self._rest)
             found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.deadline, "passed", True))
-        return DryRunView(message=self._core.preemptions.describe(state, found), found=view_preemption(found))
+        return DryRunView(message=self._core.preemptions.explain(state, found), found=view_preemption(found))
 
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], Work[None]]) -> Finding | None:
         if self._waiting >= _MAX_WAITING:
@@ -135,9 +137,8 @@ class Inquiries:
         try:
             async with self._turn:
                 state = self._core.groups.states.get(group)
-                if state is None or state.search is None:
-                    return None
-                return await self._work(_Inquiry(self._core, group, state.search), begin)
+                search = state.memory.find(Search) if state is not None else None
+                return None if search is None else await self._work(_Inquiry(self._core, group, search), begin)
         finally:
             self._waiting -= 1
 
@@ -457,14 +458,10 @@ class DiagnosisView(View):
 def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
     """What has happened to a group, the oldest first."""
     reached = list(core.context.timelines.of_group(key))
-    state = core.groups.states.get(key)
-    if (
-        state is not None
-        and state.broken_since is not None
-        and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}
-    ):
+    since = broken_since(core.groups.states.get(key))
+    if since is not None and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}:
         # Repairs see it at once, and tell it only when it has lasted.
-        reached.append(Reached(Milestone.BROKEN, core.context.wall() + state.broken_since - core.clock()))
+        reached.append(Reached(Milestone.BROKEN, core.context.wall() + since - core.clock()))
     return [
         MilestoneView(milestone=each.milestone.value, at=write_time(each.at))
         for each in sorted(reached, key=lambda each: each.at)
@@ -492,7 +489,7 @@ async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
 
 async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
     """The forecast of the head of the queue; None for any other group."""
-    backfill = core.queue.backfill
+    backfill = core.backfill
     head = backfill.head
     if head is None or head.group != key:
         return None

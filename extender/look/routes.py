@@ -18,6 +18,7 @@ from fastapi import APIRouter, HTTPException
 
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.group import GroupState
+from extender.features.repair import broken_since
 from extender.features.status.reports import Reports
 from extender.lead.by_service import EndpointSlice
 from extender.lead.holding import HoldSwitch, Isolation
@@ -186,7 +187,7 @@ class Gauges:
         core = self._core
         self._sample_groups()
         self._metrics.waiting(measure_waits(core.groups.states, core.store, core.clock()))
-        self._metrics.head(core.queue.backfill.seconds_ahead())
+        self._metrics.head(core.backfill.seconds_ahead())
         self._metrics.vacancies(len(core.store.vacancies))
         self._metrics.unmarked(len(self._isolation.list_unmarked()))
         self._metrics.held("filter", len(core.groups.held))
@@ -221,7 +222,7 @@ class Gauges:
             if reason.stage in {Stage.PLANNED, Stage.BINDING}:
                 continue  # such a group has a cycle, and was counted by that
             self._metrics.groups(reason.value, waiting[reason])
-        broken = sum(state.broken_since is not None for state in states)
+        broken = sum(broken_since(state) is not None for state in states)
         self._metrics.partial(broken + sum(0 < len(cycle.bound) < cycle.reservation.need for cycle in cycles))
 
 

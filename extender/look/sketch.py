@@ -252,7 +252,7 @@ class Sketch:
         return planned, ending
 
     def _look_at_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
-        store, head = self._core.store, self._core.queue.backfill.head
+        store, head = self._core.store, self._core.backfill.head
         kept = head.forecast.nodes if head is not None else frozenset[str]()
         vacant = {one.pod.node for one in store.vacancies if not one.refusal}
         for turn, node in enumerate(list(store.nodes.values())):
@@ -299,7 +299,7 @@ class Sketch:
             if turn % _SLICE_ROWS == 0:
                 yield
         self._whole["order"] = [number for _, number in sorted(turns)]
-        self._whole["head"] = _view_head(self._core, queue.backfill.head)
+        self._whole["head"] = _view_head(self._core, self._core.backfill.head)
         yield
 
     def _look_at_decisions(self) -> None:
@@ -404,7 +404,7 @@ def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, 
 def _view_head(core: Core, head: Head | None) -> Message | None:
     if head is None:
         return None
-    tell = core.queue.backfill.tell_time
+    tell = core.backfill.tell_time
     return {
         "group": str(head.group),
         "domain": head.forecast.domain,

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from serried import __version__
 from serried.api.budget import DisruptionBudget
-from serried.api.group import Composite, PodGroup, Tree, Workload
+from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import Job
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, Malformed
@@ -90,9 +90,7 @@ class GroupMemory:
     group: GroupKey
     first_seen: float = 0.0
     quorum_since: float | None = None
-    broken_since: float | None = None
     started: bool = False
-    stood: Tree | None = None
     home: str = ""
     refusals: tuple[NodeRefusal, ...] = ()
     offers: tuple[NodeOffer, ...] = ()
@@ -105,6 +103,9 @@ class GroupMemory:
 
     preempted: bool = False
     """Whether others were to go for its binding cycle."""
+
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """What features remember of it, by the name of each memory, as JSON (`extender.core.feature.Memory`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,14 @@ class Capture:
     """The group whose decision is asked about; None if no one was chosen."""
 
 
-VERSION = 2
-"""In version 1 the shapes of pods stood in a table, and pods had their places in it."""
+VERSION = 3
+"""In version 1 the shapes of pods stood in a table, and pods had their places in it.
+
+In version 2 what features remember of a group stood among what the core does.
+"""
+
+_OF_REPAIR = ("broken_since", "stood")
+"""The fields of a group's memory that stood among the others up to version 2."""
 
 _ITEMS_PER_CHUNK = 25
 
@@ -271,6 +278,8 @@ def _read(data: bytes) -> Capture:
         raise ValueError("it is no snapshot: it has no version")
     if raw["version"] == 1:
         raw = _place_shapes(raw, raw.get("shapes"))
+    if raw["version"] == 1 or raw["version"] == 2:
+        raw = _part_memories(raw)
     elif raw["version"] != VERSION:
         raise ValueError(f"it has version {raw['version']!r} of the format; serried {__version__} reads 1 to {VERSION}")
     try:
@@ -281,6 +290,21 @@ def _read(data: bytes) -> Capture:
         raise ValueError(f"{where}: {first['msg']}") from None
     capture: Capture = found
     return capture
+
+
+def _part_memories(raw: dict[str, Any]) -> dict[str, Any]:
+    """A document of version 2 with what features remember apart from what the core does."""
+    return {**raw, "memories": [_part(each) for each in raw["memories"]]} if _has_objects(raw, "memories") else raw
+
+
+def _has_objects(raw: Mapping[str, Any], name: str) -> bool:
+    return isinstance(raw.get(name), list) and all(isinstance(each, dict) for each in raw[name])
+
+
+def _part(memory: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in memory.items() if name not in _OF_REPAIR}
+    known = {name: memory[name] for name in _OF_REPAIR if name in memory}
+    return rest | ({"features": {"repair": known}} if known else {})
 
 
 def _place_shapes(raw: Any, shapes: Any) -> Any:

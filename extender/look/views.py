@@ -9,6 +9,8 @@ from fastapi import HTTPException, Query, Response
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.group import GroupState
 from extender.features.backfill import Head
+from extender.features.preemption.search import find_preemption
+from extender.features.repair import broken_since
 from extender.features.status.reports import Reports, Said
 from extender.look.document import View, write_list, write_long
 from extender.look.explain import (
@@ -120,7 +122,7 @@ class QueueView(View):
 
 
 def _view_head(core: Core, head: Head) -> HeadView:
-    tell = core.queue.backfill.tell_time
+    tell = core.backfill.tell_time
     return HeadView(
         **name_group(core, head.group),
         domain=head.forecast.domain,
@@ -141,7 +143,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
         **name_group(core, waiting.group),
         priority=waiting.priority,
         countsAs=core.queue.counts_as(waiting),
-        since="" if since is None else core.queue.backfill.tell_time(since),
+        since="" if since is None else core.backfill.tell_time(since),
         message=say(state)[1],
     )
 
@@ -378,15 +380,16 @@ def name_state(state: GroupState | None) -> str:
 
 def find_since(core: Core, state: GroupState | None) -> str:
     """Return since when a group stands as it does, RFC 3339."""
-    return core.queue.backfill.tell_time(core.clock() if state is None else find_start(state))
+    return core.backfill.tell_time(core.clock() if state is None else find_start(state))
 
 
 def find_start(state: GroupState) -> float:
     """Return since when a group stands as it does, in loop seconds."""
     if state.verdict is None:
         return state.first_seen
-    if state.verdict.reason is Reason.BROKEN and state.broken_since is not None:
-        return state.broken_since
+    since = broken_since(state)
+    if state.verdict.reason is Reason.BROKEN and since is not None:
+        return since
     if state.verdict.reason is Reason.SCHEDULED:
         return state.reason_since
     # Pods were there before an extender that has started again.
@@ -535,7 +538,7 @@ class GroupPages:
         state = core.groups.states.get(key)
         detail = GroupDetail(
             **_view_group(core, self._level, key).model_dump(),
-            preemption=view_preemption(state.preemption) if state is not None else None,
+            preemption=view_preemption(find_preemption(state)) if state is not None else None,
             dryRun=tried,
             timeline=view_timeline(core, key),
             plan=view_reservation(core, key),
@@ -566,7 +569,7 @@ class GroupPages:
         turns = [find_turn(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
         waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
-        head = None if queue.backfill.head is None else _view_head(core, queue.backfill.head)
+        head = None if core.backfill.head is None else _view_head(core, core.backfill.head)
         view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
         # Between two of them one may go.
         places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)

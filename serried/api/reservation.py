@@ -13,11 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from serried.api.names import GroupKey, IllegalTransition, decode_group_key
+from serried.api.pod import FOR_A_GANG, Pod
 
 
 class ReservationPhase(StrEnum):
@@ -48,6 +50,21 @@ class Victim:
 
     group: str = ""
     """The group that is evicted whole with it, as `GroupKey.encoded`; "" where pods go one by one."""
+
+
+_MAX_NAMED = 3
+"""How many victims are named in a sentence."""
+
+
+def describe_end(group: GroupKey) -> str:
+    """What is said on a pod that ends for this gang. A restart goes by it (`extender.core.binding.recovery`)."""
+    return f"{FOR_A_GANG}{group.kind} {group} of higher priority"
+
+
+def name_some(victims: Collection[Pod | Victim]) -> str:
+    """The names of the first of these, and how many more there are."""
+    more = f" and {len(victims) - _MAX_NAMED} more" if len(victims) > _MAX_NAMED else ""
+    return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED)) + more
 
 
 class Reservation:

@@ -26,7 +26,7 @@ _NAMES = {
     "committed": "bind",
     "givenUp": "wait for another plan",
 }
-"""What a gang does after a milestone (`extender.features.status.timeline`)."""
+"""What a gang does after a milestone (`extender.core.timeline`)."""
 
 
 class MissingExtraError(Exception):

@@ -49,7 +49,7 @@ def test_the_head_starts_when_the_tenants_have_ended_whoever_has_passed_it(
         for index, (name, cpu) in enumerate(tenants):
             world.add(job(f"job-{index}"), pod(f"tenant-{index}").of_job(f"job-{index}", 0).cpu(cpu).on(name))
         await submit(world, "head", head)
-        if HEAD in world.queue.backfill:
+        if HEAD in world.core.backfill:
             for index, size in enumerate(smalls):
                 await submit(world, f"small-{index}", size)
                 await bind_all(world, f"small-{index}")

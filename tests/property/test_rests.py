@@ -59,7 +59,7 @@ class Cluster:
         for name in self.tried:
             key = GroupKey("default", name)
             assert not self.world.node_of(f"{name}-m0")
-            assert self.world.queue.backfill.head is None or self.world.queue.backfill.head.group != key
+            assert self.world.core.backfill.head is None or self.world.core.backfill.head.group != key
             assert self.world.groups.states[key].cycle is not None or self.world.ledger.of_group(key) is None
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from extender.core.binding.records import Records
 from extender.core.protocol import Answer, BindRequest
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import Term
+from extender.core.scheduling.effects import Context, Term
 from extender.core.service import ExtenderService
 from extender.options import (
     USUAL,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from cachetools import LRUCache
 
-from extender.features.status.timeline import Timelines
+from extender.core.timeline import Timelines
 from serried.kube.retry import Backoff
 from tests.support.containers import count_items, list_grown
 

@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context
-from extender.features.preemption.evictions import do_each
 from serried.api.names import Key, Malformed
 from serried.api.pod import Pod, decode_pod
 from serried.api.reservation import Reservation
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
+from serried.kube.many import do_each
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import PODS
 from serried.ops.log import name_group

@@ -14,24 +14,22 @@ from collections.abc import Callable, Coroutine, Set
 from typing import Any, TypeAlias, assert_never
 
 from extender.core.binding.nominator import Nominator
+from extender.core.scheduling.awaited_owner import Waiter
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import (
     Activate,
     ActivateIdle,
     Effect,
-    Evict,
-    EvictTogether,
+    InBackground,
     LookUpOwner,
     Nominate,
-    Preempt,
     Release,
     Requeue,
     StartCycle,
     WorkOnTasks,
 )
-from extender.core.scheduling.group import Groups, Waiter
+from extender.core.scheduling.group import Groups
 from extender.core.scheduling.planning_tasks import PlanningTasks
-from extender.features.preemption.evictions import Evictions
 from serried.api.names import GroupKey
 from serried.api.parent import OwnerKey
 from serried.cluster.membership import owner_of_provisional
@@ -132,13 +130,11 @@ class Effects:
     def __init__(
         self,
         nominator: Nominator,
-        evictions: Evictions,
         owner_lookup: OwnerLookup,
         planning_tasks: PlanningTasks,
         tasks: Tasks,
     ) -> None:
         self._nominator = nominator
-        self._evictions = evictions
         self._owner_lookup = owner_lookup
         self._planning_tasks = planning_tasks
         self._tasks = tasks
@@ -161,14 +157,10 @@ class Effects:
             case _:
                 self._tasks.spawn(self._work_on(effect))
 
-    def _work_on(self, effect: Evict | Preempt | EvictTogether | LookUpOwner | WorkOnTasks) -> Work:
+    def _work_on(self, effect: InBackground | LookUpOwner | WorkOnTasks) -> Work:
         match effect:
-            case Evict(group):
-                return self._evictions.evict(group)
-            case Preempt(group, uids, message):
-                return self._evictions.preempt(group, uids, message)
-            case EvictTogether(group, uids, disrupted):
-                return self._evictions.evict_together(group, uids, disrupted)
+            case InBackground(begin):
+                return begin()
             case LookUpOwner(group, waiters):
                 return self._owner_lookup.look_up(group, waiters)
             case WorkOnTasks():

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from extender.features.preemption.evictions import do_each
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import (
@@ -23,6 +22,7 @@ from serried.api.reservation import (
 )
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, TooMany, Unavailable
+from serried.kube.many import do_each
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import JSON, RESERVATIONS, Failure
 from serried.ops.log import name_group

@@ -25,19 +25,16 @@ from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.nominator import Nominator
 from extender.core.binding.records import Records
 from extender.core.binding.run import CycleRunner
+from extender.core.feature import Feature
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.permit import find_misfit
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
 from extender.core.scheduling.seats import Seats, arrange
-from extender.features.preemption.evictions import describe_end
-from extender.features.preemption.preempting import Preempting
-from extender.features.preemption.units import is_running
-from extender.features.repair import Repairs
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.reservation import Reservation, Slot, Victim, describe_end
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -165,8 +162,6 @@ class Recovery:
         stray_nominations: StrayNominations,
         scheduling_cycle: SchedulingCycle,
         runner: CycleRunner,
-        preempting: Preempting,
-        repairs: Repairs,
     ) -> None:
         self._store = context.store
         self._ledger = context.ledger
@@ -177,8 +172,7 @@ class Recovery:
         self._stray_nominations = stray_nominations
         self._scheduling_cycle = scheduling_cycle
         self._runner = runner
-        self._preempting = preempting
-        self._repairs = repairs
+        self._features = context.features
 
     async def recover(self) -> bool:
         """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
@@ -192,16 +186,18 @@ class Recovery:
         try:
             taken = await self._records.take_over(self._confine)
             await self._earlier.wait(taken)
-            self._repairs.catch_up({slot.node for each in taken for slot in each.slots.values()})
+            for feature in self._features[Feature.recover]:
+                feature.recover(taken)
             if not self._term.leads():
                 return False
             # Nothing awaits before all are held: a member whose node has gone must find no room that is promised.
-            for reservation in [each for each in taken if not self._take(each)]:
+            dropped = [each for each in taken if not self._take(each)]
+            for feature in self._features[Feature.recovered]:
+                await feature.recovered(dropped)
+            for reservation in dropped:
                 if not self._term.leads():
                     return False
-                await self._preempting.let_off(reservation)
                 await self._runner.end_record(reservation)
-            await self._preempting.let_off_forgotten()
             await self._stray_nominations.clear()
             return self._term.leads()
         finally:
@@ -227,11 +223,10 @@ class Recovery:
 
     def _take(self, reservation: Reservation) -> bool:
         """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""
-        self._repairs.release(reservation.victims)
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
         pods = {pod.uid: pod for pod in known if pod.pending}
-        if group is None or not pods:
+        if group is None or not pods or (self._waits(reservation) and not self._features[Feature.pre_bind]):
             return False
         bound = [pod for pod in known if pod.bound]
         cycle = self._make_cycle(group, reservation, bound, pods)
@@ -244,6 +239,14 @@ class Recovery:
         self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()
         return True
+
+    def _waits(self, reservation: Reservation) -> bool:
+        """Whether others are to end for a record."""
+        return not reservation.committed and self._has_victims(reservation)
+
+    def _has_victims(self, reservation: Reservation) -> bool:
+        pods = (self._store.pods.get(uid) for uid in reservation.victims)
+        return any(pod is not None and pod.bound for pod in pods)
 
     def _hold(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> bool:
         """Hold the slots of these members; False for a plan that lacks some by now, or does not fit any more."""
@@ -264,7 +267,7 @@ class Recovery:
         self, group: PodGroup, reservation: Reservation, bound: Collection[Pod], pods: Mapping[str, Pod]
     ) -> BindingCycle:
         now, runs = self._context.clock(), {pod.uid for pod in bound}
-        preempts = any(is_running(self._store.pods.get(uid)) for uid in reservation.victims)
+        preempts = self._has_victims(reservation)
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
         waves = arrange(self._find_waves(reservation, pods), pods, self._store.members.leaf_of)
         cycle = BindingCycle(

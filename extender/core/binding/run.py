@@ -25,13 +25,13 @@ from extender.core.binding.binder import Binder, BindOutcome, Sent, describe_gan
 from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.effects import Effects
 from extender.core.binding.records import FinishedRecords, Records
+from extender.core.feature import Feature
+from extender.core.scheduling.activity import LONGEST_PREBIND_SECONDS
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context, Effect, StartCycle, WriteBurst
-from extender.core.scheduling.group import LONGEST_PREBIND_SECONDS
 from extender.core.scheduling.group_scheduler import GroupScheduler
 from extender.core.scheduling.permit import Obstacle, Permit, Refusal
-from extender.features.preemption.preempting import Preempting
 from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
@@ -90,7 +90,6 @@ class CycleRunner:
     _group_scheduler: GroupScheduler
     _cycle_updates: CycleUpdates
     _effects: Effects
-    _preempting: Preempting
     _records: Records
     _binder: Binder
     _earlier: EarlierBindings
@@ -202,7 +201,9 @@ class CycleRunner:
             cycle.enter(CycleStage.PREEMPTING if cycle.preempts else CycleStage.GATHERING)
 
     async def _preempt(self, cycle: BindingCycle) -> None:
-        verdict = await self._preempting.run(cycle)
+        verdict: Verdict | None = None
+        for feature in self._context.features[Feature.pre_bind]:
+            verdict = verdict or await feature.pre_bind(cycle)
         if cycle.over:
             return
         if verdict is not None or not self._context.term.leads():

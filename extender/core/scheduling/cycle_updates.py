@@ -15,10 +15,9 @@ from extender.core.scheduling.permit import Permit, adjust_quorum
 from extender.core.scheduling.planning import Planning
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.reassignments import Reassignments
+from extender.core.scheduling.request import describe_wait
 from extender.core.scheduling.scheduling_cycle import CycleEndings
 from extender.core.scheduling.seating import Seating
-from extender.features.preemption.search import describe_wait
-from extender.features.repair import Repairs
 from serried.api.group import PodGroup
 from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Verdict
@@ -28,14 +27,14 @@ from serried.plan.quorum import Standing, find_standing
 class CycleUpdates:
     """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
 
-    def __init__(self, context: Context, queue: Queue, repairs: Repairs, planning: Planning) -> None:
+    def __init__(self, context: Context, queue: Queue, planning: Planning) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
         self._term = context.term
         self._permit = Permit(context)
         self.seating = Seating(context)
-        self.reassignments = Reassignments(context, repairs, planning, self.seating)
+        self.reassignments = Reassignments(context, planning, self.seating)
         self.offers = Offers(context, self.reassignments)
         self.endings = CycleEndings(context, queue)
         self._activity = context.groups.activity

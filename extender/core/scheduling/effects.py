@@ -3,17 +3,22 @@
 A decision is synchronous and calls nobody above it: it changes the state, and leaves its effects in the ``Outbox``.
 Whoever asked for the decision has them carried out right after it, in order, before anything else runs
 (`extender.core.binding.run.CycleRunner.carry_out`).
+
+Beside them the `Context` that decisions are made in, with the term of this instance.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
+from extender.core.feature import Features
+from extender.core.scheduling.awaited_owner import Waiter
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.group import Groups, Term, Waiter
-from extender.features.status.timeline import StatusSink, Timelines
+from extender.core.scheduling.group import Groups
+from extender.core.timeline import StatusSink, Timelines
 from extender.options import Options
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
@@ -71,30 +76,10 @@ class ActivateIdle:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
-    """Evict what is left of this gang, which stays broken."""
+class InBackground:
+    """Do a feature's work in the background, until the end of the term."""
 
-    group: GroupKey
-
-
-@dataclass(frozen=True, slots=True)
-class Preempt:
-    """End these members (UIDs) of a gang as kube-scheduler ends its victims: it has preempted another one."""
-
-    group: GroupKey
-    uids: tuple[str, ...]
-    message: str
-    """For people: why."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvictTogether:
-    """Evict these members (UIDs) of a gang, all or none: somebody disrupts another one."""
-
-    group: GroupKey
-    uids: tuple[str, ...]
-    disrupted: str
-    """The UID of that one."""
+    begin: Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +95,7 @@ class WorkOnTasks:
     """Make the plans and forecasts that take several slices (`extender.core.scheduling.planning_tasks`)."""
 
 
-Effect = (
-    StartCycle
-    | Nominate
-    | Release
-    | Activate
-    | Requeue
-    | ActivateIdle
-    | Evict
-    | Preempt
-    | EvictTogether
-    | LookUpOwner
-    | WorkOnTasks
-)
+Effect = StartCycle | Nominate | Release | Activate | Requeue | ActivateIdle | InBackground | LookUpOwner | WorkOnTasks
 
 
 class Outbox:
@@ -140,6 +113,37 @@ class Outbox:
         taken = self._effects
         self._effects = []
         return taken
+
+
+class Term:
+    """One term after the other. ``holds_lease`` is asked whether the term has not run out by now."""
+
+    def __init__(self, holds_lease: Callable[[], bool]) -> None:
+        self.holds_lease = holds_lease
+
+        self.active = False
+        """Whether this term looks at groups at all."""
+
+        self.recovering = False
+        """Whether it is just taking over what earlier terms have left."""
+
+        self.obstacle = ""
+        """Why it cannot plan any group yet, a phrase; "" for no reason."""
+
+    def leads(self) -> bool:
+        """Whether this instance may write at this moment."""
+        return (self.active or self.recovering) and self.holds_lease()
+
+    @property
+    def plans(self) -> bool:
+        """Whether groups are looked at, and planned."""
+        return self.active and not self.obstacle
+
+    def end(self) -> None:
+        """Another instance may lead from now on."""
+        self.active = False
+        self.recovering = False
+        self.obstacle = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +166,9 @@ class Context:
     groups: Groups = field(init=False)
     timelines: Timelines = field(init=False)
     outbox: Outbox = field(default_factory=Outbox, init=False)
+
+    features: Features = field(default_factory=Features, init=False)
+    """What else has a say; none before the parts are wired."""
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)

@@ -10,14 +10,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
+from extender.core.feature import NO_REPAIR, Feature, Repair
+from extender.core.scheduling.awaited_owner import AwaitedOwner
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Activate, Context, LookUpOwner
-from extender.core.scheduling.group import NO_REPAIR, AwaitedOwner, GroupState, Repair
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.queue import Queue
-from extender.core.scheduling.request import describe_gated, find_conflict, find_shortage, is_foreign, is_suspended
+from extender.core.scheduling.request import (
+    describe_gated,
+    find_assigned_domain,
+    find_conflict,
+    find_shortage,
+    is_foreign,
+    is_suspended,
+)
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
-from extender.features.plain_pods import PlainPods
-from extender.features.repair import Disruptions, Repairs
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
@@ -52,8 +59,6 @@ class GroupScheduler:
         self,
         context: Context,
         queue: Queue,
-        repairs: Repairs,
-        plain_pods: PlainPods,
         scheduling_cycle: SchedulingCycle,
         cycle_updates: CycleUpdates,
     ) -> None:
@@ -62,9 +67,7 @@ class GroupScheduler:
         self._held = context.groups.held
         self._term = context.term
         self._queue = queue
-        self._repairs = repairs
-        self._disruptions = Disruptions(context)
-        self._plain_pods = plain_pods
+        self._features = context.features
         self._scheduling_cycle = scheduling_cycle
         self._cycle_updates = cycle_updates
         self._endings = cycle_updates.endings
@@ -90,7 +93,8 @@ class GroupScheduler:
     def begin_term(self, now: float) -> None:
         """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
         self._begun = now - self._clock()
-        self._repairs.recall(now)
+        for feature in self._features[Feature.begin_term]:
+            feature.begin_term(now)
 
     def stand_by(self) -> None:
         """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
@@ -99,15 +103,21 @@ class GroupScheduler:
         self._forget_seen()
 
     def _forget_seen(self) -> None:
-        self._repairs.end_term(self._groups.states.values())
         self._queue.end_term()
-        self._plain_pods.end_term()
+        self._end_features()
+
+    def _end_features(self) -> None:
+        """What features remember says nothing of the groups any more."""
+        for state in self._groups.states.values():
+            state.memory.clear()
+        for feature in self._features[Feature.end_term]:
+            feature.end_term()
 
     def meet_obstacle(self, what: str) -> None:
         """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""
         if self._term.obstacle and not what:
             # What was promised before was not known yet.
-            self._repairs.end_term(self._groups.states.values())
+            self._end_features()
         self._term.obstacle = what
         self._store.dirty.update(self._store.groups, self._store.members.groups(), self._groups.states)
         # Of those that belong to no group: who was to be let go by the last term may have been left at its end.
@@ -140,12 +150,12 @@ class GroupScheduler:
         now = self._clock()
         if self._store.obstacles.needed:
             return set()
-        yield from self._queue.review()
-        self._plain_pods.review()
-        due = self._scheduling_cycle.review()
+        self._queue.review()
+        due: set[GroupKey] = set()
+        for feature in self._features[Feature.hints]:
+            if feature.busy:
+                due.update((yield from feature.hints()))
         due |= yield from self._review_groups(now)
-        self._repairs.review_awaiting()
-        self._store.dirty.update(self._store.vacancies.groups())  # their time passes without any change
         # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
         self._held.review(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
@@ -163,11 +173,15 @@ class GroupScheduler:
                 self._cycle_updates.review(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
-            if not self._term.obstacle:
-                self._repairs.review(key, state)
+            if state.memory and not self._term.obstacle:
+                self._review_memory(key, state)
             if self._groups.is_due(state):
                 due.add(key)
         return due
+
+    def _review_memory(self, key: GroupKey, state: GroupState) -> None:
+        for feature in self._features[Feature.review]:
+            feature.review(key, state)
 
     def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """These groups in the order in which they are looked at."""
@@ -197,8 +211,6 @@ class GroupScheduler:
             self._tell_gap(key)
             return
         group = self._store.groups.get(key)
-        if self._store.vacancies.filled:
-            self._repairs.note_filled()
         gone = group is None and not self._store.members.of_group(key)
         if gone or (group is not None and group.parent is not None):  # the members of its groups are the tree's
             self._forget(key)
@@ -206,7 +218,7 @@ class GroupScheduler:
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
         if group is not None and not self._term.obstacle and self._may_lose(key, state):
             # Without the records nobody knows who is a victim of ours, and for whom.
-            self._disruptions.follow(key, state, group)
+            self._tell_lost(key, state, group)
         # Members of a cycle are looked at one by one there.
         verdict = self._cycle_updates.tend(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
@@ -253,22 +265,38 @@ class GroupScheduler:
             for pod in (*group_members.waiting, *group_members.refused):
                 self._let_go(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
-        ran = self._has_run(state, group, group_members)
-        repair = self._repairs.settle(state, group, group_members) if ran else NO_REPAIR
+        repair = self._enqueue(state, group, group_members) if self._has_run(state, group, group_members) else NO_REPAIR
         verdict = self._advance(state, group, group_members, repair)
-        if state.broken_since is None:
-            return verdict
-        return self._repairs.judge(state, group, group_members, verdict)
+        return self._describe_group(state, group, group_members, verdict) if state.memory else verdict
+
+    def _enqueue(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
+        """Note where a group runs that has run; return who of it needs no quorum."""
+        domain = find_assigned_domain(group, group_members, self._store.nodes)
+        state.assigned_domain = domain or state.assigned_domain
+        repair = NO_REPAIR
+        for feature in self._features[Feature.pre_enqueue]:
+            repair = feature.pre_enqueue(state, group, group_members)
+        return repair
+
+    def _describe_group(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
+    ) -> Verdict | None:
+        for feature in self._features[Feature.describe]:
+            verdict = feature.describe(state, group, group_members, verdict)
+        return verdict
 
     def _may_lose(self, key: GroupKey, state: GroupState) -> bool:
         """Whether members of a group are, or were just now, on their way out."""
-        return bool(state.disrupted) or key in self._store.vacancies or self._store.members.has_disrupted(key)
+        return bool(state.memory) or key in self._store.vacancies or self._store.members.has_disrupted(key)
+
+    def _tell_lost(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> None:
+        for feature in self._features[Feature.observe]:
+            feature.observe(key, state, group)
 
     def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
-        """Whether a group may have run, or a member of it; of others there is nothing to repair."""
-        ran = state.started or state.stood is not None or group.scheduled or group.key in self._store.vacancies
-        placed = group_members.placed or group_members.terminating or is_whole(group, group_members)
-        return bool(ran or placed or state.broken_since is not None)
+        """Whether a group may have run, or a member of it, or a feature remembers anything of it."""
+        ran = state.started or group.scheduled or group.key in self._store.vacancies or bool(state.memory)
+        return bool(ran or group_members.placed or group_members.terminating or is_whole(group, group_members))
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
         """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""
@@ -328,7 +356,8 @@ class GroupScheduler:
         return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
-        self._repairs.forget(state)
+        if state.memory:
+            self._tell_lost(key, state, None)
         self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
         if not any(pod.pending for pod in members):
             state.awaited = None  # nobody waits for an owner any more

@@ -125,7 +125,8 @@ class Offers:
         Others that it asks have refused it. What is said of an earlier try may come late: a member that is not refused
         is at its bind call by then.
         """
-        return sorted(self._activity.find_refused(cycle, self.find_stuck(cycle, uids)))
+        stuck = self.find_stuck(cycle, uids)
+        return sorted(self._activity.find_refused(cycle, stuck)) if stuck else []
 
     def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
         """Those of these members whom filter has sent to their nodes, and who should be at their bind calls; UIDs."""

@@ -14,12 +14,12 @@ from enum import StrEnum
 from functools import partial
 from itertools import chain
 
+from extender.core.feature import Feature
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.request import (
     AssignedNodes,
     assigned_nodes_of,
-    find_repairable,
     find_split,
     list_assigned_nodes,
 )
@@ -146,7 +146,7 @@ class Permit:
     def __init__(self, context: Context) -> None:
         self._store = context.store
         self._ledger = context.ledger
-        self._groups = context.groups
+        self._features = context.features
         self._leads = context.term.leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
@@ -247,15 +247,9 @@ class Permit:
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
-        slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
-        if slot is None or vacancy is None or vacancy.pod.node != slot.node:
+        if self._store.vacancies.of_replacement(uid) is None:
             return False
-        group = self._store.groups.get(cycle.reservation.group)
-        if group is None:
-            return False
-        vacancies, state = self._store.vacancies.of_group(group.key), self._groups.states.get(group.key)
-        stood = state.stood if state is not None else None
-        return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies, stood)
+        return any(feature.permit(cycle, uid) for feature in self._features[Feature.permit])
 
     # --- the slot ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The queue of gangs: their order, what wakes those that did not fit, and what the first of these keeps from others.
+"""The queue of gangs: their order, and what wakes those that did not fit.
 
 As kube-scheduler's queue it has three parts:
 
@@ -16,29 +16,63 @@ gang that is changed itself (its members, their shapes) is active at once.
 
 import math
 from collections.abc import Iterable
-from heapq import nsmallest
-from itertools import islice
+from dataclasses import replace
 
+from extender.core.feature import Feature
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlotPlanner, Planning
-from extender.core.scheduling.planning_tasks import PlanningTasks, Unfinished
-from extender.core.scheduling.unschedulable import QueueOrder, UnschedulableGroups
-from extender.features.backfill import Backfill
+from extender.core.scheduling.planning_tasks import PlanningTasks
+from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
-from serried.plan.forecast import Forecast
-from serried.plan.request import Plan, PlanRequest, Turn, Waiting
-from serried.plan.steps import Work
+from serried.plan.request import Ageing, Plan, PlanRequest, Turn, Waiting, order_groups
 
 _REVIEW_SECONDS = 30.0
-"""How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
+"""How often it is looked which priorities there are: waiting raises a gang from one of them to the next."""
 
-_MAX_CANDIDATES = 4
-"""How many gangs at a time are asked whether room can be kept for them."""
 
-_CONTENDERS_PER_STEP = 500
-"""Among how many gangs the first ones are looked for in one step."""
+class QueueOrder:
+    """Says which of two groups is before the other by now."""
+
+    def __init__(self, context: Context) -> None:
+        self._priorities = context.store.priorities
+        self._vacancies = context.store.vacancies
+        self._features = context.features
+        self._clock = context.clock
+        self._ageing = Ageing(context.options.ageing_seconds)
+
+    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
+        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        broken = group in self._vacancies or (state is not None and bool(state.memory) and self._is_urgent(state))
+        since = state.quorum_since if state is not None else None
+        rejected = state is not None and state.refusals.rejection is not None
+        return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken, rejected)
+
+    def _is_urgent(self, state: GroupState) -> bool:
+        return any(feature.is_urgent(state) for feature in self._features[Feature.is_urgent])
+
+    def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
+        """The first one first."""
+        return order_groups(waiting, self._ageing, self._clock())
+
+    def precedes(self, first: Waiting, second: Waiting) -> bool:
+        """Whether one group is before another."""
+        now = self._clock()
+        return self._ageing.place(first, now) < self._ageing.place(second, now)
+
+    def turn_of(self, waiting: Waiting) -> Turn:
+        """Where a group stands by now."""
+        return self._ageing.place(waiting, self._clock())
+
+    def raised_priority(self, waiting: Waiting) -> int:
+        """The priority with which a group counts by now."""
+        return self._ageing.raised(waiting, self._clock())
+
+    def note_levels(self) -> None:
+        """Look which priorities there are: waiting raises a gang from one of these to the next."""
+        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
 
 
 class Queue:
@@ -49,28 +83,20 @@ class Queue:
 
     def __init__(self, context: Context, planning_tasks: PlanningTasks, planning: Planning) -> None:
         self.unschedulable = UnschedulableGroups(context.store.nodes, context.store.occupancy.used)
-        self._order = QueueOrder(context)
-        self.backfill = Backfill(context, self._order, planning_tasks)
+        self.order = QueueOrder(context)
+        self._features = context.features
         self._planning_tasks = planning_tasks
         self._planner = KeptSlotPlanner(context.store, planning.plan)
         self._occupancy = context.store.occupancy
         self._nominations = context.store.nominations
+
         self._clock = context.clock
-
-        self._contenders: dict[GroupKey, Waiting] = {}
-        """Refused gangs for which room could be kept."""
-
-        self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
-        """Refused gangs whose forecast is being made: as the queue sees them, what was asked for, and the refusal."""
-
-        self._behind: set[GroupKey] = set()
-        """Gangs that would fit but for the head."""
 
         self._woken: set[GroupKey] = set()
         """Gangs that are to be planned again, until somebody takes them."""
 
         self._reviewed = -math.inf
-        """When the first of the contenders was looked for last, in loop seconds."""
+        """When the priorities were looked at last, in loop seconds."""
 
     def __contains__(self, group: GroupKey) -> bool:
         """Whether a gang waits for room."""
@@ -80,120 +106,68 @@ class Queue:
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
         """A group as the queue sees it; ``state`` is what is remembered of it."""
-        return self._order.describe(group, state)
-
-    def order(self, waiting: Iterable[Waiting]) -> list[Waiting]:
-        """The first one first."""
-        return self._order.sort(waiting)
+        return self.order.describe(group, state)
 
     def turn_of(self, waiting: Waiting) -> Turn:
         """Where a group stands by now: of two, the one with the smaller turn goes first."""
-        return self._order.turn_of(waiting)
+        return self.order.turn_of(waiting)
 
     def counts_as(self, waiting: Waiting) -> int:
         """The priority with which a group counts by now."""
-        return self._order.raised_priority(waiting)
+        return self.order.raised_priority(waiting)
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """The nodes that a gang must not use by what was decided when it was planned last."""
-        return self.backfill.closed_to(waiting, request) if self.backfill.head is not None else frozenset()
+        """Return the nodes that a gang must not use by now, as they are kept for others and do not hold both."""
+        closed = frozenset[str]()
+        for feature in self._features[Feature.closed_to]:
+            if feature.busy:
+                closed |= feature.closed_to(waiting, request)
+        return closed
 
     def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that members of a gang must not use unless its plan has placed them there."""
-        return self.backfill.list_kept(waiting, request) if self.backfill.head is not None else frozenset()
+        kept = frozenset[str]()
+        for feature in self._features[Feature.kept_from]:
+            if feature.busy:
+                kept |= feature.kept_from(waiting, request)
+        return kept
 
     # --- plans -------------------------------------------------------------------------------------------------
 
     def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
-        """The plan of a gang whose turn it is, which takes nothing that is kept for the head; else why not.
+        """The plan of a gang whose turn it is, which takes nothing that is kept for others; else why not.
 
         Raises Unfinished if the planner does; the gang is out of the unschedulable groups then.
         """
-        group = waiting.group
-        before = self._forecast()
-        if self.backfill.head is not None:
-            self.backfill.forget_pass(group)
-        self.unschedulable.leave(group)
-        self._behind.discard(group)
+        self.unschedulable.leave(waiting.group)
         answer = self._planner.plan(request)
         if isinstance(answer, Verdict):
-            answer = self._refuse(waiting, request, answer)
-        else:
-            closed = self.closed_to(waiting, request)
-            if not closed.isdisjoint(answer.nodes.values()) and not self.backfill.let_pass(group, request):
-                answer = self._plan_beside(group, request, closed)
+            return self._refuse(waiting, request, answer)
+        for feature in self._features[Feature.filter]:
+            if feature.busy and isinstance(answer, Plan):
+                answer = feature.filter(waiting, request, answer)
         if isinstance(answer, Plan):
-            self._contenders.pop(group, None)
-            self._unforeseen.pop(group, None)
-            if group in self.backfill.contenders:
-                self.backfill.placed(group)
-        self._wake_if_changed(before)
+            self._tell_left(waiting.group, placed=True)
         return answer
 
     def _refuse(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        self._put_back(waiting.group, request, refusal)
-        return self._contend(waiting, request, refusal)
+        self.put_back(waiting.group, request, refusal)
+        for feature in self._features[Feature.unschedulable]:
+            refusal = feature.unschedulable(waiting, request, refusal)
+        return refusal
 
-    def _put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+    def put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        """A gang was refused: it waits for the room that the request asks for."""
         put = self.unschedulable.put_late if self._planning_tasks.is_stale(group) else self.unschedulable.put
         put(group, request, refusal)
 
-    def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Room may be kept for a gang that was refused, now or when its forecast is there; what is said of it."""
-        group = waiting.group
-        self._contenders.pop(group, None)
-        self._unforeseen.pop(group, None)
-        if not waiting.rejected and self.backfill.is_eligible(group, request, refusal):
-            try:
-                contends = self._has_turn_later(waiting) or self.backfill.contend(waiting, request)
-            except Unfinished:
-                self._unforeseen[group] = (waiting, request, refusal)
-                contends = group in self.backfill
-            if contends:
-                self._contenders[group] = waiting
-        return self.backfill.explain(group, refusal)
-
-    def _has_turn_later(self, waiting: Waiting) -> bool:
-        """Whether forecasts are being made for enough gangs of the namespace that are before this one.
-
-        It contends all the same: the next look at those who do asks it if they did not fit.
-        """
-        before = (
-            other
-            for other, _, _ in self._unforeseen.values()
-            if other.group.namespace == waiting.group.namespace and self._order.precedes(other, waiting)
-        )
-        return len(list(islice(before, _MAX_CANDIDATES))) == _MAX_CANDIDATES
-
-    def foresee(self, waiting: Waiting) -> Verdict | None:
-        """Go on with a refused gang whose forecast may be there now; what is to be said of it then."""
-        found = self._unforeseen.get(waiting.group)
-        if found is None or waiting.group not in self.unschedulable:
-            return None
-        before = self._forecast()
-        _, request, refusal = found
-        # The unschedulable groups goes on with what it knows: room that was freed since the refusal counts.
-        answer = self._contend(waiting, request, refusal)
-        self._wake_if_changed(before)
-        return answer
-
-    def _plan_beside(self, group: GroupKey, request: PlanRequest, closed: frozenset[str]) -> Plan | Verdict:
-        answer = self._planner.plan(request.avoiding(closed))
-        if isinstance(answer, Plan):
-            return answer
-        self._contenders.pop(group, None)
-        self._behind.add(group)
-        # What is freed on the head's other nodes may leave enough for both.
-        self._put_back(group, request.avoiding(closed & self.backfill.find_narrow(request)), answer)
-        return self.backfill.refuse(request)
+    def plan_beside(self, request: PlanRequest) -> Plan | Verdict:
+        """A plan for a gang that has one already, of which some nodes are closed to it. Raises Unfinished."""
+        return self._planner.plan(request)
 
     def note_preempting(self, group: GroupKey) -> None:
         """A gang gets room that others leave: none is kept for it any more."""
-        before = self._forecast()
-        self._contenders.pop(group, None)
-        self._unforeseen.pop(group, None)
-        self.backfill.placed(group)
-        self._wake_if_changed(before)
+        self._tell_left(group, placed=True)
 
     def note_begun(self, group: GroupKey) -> None:
         """A gang has got its cycle: nothing that is freed has to wake it."""
@@ -207,14 +181,14 @@ class Queue:
 
     def leave(self, group: GroupKey) -> None:
         """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
-        before = self._forecast()
         self.unschedulable.leave(group)
-        self._behind.discard(group)
-        self._contenders.pop(group, None)
-        self._unforeseen.pop(group, None)
         self._planning_tasks.forget(group)
-        self.backfill.withdraw(group)
-        self._wake_if_changed(before)
+        self._tell_left(group, placed=False)
+
+    def _tell_left(self, group: GroupKey, *, placed: bool) -> None:
+        for feature in self._features[Feature.left]:
+            if feature.busy:
+                feature.left(group, placed=placed)
 
     def end_term(self) -> None:
         """Another instance may lead from now on: nobody waits for a plan any more."""
@@ -223,52 +197,24 @@ class Queue:
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
     def take_woken(self) -> set[GroupKey]:
-        """The gangs that what has been freed could help, and those that the head no longer keeps away."""
+        """The gangs that what has been freed could help, and those that are roused."""
         woken = self._woken | self._take_freed()
         self._woken = set()
         return woken
 
-    def review(self) -> Work[None]:
-        """Look at the head as time passes; may wake gangs. Called about twice a second."""
+    def review(self) -> None:
+        """Look which priorities there are by now. Called about twice a second."""
         now = self._clock()
-        before = self._forecast()
-        for group in self.backfill.review():
-            self._rouse(group)
-        self._wake_if_changed(before)
-        head = self.backfill.head
-        if now - self._reviewed < _REVIEW_SECONDS and (head is not None or not self._contenders):
-            return
-        self._reviewed = now
-        self._order.note_levels()
-        first: list[tuple[Turn, GroupKey]] = []
-        rest = iter(list(self._contenders.values()))
-        while some := [(self.turn_of(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)]:
-            first = nsmallest(_MAX_CANDIDATES, [*first, *some])
-            if len(some) == _CONTENDERS_PER_STEP:
-                yield
-        head = self.backfill.head
-        for _, group in first:
-            waiting = self._contenders.get(group)
-            if waiting is not None and (head is None or self._order.precedes(waiting, head.waiting)):
-                self._rouse(group)
+        if now - self._reviewed >= _REVIEW_SECONDS:
+            self._reviewed = now
+            self.order.note_levels()
 
     def _take_freed(self) -> set[GroupKey]:
         freed, neighbours = self._occupancy.freed_nodes.take(), self._occupancy.freed_nodes.take_neighbours()
         withdrawn = self._nominations.withdrawn_nodes.take()
         return self.unschedulable.wake(freed, withdrawn, neighbours)
 
-    def _rouse(self, group: GroupKey) -> None:
+    def rouse(self, group: GroupKey) -> None:
+        """Have a gang planned again that waits for room."""
         self.unschedulable.leave(group)
         self._woken.add(group)
-
-    def _forecast(self) -> Forecast | None:
-        head = self.backfill.head
-        return None if head is None else head.forecast
-
-    def _wake_if_changed(self, before: Forecast | None) -> None:
-        """Wake those who were kept away from nodes by another forecast: these may be free now, or for longer."""
-        if before is not None and before is not self._forecast():
-            for group in self._behind:
-                if group in self.unschedulable:
-                    self._rouse(group)
-            self._behind.clear()

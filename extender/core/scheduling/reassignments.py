@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from extender.core.feature import NO_REPAIR, Feature, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import Context, Nominate, Release
-from extender.core.scheduling.group import NO_REPAIR, GroupState, Repair
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.permit import Permit, find_parts_to_leave
 from extender.core.scheduling.planning import KeptSlotPlanner, Planning
 from extender.core.scheduling.request import build_joining_request
 from extender.core.scheduling.seating import Seating
-from extender.features.repair import Repairs
 from serried.api.group import Leaf, PodGroup
 from serried.api.pod import Pod
 from serried.api.reservation import Slot
@@ -22,14 +22,14 @@ from serried.plan.request import Plan
 class Reassignments:
     """Changes the slots of cycles."""
 
-    def __init__(self, context: Context, repairs: Repairs, planning: Planning, seating: Seating) -> None:
+    def __init__(self, context: Context, planning: Planning, seating: Seating) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
         self._held = context.groups.held
         self._permit = Permit(context)
         self._seating = seating
-        self._repairs = repairs
+        self._features = context.features
         self._planning = planning
         self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
         """For late members, of which some may be replacements."""
@@ -112,7 +112,10 @@ class Reassignments:
         if standing == cycle.standing and not self._store.vacancies.has(group.key):
             return NO_REPAIR
         cycle.settle(standing)
-        return self._repairs.settle(gang, group, self._store.members.classify(group.key))
+        repair = NO_REPAIR
+        for feature in self._features[Feature.pre_enqueue]:
+            repair = feature.pre_enqueue(gang, group, self._store.members.classify(group.key))
+        return repair
 
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair

@@ -8,28 +8,22 @@ no DeviceClass provides is refused from the start, unless the scheduler offers i
 """
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
+from extender.core.feature import NO_REPAIR, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import NO_REPAIR, Repair
-from extender.core.scheduling.unschedulable import find_most
-from extender.options import ALL_PERCENT
 from serried.api.group import Branch, Leaf, PodGroup, Tree, list_branches, list_groups, list_leaves
 from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import HIGHEST_GROUP_PRIORITY
-from serried.api.reservation import Reservation
+from serried.api.reservation import Reservation, name_some
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.cluster.ledger import Ledger
 from serried.cluster.members import Members
-from serried.cluster.priorities import find_exclusive_key
-from serried.cluster.usage import Vacancy
+from serried.cluster.usage import PendingVictims
 from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
 from serried.rules.extended.cluster import Uncounted
@@ -155,6 +149,13 @@ def _count(pods: Iterable[Pod], name: str) -> int:
     return sum(name in pod.uncounted for pod in pods if pod.counted_elsewhere)
 
 
+def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
+    """How a gang stands whose victims are to end."""
+    victims = reservation.victims
+    ended = len(victims) - pending_victims.count_left(reservation.group)
+    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
+
+
 def find_shortage(
     group: PodGroup, group_members: GroupMembers, store: Store, repair: Repair = NO_REPAIR
 ) -> Verdict | None:
@@ -241,78 +242,6 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
     return Verdict(Reason.DOMAIN_CONFLICT, key=split.key, detail=f"{split.name}: {said}" if split.name else said)
 
 
-class Occupant(NamedTuple):
-    """What makes a domain another exclusive gang's."""
-
-    domain: str
-    namespace: str
-
-    pod: Pod | None
-    """The pod that is there; None if it is a slot that is planned or kept."""
-
-
-def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """The domains of the group's key in which other exclusive gangs are, or will be; none for one that is not.
-
-    It is as if the pods with the UIDs ``gone`` were gone.
-    """
-    occupants = list_occupants(group, store, ledger)
-    return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
-
-
-def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
-    occupants = [each for each in list_occupants(group, store, ledger) if each.pod is None or each.pod.uid not in gone]
-    stay = {
-        each.domain
-        for each in occupants
-        if each.pod is None or each.pod.deleting or each.pod.uid in store.pending_victims
-    }
-    return frozenset(each.domain for each in occupants if each.domain not in stay)
-
-
-def close_taken(
-    request: PlanRequest,
-    group: PodGroup,
-    store: Store,
-    ledger: Ledger,
-    spent: "SpentShare | None",
-    gone: Collection[str] = frozenset(),
-) -> PlanRequest:
-    """The request without the domains that other exclusive gangs have; without any where the share is ``spent``.
-
-    Then only a domain that the namespace has already could be opened by evictions. It is as if the pods with the UIDs
-    ``gone`` were gone.
-    """
-    taken = find_taken(group, store, ledger, gone)
-    openable = find_openable(group, store, ledger, gone) if taken else taken
-    if spent is not None:
-        taken = spent.domains
-        openable &= spent.held
-    exclusive = find_exclusive_key(group) is not None and spent is None
-    return replace(request, taken=taken, openable=openable, exclusive=exclusive)
-
-
-def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
-    """What makes domains of the group's key those of other exclusive gangs; nothing for a group that is not one."""
-    key = find_exclusive_key(group)
-    if key is None:
-        return
-
-    def is_another(found: GroupKey) -> bool:
-        return found != group.key and find_exclusive_key(store.groups.get(found)) == key
-
-    for reservation in ledger:
-        if reservation.domain and is_another(reservation.group):
-            yield Occupant(reservation.domain, reservation.group.namespace, None)
-    running = (pod for other, bound in store.exclusives.iterate(key) if other.key != group.key for pod in bound)
-    kept = (vacancy.pod for vacancy in store.vacancies if is_another(vacancy.group))
-    for pod, there in [*((pod, pod) for pod in running), *((pod, None) for pod in kept)]:
-        domain = store.nodes[pod.node].labels.get(key, "") if pod.node in store.nodes else ""
-        if domain:
-            yield Occupant(domain, pod.namespace, there)
-
-
 def describe_claims(members: Collection[Pod], store: Store) -> str:
     """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
     unbound = store.rule(Volumes).count_unbound(members) if any(pod.claims for pod in members) else 0
@@ -364,26 +293,6 @@ def find_split(trees: Iterable[Tree], assigned_nodes: AssignedNodes, nodes: Mapp
         if stray or len(domains) > 1:
             return Split(tree.name, key, tuple(sorted(domains)), stray)
     return None
-
-
-def find_repairable(
-    group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy], stood: Tree | None
-) -> frozenset[str]:
-    """The PodGroups that run and that the kept slots make whole, by name; the others start anew.
-
-    Whole is what ``stood`` when the quorum did last: a gang that is to grow lacks what it lost, not what it is to get.
-    None is for a gang that ran before this process looked: then every PodGroup that runs is mended. Whoever is being
-    deleted has a slot yet, which will be kept.
-    """
-    kept = Counter(vacancy.leaf for vacancy in vacancies)
-    before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}
-
-    def is_mended(leaf: Leaf, each: GroupMembers) -> bool:
-        need = min(leaf.need, before.get(leaf.name, leaf.need))
-        return stood is None or each.need(need) <= kept[leaf.name] + len(each.terminating)
-
-    below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
-    return frozenset(leaf.name for leaf, each in below if each.bound and is_mended(leaf, each))
 
 
 _Members: TypeAlias = Mapping[str, Sequence[Pod]]
@@ -544,49 +453,3 @@ def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mappin
         parts=parts,
         wanted=max(0, request.wanted - whole),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SpentShare:
-    """A namespace that has all the exclusive domains of one key that it may have."""
-
-    namespace: str
-    held: frozenset[str]
-    domains: frozenset[str]
-    """All domains of the key."""
-
-    def describe(self) -> str:
-        """What is said of a gang that would need one more."""
-        count = f"{len(self.held)} of {len(self.domains)} domains"
-        return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more"
-
-
-class ExclusiveShares:
-    """Counts the domains that the exclusive gangs of each namespace have, and stops them at their share."""
-
-    def __init__(self, context: Context) -> None:
-        self._store = context.store
-        self._ledger = context.ledger
-        self._share_percent = context.options.share_percent
-
-    def find_spent(
-        self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()
-    ) -> SpentShare | None:
-        """The share of a group's namespace if the group may have no domain beyond it; None if it may.
-
-        A domain counts in which another exclusive gang of the namespace is planned, runs, or has slots kept, and those
-        that are ``promised`` to one that is before it in the queue. It is as if the pods with the UIDs ``gone`` were
-        gone.
-        """
-        key = group.topology_key
-        if key is None or not group.preference.exclusive or self._share_percent == ALL_PERCENT:
-            return None
-        domains = frozenset(domain for (domain,) in self._store.capacity.domains((key,)))
-        namespace = group.key.namespace
-        held = frozenset(
-            each.domain
-            for each in list_occupants(group, self._store, self._ledger)
-            if each.namespace == namespace and (each.pod is None or each.pod.uid not in gone)
-        ).union(promised)
-        has_more = len(held) < find_most(self._share_percent, len(domains))
-        return None if has_more else SpentShare(namespace, held, domains)

@@ -9,46 +9,38 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from extender.core.feature import Decision, Feature, Refused, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
 from extender.core.scheduling.effects import Context, Release, StartCycle
-from extender.core.scheduling.group import (
-    GroupState,
-    Repair,
-)
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots, Planning
 from extender.core.scheduling.planning_tasks import Unfinished
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.request import (
-    ExclusiveShares,
-    SpentShare,
     build_request,
-    close_taken,
     describe_claims,
+    describe_wait,
     find_next_opening,
-    find_taken,
 )
 from extender.core.scheduling.seats import Seats, arrange
-from extender.features.preemption.search import Decision, Preemptions, describe_wait
-from extender.features.preemption.units import REFUSAL_SECONDS
 from extender.options import NominationPolicy
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.preference import NO_PREFERENCE
 from serried.api.reservation import Reservation, Slot, Victim
-from serried.api.resources import Resources, add, count_slots
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
-from serried.plan.eviction import Preemption, Unit
+from serried.plan.eviction import Unit
 from serried.plan.quorum import GroupMembers, Standing
-from serried.plan.request import Plan, PlanRequest, Waiting
+from serried.plan.request import Plan, PlanRequest
 
 _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
 
-_REFUSED_SECONDS = REFUSAL_SECONDS / 2
-"""The longest pause after evictions were refused: the next search has to know of them."""
+_REFUSED_SECONDS = 30.0
+"""The longest pause after evictions were refused: so long that the next search still knows of them."""
 
 _REJECTED = Backoff(first=10.0, cap=60.0)
 """The pauses after the scheduler had no node for a member beside its mates: each try holds their room for a moment."""
@@ -80,6 +72,7 @@ class CycleEndings:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
+        self._features = context.features
         self._queue = queue
         self._activity = context.groups.activity
         self._outbox = context.outbox
@@ -101,8 +94,7 @@ class CycleEndings:
             gang.entry.back_off(now + pause)
         if Mark.RETRIED in verdict.reason.marks:
             gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
-        if cycle.eviction_sent:
-            self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else frozenset())
+        self._tell_end(gang, cycle, refused, verdict)
         self._groups.say(cycle.reservation.group, verdict)
         self._groups.look_again(cycle.reservation.group)
 
@@ -114,19 +106,21 @@ class CycleEndings:
     def finish(self, cycle: BindingCycle) -> None:
         """End a cycle whose members are bound, as far as they still exist; beyond the quorum, as far as they came."""
         gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_refused(cycle)
-        in_vain = cycle.eviction_sent and not (cycle.bound and cycle.bound >= cycle.reservation.slots.keys())
         self._close(cycle, "serried: the binding cycle is over")
-        if in_vain and not cycle.reservation.need:
-            self._pause(gang, cycle, refused)
-        elif cycle.eviction_sent or cycle.reservation.committed:
-            # Of members that have joined a running gang in free room nothing is learnt.
-            gang.refusals.forget_evictions()
-        gang.preemption = None
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
-        gang.started = gang.started or bool(cycle.reservation.committed)
         if cycle.reservation.committed:
+            gang.started = True
             gang.refusals.forget_rejection()
+            gang.refusals.forget_evictions()
+        self._tell_end(gang, cycle, refused, None)
         self._groups.look_again(cycle.reservation.group)
+
+    def _tell_end(
+        self, gang: GroupState, cycle: BindingCycle, refused: frozenset[str], verdict: Verdict | None
+    ) -> None:
+        if gang.memory or cycle.preempted:
+            for feature in self._features[Feature.ended]:
+                feature.ended(gang, cycle, refused, verdict)
 
     def leave(self, cycle: BindingCycle) -> None:
         """End a cycle without a word and without a write: it is the next leader's."""
@@ -140,46 +134,6 @@ class CycleEndings:
         for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.leave(gang.cycle)
-
-    def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
-        """Nobody is evicted for a gang again and again: each time in vain it waits longer before the next.
-
-        Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
-        of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
-        """
-        now, refusals = self._clock(), gang.refusals
-        for uid in refused:
-            pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
-            if pod is not None and slot is not None:
-                refusals.refuse(pod.shape, slot.node, self._store)
-                refusals.spare(pod.shape, slot.node, now, self._store)
-        refusals.pause_evictions(now)
-        for node, uids in self._find_taken(cycle).items():
-            refusals.note_occupied(node, uids, self._store)
-
-    def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
-        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
-
-        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
-        ran there then has taken nothing.
-        """
-        pods = self._store.pods
-        ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
-        wanted: dict[str, Resources] = {}
-        for uid, slot in cycle.cleared.items():
-            member = pods.get(uid)
-            if member is not None and member.pending and slot.node not in ending:
-                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
-        full = {name for name, request in wanted.items() if not self._has_room(name, request)}
-        found: dict[str, set[str]] = {}
-        for pod in self._store.list_foreign(full):
-            if pod.uid not in cycle.foreign:
-                found.setdefault(pod.node, set()).add(pod.uid)
-        return {name: frozenset(uids) for name, uids in found.items()}
-
-    def _has_room(self, name: str, request: Resources) -> bool:
-        node, used = self._store.nodes.get(name), self._store.occupancy.used.get(name, {})
-        return node is None or count_slots(node.allocatable, used, request) > 0
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
@@ -230,16 +184,14 @@ class SchedulingCycle:
         context: Context,
         queue: Queue,
         planning: Planning,
-        preemptions: Preemptions,
         endings: CycleEndings,
     ) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._queue = queue
         self._planning = planning
-        self._exclusive_shares = ExclusiveShares(context)
+        self._features = context.features
         self._kept_slots = KeptSlots(context.store)
-        self._preemptions = preemptions
         self._groups = context.groups
         self.endings = endings
         self._held = context.groups.held
@@ -260,14 +212,17 @@ class SchedulingCycle:
             state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)  # a label that changes wakes nobody
             return request
         place = self._queue.describe(group.key, state)
-        spent = self._find_spent(place, group) if group.preference.exclusive else None
-        request = self._keep_to_offers(state, close_taken(request, group, self._store, self._ledger, spent))
+        for feature in self._features[Feature.pre_filter]:
+            if feature.concerns(group):
+                request = feature.pre_filter(state, group, place, request)
+        request = self._keep_to_offers(state, request)
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
             return self._planning.describe_wait(state, request)  # and again when it is there
         if isinstance(answer, Verdict):
-            return self._refuse(state, group, place, request, answer, spent)
+            opens_in = find_next_opening(group, self._find_wait(state))
+            return self._refuse(Refused(state, group, place, request, opens_in), answer)
         self._planning.settle(group.key)
         self._begin(state, group, request, answer, self._queue.list_kept(place, request))
         claims = describe_claims(request.members, self._store)
@@ -299,21 +254,13 @@ class SchedulingCycle:
         """For how many seconds the quorum of a group is there."""
         return 0.0 if state.quorum_since is None else self._clock() - state.quorum_since
 
-    def _refuse(
-        self,
-        state: GroupState,
-        group: PodGroup,
-        place: Waiting,
-        request: PlanRequest,
-        refusal: Verdict,
-        spent: SpentShare | None,
-    ) -> Verdict | None:
+    def _refuse(self, refused: Refused, refusal: Verdict) -> Verdict | None:
         """There is no room for a group: others may have to go for it."""
-        now, opens_in = self._clock(), find_next_opening(group, self._find_wait(state))
+        state, request, now = refused.gang, refused.request, self._clock()
         forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
-        state.entry.retry_by(now + min(opens_in, forgotten))
+        state.entry.retry_by(now + min(refused.opens_in, forgotten))
         state.entry.note_refusal()
-        refusals, taken = state.refusals, frozenset[str]()
+        refusals = state.refusals
         if refusals.closed:
             refusals.end_round(now + forgotten)
         if refusals.rejection is not None:
@@ -321,23 +268,12 @@ class SchedulingCycle:
             refusal = replace(refusal, detail=refusals.rejection.text)
         elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
-        self._planning.rest(state, group.key, refusal)
-        if spent is not None and not request.pinned:
-            refusal = replace(refusal, detail=spent.describe())
-        asked, request = request, request.avoiding(self._queue.closed_to(place, request))
-        if refusal.reason is Reason.BEHIND_HEAD:
-            asked = request  # it would fit but for these nodes
-        if refusals.spared or refusals.occupied:
-            request = request.avoiding(refusals.find_spared(request.members, now, self._store))
-            taken = refusals.find_occupied(now, self._store)
-        found = self._preemptions.consider(state, place, request.avoiding(taken), refusal, opens_in, len(taken))
-        if state.search is not None:
-            state.search.asked = asked
-        return self._preempt(state, group, found, refusal)
-
-    def _find_spent(self, place: Waiting, group: PodGroup) -> SpentShare | None:
-        promised = self._queue.backfill.list_promised(place, group.topology_key)
-        return self._exclusive_shares.find_spent(group, promised=promised)
+        self._planning.rest(state, refused.group.key, refusal)
+        answer: Decision | Verdict = refusal
+        for feature in self._features[Feature.post_filter]:
+            if isinstance(answer, Verdict) and feature.concerns(refused.group):
+                answer = feature.post_filter(refused, answer)
+        return self._preempt(state, refused.group, answer, refusal)
 
     def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
         """The request on the nodes alone that the scheduler has offered, if it can be met there.
@@ -350,29 +286,21 @@ class SchedulingCycle:
             return offered
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
-    def review(self) -> set[GroupKey]:
-        """The gangs that are to be planned again because others may go for them by now. Called about twice a second."""
-        due = set(self._preemptions.take_due(self._groups.states))
-        for group in due:
-            state = self._groups.states[group]
-            state.entry.ask_again()
-            state.refusals.no_search_before = self._clock()
-        return due
-
     def forget(self, group: GroupKey) -> None:
         """A group does not wait for room any more."""
         self._queue.leave(group)
         if group in self._groups.states:
-            self._groups.states[group].search = None
+            self._groups.states[group].memory.end_wait()
 
     def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
         """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
-        waited = self._queue.foresee(self._queue.describe(group.key, state))
-        if waited is not None and state.search is not None:
-            state.search.refusal = waited
-            waited = state.search.tell()
-        found = self._preemptions.go_on(state, group.key)
-        return waited if found is None else self._preempt(state, group, found, waited)
+        place, said = self._queue.describe(group.key, state), None
+        for feature in self._features[Feature.go_on]:
+            found = feature.go_on(state, group, place, said)
+            if isinstance(found, Decision):
+                return self._preempt(state, group, found, said)
+            said = found
+        return said
 
     def _preempt(
         self, state: GroupState, group: PodGroup, found: Decision | Verdict, waited: Verdict | None
@@ -380,27 +308,28 @@ class SchedulingCycle:
         """Begin what was decided; else what is said. ``waited`` is what is said if the decision does not hold."""
         if isinstance(found, Verdict):
             return found
-        request, preemption = found
+        request, plan = found.request, found.plan
         # The head may be another one than when the search began, and so are the nodes that are kept. And another gang
         # may have come into the domain while victims were looked for.
         closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
-        if self._is_taken(group, preemption) or not closed.isdisjoint(preemption.plan.nodes.values()):
+        if not (self._may_hold(group, found) and closed.isdisjoint(plan.nodes.values())):
             state.entry.retry_by(self._clock())
             return waited
-        for unit in preemption.victims:
+        for unit in found.victims:
             if unit.planned:
                 self._give_way(unit, group)
-        ending = [unit for unit in preemption.victims if not unit.planned]
+        ending = [unit for unit in found.victims if not unit.planned]
         self._queue.note_preempting(group.key)
-        closed |= request.closed - frozenset(preemption.plan.nodes.values())
-        reservation = self._begin(state, group, request, preemption.plan, closed, ending)
+        closed |= request.closed - frozenset(plan.nodes.values())
+        reservation = self._begin(state, group, request, plan, closed, ending)
         if ending:
             return describe_wait(reservation, self._store.pending_victims)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
 
-    def _is_taken(self, group: PodGroup, preemption: Preemption) -> bool:
-        gone = frozenset(pod.uid for unit in preemption.victims for pod in unit.pods)
-        return preemption.plan.domain in find_taken(group, self._store, self._ledger, gone)
+    def _may_hold(self, group: PodGroup, found: Decision) -> bool:
+        gone = frozenset(pod.uid for unit in found.victims for pod in unit.pods)
+        concerned = (feature for feature in self._features[Feature.allow] if feature.concerns(group))
+        return all(feature.allow(group, found.plan, gone) for feature in concerned)
 
     def _give_way(self, unit: Unit, to: PodGroup) -> None:
         """A gang that is planned gives all of its slots back."""
@@ -459,9 +388,11 @@ class SchedulingCycle:
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
         """Begin a cycle whose reservation is held."""
         state.cycle = cycle
-        state.search = None
-        if cycle.preempted and cycle.seats.in_order:
-            self._groups.cleared[cycle.reservation.group] = cycle
+        if state.memory:
+            state.memory.end_wait()
+        if cycle.preempted:
+            for feature in self._features[Feature.reserve]:
+                feature.reserve(cycle)
         self._queue.note_begun(cycle.reservation.group)
         self._outbox.put(StartCycle(cycle))
 

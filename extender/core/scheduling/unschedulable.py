@@ -7,12 +7,10 @@ its cost is that of freed nodes and hints, not of the cluster, nor of planning e
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import GroupState
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
@@ -20,13 +18,117 @@ from serried.api.resources import Resources
 from serried.api.verdict import Mark, Verdict
 from serried.cluster.usage import Freed
 from serried.plan.fit import slots
-from serried.plan.request import Ageing, PlanRequest, Turn, Waiting, order_groups
+from serried.plan.request import PlanRequest
 from serried.rules.neighbours.cluster import list_concerns
 
 
 def find_most(share_percent: int, count: int) -> int:
     """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
     return max(1, count * share_percent // 100)
+
+
+_MAX_DOUBTS = 100
+"""How many nodes that kube-scheduler offers have a gang planned once more, until it is planned for another reason."""
+
+
+@dataclass(slots=True)
+class QueueEntry:
+    """When a group is planned again. Times are loop seconds.
+
+        unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
+        backoff       -- its end has come (``back_off``) ----------------------> active
+
+    What wakes it is the queue's (`extender.core.scheduling.unschedulable`).
+    """
+
+    question: tuple[object, ...] = ()
+    """What it was planned with last: a group that waits for room is not planned with the same again."""
+
+    backoff_until: float = 0.0
+    """Until then nothing is planned for it, whatever changes."""
+
+    retry_at: float = math.inf
+    """When it is planned again though nothing has changed."""
+
+    attempts: int = 0
+    """How many of its cycles have failed in a row."""
+
+    unattended: bool = False
+    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+
+    doubts: frozenset[str] = frozenset()
+    """The nodes that kube-scheduler has offered to its members since a plan had found none: each is tried once."""
+
+    in_doubt: bool = False
+    """Whether `doubts` alone are why the group is to be planned again."""
+
+    def backs_off(self, now: float) -> bool:
+        """Whether it is not to be planned yet."""
+        return now < self.backoff_until
+
+    def back_off(self, until: float) -> None:
+        """It is not planned before this time. A group that backs off already does so until then instead."""
+        self.backoff_until = until
+
+    def end_backoff(self) -> None:
+        """It may be planned at once."""
+        self.backoff_until = 0.0
+
+    def retry_by(self, at: float) -> None:
+        """It is planned again at this time at the latest."""
+        self.retry_at = min(self.retry_at, at)
+
+    def ask_again(self) -> None:
+        """It is planned again though nothing of it has changed."""
+        self.question = ()
+
+    def doubt(self, names: frozenset[str]) -> bool:
+        """Note that kube-scheduler offers these nodes though the last plan had none for any member.
+
+        Return whether it is to be planned once more: one of the nodes is new since it was refused.
+        """
+        if names <= self.doubts or len(self.doubts) >= _MAX_DOUBTS:
+            return False
+        self.doubts |= names
+        self.in_doubt = True
+        return True
+
+    def note_refusal(self) -> None:
+        """Note that the group was planned in vain. Forget `doubts`, unless they alone were why it was planned."""
+        self.doubts = self.doubts if self.in_doubt else frozenset()
+        self.in_doubt = False
+
+    def take(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
+        """Its turn has come, and it is to be planned with this; whether there is anything to be planned.
+
+        ``waits`` is whether it waits for room: only then its last answer still holds.
+        """
+        self.backoff_until = 0.0
+        if waits and question == self.question and now < self.retry_at:
+            return False
+        self.question, self.retry_at, self.unattended = question, math.inf, False
+        return True
+
+    def pop_backoff(self, now: float) -> bool:
+        """Whether a backoff is over now; once."""
+        over = 0 < self.backoff_until <= now
+        if over:
+            self.backoff_until = 0.0
+        return over
+
+    def pop_retry(self, now: float) -> bool:
+        """Whether the time has come at which it is planned again; once."""
+        due = self.retry_at <= now
+        if due:
+            self.question, self.retry_at = (), math.inf
+        return due
+
+    def pop_unattended(self) -> bool:
+        """The scheduler is back: whether the group has waited for that; once."""
+        was, self.unattended = self.unattended, False
+        if was:
+            self.question = ()
+        return was
 
 
 _MAX_SHAPES_COUNTED = 8
@@ -298,42 +400,3 @@ def _domain(hint: QueueingHint, node: Node | None) -> str | None:
         return ""
     domain = node.labels.get(hint.topology_key)
     return domain if not hint.pinned or domain in hint.pinned else None
-
-
-class QueueOrder:
-    """Says which of two groups is before the other by now."""
-
-    def __init__(self, context: Context) -> None:
-        self._priorities = context.store.priorities
-        self._vacancies = context.store.vacancies
-        self._clock = context.clock
-        self._ageing = Ageing(context.options.ageing_seconds)
-
-    def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
-        """A group as the queue sees it; ``state`` is what is remembered of it."""
-        # A member that has just ended counts at once: whoever was looked at first would get the room.
-        broken = (state is not None and state.broken_since is not None) or group in self._vacancies
-        since = state.quorum_since if state is not None else None
-        rejected = state is not None and state.refusals.rejection is not None
-        return Waiting(group, self._priorities.of_group(group), math.inf if since is None else since, broken, rejected)
-
-    def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
-        """The first one first."""
-        return order_groups(waiting, self._ageing, self._clock())
-
-    def precedes(self, first: Waiting, second: Waiting) -> bool:
-        """Whether one group is before another."""
-        now = self._clock()
-        return self._ageing.place(first, now) < self._ageing.place(second, now)
-
-    def turn_of(self, waiting: Waiting) -> Turn:
-        """Where a group stands by now."""
-        return self._ageing.place(waiting, self._clock())
-
-    def raised_priority(self, waiting: Waiting) -> int:
-        """The priority with which a group counts by now."""
-        return self._ageing.raised(waiting, self._clock())
-
-    def note_levels(self) -> None:
-        """Look which priorities there are: waiting raises a gang from one of these to the next."""
-        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))

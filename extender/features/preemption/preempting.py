@@ -13,6 +13,8 @@ The record names the victims before anything is done to them. What holds at each
   evicted by then stay, and the others get what room there is;
 - whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
 
+When evictions are written, Events of type Normal wait: each victim has one, and the gang waits for its room.
+
 Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
 """
 
@@ -24,23 +26,20 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.core.binding.nominator import Nominator
-from extender.core.binding.records import Records
+from extender.core.parts import Parts
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.effects import Context, WriteBurst
+from extender.core.scheduling.effects import WriteBurst
 from extender.core.scheduling.permit import Permit
-from extender.core.scheduling.reassignments import Reassignments
-from extender.features.preemption.evictions import Rehearsal, describe_end, do_each, find_running, mark, unmark
-from extender.features.preemption.search import Preemptions, name_some
-from extender.features.preemption.units import is_running
-from extender.features.status.timeline import Milestone
+from extender.core.timeline import Milestone
+from extender.evictions import Rehearsal, find_running, mark, unmark
+from extender.features.preemption.units import Units
 from extender.options import Method
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Victim
+from serried.api.reservation import Reservation, Victim, describe_end, name_some
 from serried.api.verdict import Reason, Verdict
-from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
+from serried.kube.many import do_each
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
 
@@ -68,26 +67,20 @@ _FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was ta
 class Preempting:
     """Runs the stage. ``clock`` gives loop seconds."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        context: Context,
-        nominator: Nominator,
-        records: Records,
-        reassignments: Reassignments,
-        preemptions: Preemptions,
-    ) -> None:
+    def __init__(self, parts: Parts, units: Units) -> None:
+        context = parts.context
         self.eviction_writes = WriteBurst(context.clock, _AFTERMATH_SECONDS, _LONGEST_SECONDS)
         """The time in which it writes, and in which one victim after the other ends."""
 
-        self._client = client
+        self._client = parts.client
         self._store = context.store
         self._term = context.term
-        self._nominator = nominator
-        self._records = records
+        self._nominator = parts.nominator
+        self._records = parts.records
         self._permit = Permit(context)
-        self._reassignments = reassignments
-        self._preemptions = preemptions
+        self._reassignments = parts.reassignments
+        self._units = units
+        self._method = context.options.preempt_by
         self._status = context.status
         self._timelines = context.timelines
         self._metrics = context.metrics
@@ -97,7 +90,7 @@ class Preempting:
     async def run(self, cycle: BindingCycle) -> Verdict | None:
         """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
         reservation = cycle.reservation
-        rehearsal = Rehearsal(self._client, self._store, self._preemptions.method)
+        rehearsal = Rehearsal(self._client, self._store, self._method)
         pending = _PendingPreemption(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
         try:
             with self.eviction_writes:
@@ -215,12 +208,17 @@ class Preempting:
 
     def _list_left(self, pending: "_PendingPreemption") -> list[Victim]:
         """Those that have not ended; for lost members beyond the quorum, whom nobody replaces, nobody else is to."""
-        left = [victim for victim in pending.victims if is_running(self._store.pods.get(victim.uid))]
+        left = [victim for victim in pending.victims if self._runs(victim)]
         cycle = pending.cycle
         if cycle.reservation.need or not cycle.list_lost() or not self._is_late(cycle):
             return left
         going = pending.find_going()
         return [victim for victim in left if victim.uid in going or self._find(victim) is None]
+
+    def _runs(self, victim: Victim) -> bool:
+        """Whether a victim still uses its node: also while it ends."""
+        pod = self._store.pods.get(victim.uid)
+        return pod is not None and pod.bound
 
     def _find_node(self, victim: Victim) -> str:
         pod = self._store.pods.get(victim.uid)
@@ -287,11 +285,11 @@ class Preempting:
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
-            if self._preemptions.breaks(cycle.reservation):
+            if self._units.breaks(cycle.reservation.victims):
                 return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
         if self._have_joined(pending.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
-        contest = self._preemptions.find_contest({self._find_node(victim) for victim in pending.victims})
+        contest = self._units.find_contest({self._find_node(victim) for victim in pending.victims})
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
     def _is_full(self, cycle: BindingCycle) -> bool:
@@ -324,7 +322,7 @@ class Preempting:
         if not refused:
             return None
         log.info("victims may not be evicted", extra=name_group(pending.group) | {"pods": len(refused)})
-        self._preemptions.note_refused(pending.group, refused)
+        self._units.refusals.add(pending.group, refused)
         first = next(victim for victim in pending.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
@@ -392,7 +390,7 @@ class Preempting:
         return _End.REFUSED
 
     async def _end_pod(self, pending: "_PendingPreemption", pod: Pod) -> "_End":
-        if self._preemptions.method is Method.DELETION:
+        if self._method is Method.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
             return _End.DELETED
         if not pending.rehearsal.is_guarded(pod):
@@ -410,7 +408,7 @@ class Preempting:
         return _End.EVICTED
 
     async def _mark_ending(self, victim: Victim, text: str) -> None:
-        if is_running(self._store.pods.get(victim.uid)) and self._term.leads():
+        if self._runs(victim) and self._term.leads():
             await mark(self._client, victim, text)
 
     def _classify(self, victim: Victim) -> str:

@@ -12,23 +12,24 @@ member needs, and yet enough once those of lower priority beside it go. A few ga
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
 
-from extender.core.scheduling.effects import Context
-from extender.core.scheduling.group import GroupState, Search
+from extender.core.feature import Decision, Feature, Memory, Refused
+from extender.core.parts import Parts
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
-from extender.core.scheduling.planning_tasks import Make, PlanningTasks, Unfinished
-from extender.features.backfill import Backfill
+from extender.core.scheduling.planning_tasks import Make, Unfinished
+from extender.features.preemption.preempting import Preempting
 from extender.features.preemption.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young
 from extender.options import Method, PreemptionMode
+from serried.api.group import PodGroup
 from serried.api.names import GroupKey
-from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Victim
-from serried.api.resources import Resources, subtract
+from serried.api.reservation import Reservation, name_some
+from serried.api.resources import Resources, add, count_slots, subtract
 from serried.api.verdict import Mark, Reason, Verdict
-from serried.cluster.usage import PendingVictims, Vacancy
+from serried.cluster.usage import Vacancy
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
 from serried.plan.preemption import solve_victims
@@ -54,28 +55,84 @@ _REST_SECONDS = 5.0
 _MAX_RESTARTS = 3
 """How often victims are looked for anew because the cluster has changed meanwhile."""
 
-_MAX_NAMED = 3
-"""How many victims are named in a sentence."""
 
+@dataclass(slots=True)
+class Search(Memory):
+    """A gang that was refused, for which victims may be looked for."""
 
-class Decision(NamedTuple):
-    """A gang gets the room of others."""
+    for_wait = True
 
     ask: PlanRequest
-    preemption: Preemption
+    waiting: Waiting
+    refusal: Verdict
+
+    opens_at: float
+    """From when it may try a wider level, in loop seconds; infinite if none is left."""
+
+    runs: bool = False
+    """Whether victims are being looked for."""
+
+    again_at: float | None = None
+    """From when freed room leads to another search after one in vain, in loop seconds; None before any."""
+
+    deadline: Deadline = field(default_factory=Deadline)
+    restarts: int = 0
+
+    freed: tuple[int, ...] = ()
+    """How often room of each kind had been freed when it was refused."""
+
+    taken: int = 0
+    """On how many nodes pods of other schedulers have the room that was made for it: nobody else is to end there."""
+
+    finding: str = ""
+    """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
+
+    asked: PlanRequest | None = None
+    """The question that was refused, with no node closed but those that were to it: what the refusal's numbers are of.
+
+    None if it is ``ask``.
+    """
+
+    def tell(self) -> Verdict:
+        """The refusal, and what was found."""
+        others = "pods of another scheduler have the room that others left for it, so nobody else goes there"
+        taken = f"on {self.taken} nodes {others}" if self.taken else ""
+        return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
 
 
-class Preemptions:
+@dataclass(slots=True)
+class Finding(Memory):
+    """What the last search for a gang has found, as long as it waits, and until a cycle of it has ended well."""
+
+    found: Preemption | NoVictims | None = None
+
+
+def find_preemption(gang: GroupState) -> Preemption | NoVictims | None:
+    """Return what the last search for victims for a gang has found; None if nothing was, or none was searched for."""
+    memory = gang.memory.find(Finding)
+    return memory.found if memory is not None else None
+
+
+class Preemptions(Feature):
     """Decides on preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
 
     ``running_priorities`` are how many pods of each priority run, by what the pods themselves say.
     """
 
-    def __init__(self, context: Context, planning_tasks: PlanningTasks, backfill: Backfill) -> None:
+    memories = (Search, Finding)
+
+    def __init__(self, parts: Parts) -> None:
+        context = parts.context
         self._units = Units(context)
-        self._planning_tasks = planning_tasks
+        self.stage = Preempting(parts, self._units)
+        """The stage of a binding cycle in which others end."""
+
+        self._planning_tasks = parts.planning_tasks
+        self._queue = parts.queue
+        self._features = context.features
+        self._groups = context.groups
+        self._store = context.store
         self._kept_slots = KeptSlots(context.store)
-        self._backfill = backfill
         self._snapshots = context.store.snapshots
         self._priorities = context.store.priorities
         self._running_priorities = context.store.running_priorities
@@ -83,11 +140,116 @@ class Preemptions:
         self._clock = context.clock
         self._wall = context.wall
         self._mode = context.options.preemption
-        self.method = context.options.preempt_by
+        self._method = context.options.preempt_by
         self._spare_seconds = context.options.preemption_spare_seconds
 
         self._searched: dict[GroupKey, None] = {}
         """The gangs whose last search found no victims, in the order in which they are searched for again."""
+
+    # --- a gang that does not fit ------------------------------------------------------------------------------
+
+    def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
+        """Return who goes for a gang that was just refused; else what is said of it."""
+        gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
+        asked, request = request, request.avoiding(self._queue.closed_to(waiting, request))
+        if refusal.reason is Reason.BEHIND_HEAD:
+            asked = request  # it would fit but for these nodes
+        refusals, taken = gang.refusals, frozenset[str]()
+        if refusals.spared or refusals.occupied:
+            request = request.avoiding(refusals.find_spared(request.members, now, self._store))
+            taken = refusals.find_occupied(now, self._store)
+        found = self.consider(gang, waiting, request.avoiding(taken), refusal, refused.opens_in, len(taken))
+        if (search := gang.memory.find(Search)) is not None:
+            search.asked = asked
+        return found
+
+    def go_on(
+        self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
+    ) -> Decision | Verdict | None:
+        """Return the answer to a search if it is there by now, else what is said with what was found before."""
+        search = gang.memory.find(Search)
+        if said is not None and search is not None:
+            search.refusal = said
+            said = search.tell()
+        found = self._go_on(gang, group.key)
+        return said if found is None else found
+
+    def hints(self) -> Work[Iterable[GroupKey]]:
+        """Return the gangs that are to be planned again because others may go for them by now."""
+        due = self.take_due(self._groups.states)
+        for group in due:
+            state = self._groups.states[group]
+            state.entry.ask_again()
+            state.refusals.no_search_before = self._clock()
+        yield from ()
+        return due
+
+    # --- its binding cycle -------------------------------------------------------------------------------------
+
+    async def pre_bind(self, cycle: BindingCycle) -> Verdict | None:
+        """Have the victims of a cycle end."""
+        return await self.stage.run(cycle)
+
+    async def recovered(self, dropped: Sequence[Reservation]) -> None:
+        """Nobody ends for the records that were dropped, nor for those that are gone."""
+        for record in dropped:
+            await self.stage.let_off(record)
+        await self.stage.let_off_forgotten()
+
+    def ended(self, gang: GroupState, cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
+        """A cycle has ended: if others ended for it in vain, the gang waits before others do again."""
+        bound = cycle.bound and cycle.bound >= cycle.reservation.slots.keys()
+        if verdict is None:
+            gang.memory.pop(Finding, None)
+        if not cycle.eviction_sent:
+            return
+        if verdict is not None:
+            self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else ())
+        elif not bound and not cycle.reservation.need:
+            self._pause(gang, cycle, refused)
+        else:
+            # Of members that have joined a running gang in free room nothing is learnt.
+            gang.refusals.forget_evictions()
+
+    def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
+        """Nobody is evicted for a gang again and again: each time in vain it waits longer before the next.
+
+        Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
+        of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
+        """
+        now, refusals = self._clock(), gang.refusals
+        for uid in refused:
+            pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
+            if pod is not None and slot is not None:
+                refusals.refuse(pod.shape, slot.node, self._store)
+                refusals.spare(pod.shape, slot.node, now, self._store)
+        refusals.pause_evictions(now)
+        for node, uids in self._find_taken(cycle).items():
+            refusals.note_occupied(node, uids, self._store)
+
+    def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
+        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
+
+        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
+        ran there then has taken nothing.
+        """
+        pods = self._store.pods
+        ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
+        wanted: dict[str, Resources] = {}
+        for uid, slot in cycle.cleared.items():
+            member = pods.get(uid)
+            if member is not None and member.pending and slot.node not in ending:
+                wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
+        full = {name for name, request in wanted.items() if not self._has_room(name, request)}
+        found: dict[str, set[str]] = {}
+        for pod in self._store.list_foreign(full):
+            if pod.uid not in cycle.foreign:
+                found.setdefault(pod.node, set()).add(pod.uid)
+        return {name: frozenset(uids) for name, uids in found.items()}
+
+    def _has_room(self, name: str, request: Resources) -> bool:
+        node, used = self._store.nodes.get(name), self._store.occupancy.used.get(name, {})
+        return node is None or count_slots(node.allocatable, used, request) > 0
 
     # --- searching ---------------------------------------------------------------------------------------------
 
@@ -101,8 +263,8 @@ class Preemptions:
         """
         group = waiting.group
         now = self._clock()
-        freed, last = self._snapshots.count_freed(), gang.search
-        gang.search = search = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
+        freed, last = self._snapshots.count_freed(), gang.memory.find(Search)
+        search = gang.memory[Search] = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
         if self._mode is PreemptionMode.OFF:
             return refusal
         if now < gang.refusals.no_search_before:
@@ -115,11 +277,11 @@ class Preemptions:
             self._note_searched(group, search, 0.0)
             return refusal
         search.runs = True
-        return self.go_on(gang, group) or search.tell()
+        return self._go_on(gang, group) or search.tell()
 
-    def go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
+    def _go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
         """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
-        search = gang.search
+        search = gang.memory.find(Search)
         if search is None or not search.runs:
             return None
         try:
@@ -131,10 +293,10 @@ class Preemptions:
             search.restarts += 1
             search.deadline = Deadline()
             if search.restarts <= _MAX_RESTARTS:
-                return self.go_on(gang, group)
+                return self._go_on(gang, group)
             found = None
         search.runs = False
-        gang.preemption = found
+        gang.memory.of(Finding).found = found
         return self._decide(gang, search, found, backoff.pause)
 
     def _decide(
@@ -145,7 +307,7 @@ class Preemptions:
         sooner = self._find_sooner_room(group, found)
         acts = sooner is None and self._mode is not PreemptionMode.ADVICE
         if acts and isinstance(found, Preemption) and found.victims:
-            return Decision(search.ask, found)
+            return Decision(search.ask, found.plan, found.victims)
         self._rest(gang, found, rest)
         self._note_searched(group, search, rest)
         if sooner is not None:
@@ -167,7 +329,7 @@ class Preemptions:
             if len(due) == _MAX_WOKEN:
                 break
             del self._searched[group]
-            search = states[group].search if group in states else None
+            search = states[group].memory.find(Search) if group in states else None
             if search is None or search.again_at is None:
                 continue  # it waits for no room any more, or is searched for
             if self._is_due(search, search.again_at) and not self.find_objection(search):
@@ -205,15 +367,16 @@ class Preemptions:
 
         None if they would have ended by then, or nothing is forecast that can be relied on, or nobody is to end.
         """
-        head = self._backfill.head
-        if head is None or head.group != group or head.forecast.at is None or not isinstance(found, Preemption):
+        if not isinstance(found, Preemption):
             return None
-        if self._backfill.has_missed():
+        expected = (feature.expect_room(group) for feature in self._features[Feature.expect_room])
+        at = min((each for each in expected if each is not None), default=None)
+        if at is None:
             return None
         now = self._clock()
         ending = (unit for unit in found.victims if not unit.planned)
         grace = max((pod.grace for unit in ending for pod in unit.pods), default=-1)
-        return head.forecast.at if now <= head.forecast.at <= now + grace else None
+        return at if now <= at <= now + grace else None
 
     def _seek(self, search: Search) -> Preemption | NoVictims | None:
         """The answer to a search. Raises Unfinished."""
@@ -234,7 +397,7 @@ class Preemptions:
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
             running = yield from self._units.list_running(search.waiting.group, gone)
-            if self.method is Method.EVICTION:
+            if self._method is Method.EVICTION:
                 running = yield from keep_budgets(running)
             if not search.ask.need:
                 running = yield from keep_gangs(running)
@@ -270,17 +433,19 @@ class Preemptions:
 
     def try_out(self, gang: GroupState) -> Search | str:
         """The search for a gang as it would be now, whatever the mode, and also in a pause; else why there is none."""
-        if gang.search is None:
+        search = gang.memory.find(Search)
+        if search is None:
             return "it does not wait for room"
-        return self.find_objection(gang.search) or replace(gang.search, deadline=Deadline())
+        return self.find_objection(search) or replace(search, deadline=Deadline())
 
-    def describe(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
+    def explain(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
         """What such a search has found, and whether it would be done, a sentence; None is not found in time."""
         return _join(_describe_finding(found), self._find_reserve(gang, found))
 
     def _find_reserve(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
         """Why victims that were found would not go all the same, a phrase; "" if they would."""
-        if gang.search is None or not isinstance(found, Preemption) or not found.victims:
+        search = gang.memory.find(Search)
+        if search is None or not isinstance(found, Preemption) or not found.victims:
             return ""
         if self._mode is not PreemptionMode.ON:
             return (
@@ -288,7 +453,7 @@ class Preemptions:
                 if self._mode is PreemptionMode.OFF
                 else "but nobody goes: it is advice"
             )
-        if self._find_sooner_room(gang.search.waiting.group, found) is not None:
+        if self._find_sooner_room(search.waiting.group, found) is not None:
             return "but nobody goes: room is forecast sooner than they would have ended"
         pause = gang.refusals.no_search_before - self._clock()
         return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
@@ -328,20 +493,6 @@ class Preemptions:
             # No room has to be freed for another answer: time alone changes it.
             gang.entry.retry_by(now + max(REFUSAL_SECONDS, pause))
 
-    def find_contest(self, nodes: Iterable[str]) -> str:
-        """Why those who run on these nodes must not go now that they may have been chosen, a phrase; "" if they may."""
-        return self._units.find_contest(nodes)
-
-    def breaks(self, reservation: Reservation) -> bool:
-        """Whether a gang has too few members by now without those that are to end for this reservation."""
-        return self._units.breaks(reservation.victims)
-
-    # --- failures ----------------------------------------------------------------------------------------------
-
-    def note_refused(self, group: GroupKey, refused: Mapping[str, str]) -> None:
-        """The API server does not evict these pods for a gang, by their UIDs: they are no victims for a while."""
-        self._units.refusals.add(group, refused)
-
 
 def _name_outcome(found: Preemption | NoVictims | None) -> str:
     if isinstance(found, NoVictims):
@@ -379,19 +530,6 @@ def describe_victims(units: Collection[Unit]) -> str:
     """How many pods, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
-
-
-def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
-    """How a gang stands whose victims are to end."""
-    victims = reservation.victims
-    ended = len(victims) - pending_victims.count_left(reservation.group)
-    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
-
-
-def name_some(victims: Collection[Pod | Victim]) -> str:
-    """The names of the first of these, and how many more there are."""
-    more = f" and {len(victims) - _MAX_NAMED} more" if len(victims) > _MAX_NAMED else ""
-    return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED)) + more
 
 
 def _join(*parts: str) -> str:

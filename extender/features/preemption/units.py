@@ -394,11 +394,6 @@ def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
     return placed.get(tree.name, -1) >= tree.need
 
 
-def is_running(pod: Pod | None) -> bool:
-    """Whether a pod, None for one that is gone, still uses its node: also while it ends."""
-    return pod is not None and pod.bound
-
-
 _UNITS_PER_STEP = 200
 
 _YOUNG = "they have just started"

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from extender.look.snapshot import VERSION, Capture, GroupMemory, read_snapshot, write_snapshot
 from extender.options import Options
-from serried.api.group import Branch, Leaf, PodGroup, Policy
+from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey, GroupKind, Malformed
 from serried.api.node import Node
 from serried.api.selectors import Taint
@@ -38,8 +38,8 @@ def read(document: Any) -> Capture | Malformed:
         pytest.param({"groups": (PodGroup(KEY, "u", Policy(2), timeout=30.0),)}, id="a gang"),
         pytest.param({"groups": (PodGroup(KEY, "u", Policy(None)),)}, id="a group that waits without end"),
         pytest.param(
-            {"memories": (GroupMemory(KEY, stood=Branch("b", 1, None, (Leaf("l", 2),)), home="r"),)},
-            id="a tree in a tree",
+            {"memories": (GroupMemory(KEY, features={"repair": {"stood": {"name": "b"}}}, home="r"),)},
+            id="what a feature remembers",
         ),
         pytest.param({"memories": (GroupMemory(KEY, verdict=VERDICT),)}, id="a verdict"),
         pytest.param({"memories": (GroupMemory(KEY, quorum_since=math.inf),)}, id="a time that never comes"),
@@ -133,3 +133,13 @@ def test_no_depth_is_a_crash() -> None:
         tree = {"type": "Branch", "name": "b", "need": 1, "topology_key": None, "below": [tree]}
     memory = {"group": ["a", "b", "PodGroup", "", ""], "stood": tree}
     assert isinstance(read(WHOLE | {"memories": [memory]}), Capture | Malformed)
+
+
+def test_what_features_remember_is_found_where_earlier_versions_had_it() -> None:
+    stood = {"name": "b", "need": 2}
+    known = {"group": WHOLE["group"], "home": "r", "broken_since": 7.0, "stood": stood}
+    found = read(WHOLE | {"memories": [known]})
+    assert isinstance(found, Capture)
+    (memory,) = found.memories
+    assert memory.home == "r"
+    assert memory.features == {"repair": {"broken_since": 7.0, "stood": stood}}

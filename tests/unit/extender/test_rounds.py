@@ -1,6 +1,7 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
-from extender.core.scheduling.group import GroupState, QueueEntry
+from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.unschedulable import QueueEntry
 from extender.wiring import Rounds
 from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
@@ -75,7 +76,7 @@ async def test_the_order_of_thousands_is_found_in_steps() -> None:
             break
         steps += 1
     assert steps > 20
-    assert found == [each.group for each in world.queue.order(world.queue.describe(key, None) for key in due)]
+    assert found == [each.group for each in world.queue.order.sort(world.queue.describe(key, None) for key in due)]
     await world.close()
 
 

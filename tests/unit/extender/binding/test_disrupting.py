@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from extender.features.preemption.evictions import do_each
+from serried.kube.many import do_each
 
 
 async def double(number: int) -> int:

@@ -1,6 +1,7 @@
 """Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
 
 from extender.core.binding.records import Records
+from extender.features.preemption.search import find_preemption
 from serried.api.names import PREEMPTED, Disruption, Key
 from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.verdict import Reason
@@ -180,7 +181,7 @@ class TestWithoutTheRecords:
         world.group_scheduler.meet_obstacle("the CRD is missing")
         for _ in range(20):
             await world.go()
-        assert world.groups.states[GANG].preemption is None
+        assert find_preemption(world.groups.states[GANG]) is None
         assert list_ended(world) == []
         await world.close()
 

@@ -4,6 +4,7 @@ import pytest
 
 from extender.core.protocol import Hold, Steer
 from extender.core.scheduling.binding_cycle import CycleStage
+from extender.features.preemption.search import find_preemption
 from extender.options import Method, PreemptionMode
 from serried.api.names import PREEMPTED, Disruption, GroupKey, Key, write_time
 from serried.api.verdict import Reason
@@ -191,10 +192,10 @@ async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: 
 
 async def test_while_victims_take_their_time_events_are_not_held_up(world: Harness) -> None:
     await start(world)
-    assert world.core.preempting.eviction_writes.is_on()
+    assert world.core.preemptions.stage.eviction_writes.is_on()
     for _ in range(5):
         await world.pass_time(6)
-        assert not world.core.preempting.eviction_writes.is_on()
+        assert not world.core.preemptions.stage.eviction_writes.is_on()
 
 
 async def test_while_one_victim_after_the_other_ends_events_wait(world: Harness) -> None:
@@ -202,7 +203,7 @@ async def test_while_one_victim_after_the_other_ends_events_wait(world: Harness)
     await world.pass_time(1.5)
     await end(world, "low1")
     await world.pass_time(1.5)
-    assert world.core.preempting.eviction_writes.is_on()
+    assert world.core.preemptions.stage.eviction_writes.is_on()
 
 
 async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Harness) -> None:
@@ -566,7 +567,7 @@ async def test_the_root_goes_whole_with_all_below_it(world: Harness) -> None:
 async def test_half_of_a_tree_that_goes_is_one_gang_broken_and_its_root_stands(world: Harness) -> None:
     add_tree(world, "xyz").add(gang(1).priority(HIGH), *urgent(1))
     await world.go()
-    found = world.groups.states[GANG].preemption
+    found = find_preemption(world.groups.states[GANG])
     assert isinstance(found, Preemption)
     assert [(damage.broken, damage.pods) for damage in found.cost.damages] == [(1, 2)]
 

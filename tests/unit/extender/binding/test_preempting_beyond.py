@@ -6,6 +6,7 @@ import pytest
 
 from extender.core.protocol import Steer
 from extender.core.scheduling.binding_cycle import CycleStage
+from extender.features.preemption.search import find_preemption
 from extender.options import Method
 from serried.api.names import Disruption, GroupKey, Key
 from serried.api.verdict import Reason
@@ -114,7 +115,7 @@ async def test_no_gang_breaks_for_them(world: Harness, others: list[Builder]) ->
     world.add(*small_nodes(3), *others)
     await stands(world, "n1").go()
     assert not evicted(world)
-    found = world.groups.states[GANG].preemption
+    found = find_preemption(world.groups.states[GANG])
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION
     assert any("beyond minCount" in verdict.detail for key, verdict in world.heard.verdicts if key == GANG)

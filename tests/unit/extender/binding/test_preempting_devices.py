@@ -80,7 +80,7 @@ async def test_the_gang_is_head_of_the_queue_and_is_told_when_there_will_be_room
     began, soon = write_time(world.wall()), world.clock() + 500
     world.add(*small_nodes(3), *(low(number).started(began).lifetime(500 * number) for number in (1, 2)))
     await offer(world, "n3", priority=0)
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert (head.group, sorted(head.forecast.nodes), head.forecast.at) == (GANG, ["n1", "n3"], soon)
 

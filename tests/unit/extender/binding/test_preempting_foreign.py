@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.core.protocol import Pass, Steer
+from extender.features.preemption.search import find_preemption
 from extender.options import PREEMPTION_TIMEOUT_SECONDS
 from serried.api.names import Disruption, Key
 from serried.api.verdict import Reason
@@ -50,7 +51,7 @@ class TestPodsOfAnotherScheduler:
         (_, said) = world.heard.verdicts[-1]
         assert said.reason is Reason.NO_CAPACITY
         assert said.detail.endswith(f"preemption would help, but 2 pods may not be evicted: {FOREIGN}")
-        found = world.groups.states[GANG].preemption
+        found = find_preemption(world.groups.states[GANG])
         assert isinstance(found, NoVictims)
         assert (found.protections, found.protected) == ((FOREIGN,), 2)
 

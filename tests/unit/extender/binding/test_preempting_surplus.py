@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.features.preemption.search import Search, find_preemption
 from serried.api.names import GroupKey
 from serried.plan.eviction import Preemption
 from tests.support.builders import PodBuilder, node, pod, pod_group
@@ -40,7 +41,7 @@ def ask(world: Harness, group: GroupKey) -> Harness:
 
 def list_victims(world: Harness, group: GroupKey) -> list[str]:
     """Who goes for a gang, and nothing breaks."""
-    found = world.groups.states[group].preemption
+    found = find_preemption(world.groups.states[group])
     assert isinstance(found, Preemption)
     assert [damage.broken for damage in found.cost.damages] == [0]
     return sorted(unit.pods[0].name for unit in found.victims)
@@ -81,7 +82,7 @@ def end_by_themselves(world: Harness) -> None:
 @pytest.mark.parametrize("change", [end_for_another, end_by_themselves])
 async def test_who_would_break_it_by_now_looks_again(change: Callable[[Harness], None]) -> None:
     world = ask(fill(Harness(stopwatch=Ticking())), GANG)
-    while GANG not in world.groups.states or world.groups.states[GANG].search is None:
+    while GANG not in world.groups.states or world.groups.states[GANG].memory.find(Search) is None:
         world.look()
         await world.settle()
     while len(world.core.planning_tasks):

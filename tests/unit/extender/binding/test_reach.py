@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import pytest
 
 from extender.core.binding.records import Records
-from extender.features.preemption.evictions import describe_end
 from serried.api.names import PREEMPTED, GroupKey
-from serried.api.reservation import Reservation, Slot, Victim
+from serried.api.reservation import Reservation, Slot, Victim, describe_end
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

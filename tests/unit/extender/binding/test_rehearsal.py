@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from extender.features.preemption.evictions import Rehearsal
+from extender.evictions import Rehearsal
 from extender.options import Method
 from serried.api.budget import DisruptionBudget
 from serried.api.names import GroupKey, Key

@@ -478,7 +478,7 @@ async def test_what_keeps_victims_is_told(world: Harness, asking: Asking) -> Non
 async def test_room_that_is_kept_for_the_first_gang_is_kept_from_others(world: Harness, asking: Asking) -> None:
     world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), pod_group("g").gang(4), *members(4))
     await world.go()
-    assert world.queue.backfill.head is not None
+    assert world.core.backfill.head is not None
     assert (await asking.one(training(2)))["reason"] == "BehindHead"
 
 
@@ -1001,7 +1001,7 @@ def remember(world: Harness) -> Any:
         key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
     }
     ledger = [(each.group, dict(each.slots)) for each in world.ledger]
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     return (
         {name: dict(part) for name, part in plain.items() if isinstance(part, dict)},
         kept,

@@ -58,7 +58,7 @@ async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: H
 async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Harness) -> None:
     big = [pod(f"big{place}").cpu(1).scheduler(SCHEDULER).in_group("big") for place in range(9)]
     await world.add(*small_nodes(2), pod_group("big").gang(9), *big, pod("web").cpu(1).on("n1")).go()
-    assert world.queue.backfill.head is None  # nine will never fit
+    assert world.core.backfill.head is None  # nine will never fit
     world.add(pod_group("four").gang(4), *[pod(f"f{at}").cpu(1).scheduler(SCHEDULER).in_group("four") for at in "abcd"])
     await world.go()
     world.add(gang(2), *members(2))
@@ -86,10 +86,10 @@ async def test_nobody_goes_for_a_gang_of_which_the_scheduler_refuses_a_member(wo
 
 async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(world: Harness) -> None:
     await world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(4), *members(4)).go()
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     head.beyond_share, head.late, head.missed, head.passed = True, True, 7.0, {GANG: 9.0}
-    restored = restore(take(world)).queue.backfill.head
+    restored = restore(take(world)).backfill.head
     assert restored == head
     assert restored.forecast.shares == head.forecast.shares != {}
 

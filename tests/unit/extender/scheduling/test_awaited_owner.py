@@ -3,7 +3,7 @@
 import pytest
 
 from extender.core.protocol import Hold, Pass
-from extender.core.scheduling.group import AwaitedOwner, Waiter
+from extender.core.scheduling.awaited_owner import AwaitedOwner, Waiter
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError

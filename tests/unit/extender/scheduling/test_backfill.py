@@ -74,7 +74,7 @@ def planned(world: Harness) -> set[str]:
 
 
 def kept(world: Harness) -> set[str]:
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     return set() if head is None else set(head.forecast.nodes)
 
 
@@ -167,7 +167,7 @@ class TestTheHead:
         world.delete("x")
         await world.go()
         await world.go()
-        head = world.queue.backfill.head
+        head = world.core.backfill.head
         assert head is not None
         assert head.group == GroupKey("default", "second")
         assert kept(world) == {"b1", "b2"}
@@ -294,14 +294,14 @@ class TestPassing:
         await world.add(pod_group("h").gang(2), *[each.of_job("again", 0) for each in smalls()]).go()
         assert planned(world) == {"h"}
         await world.pass_time(11 * MINUTE)
-        assert world.queue.backfill.head is not None
-        assert world.queue.backfill.head.late
+        assert world.core.backfill.head is not None
+        assert world.core.backfill.head.late
         repeated = [pod_group("k").gang(2), *[each.of_job("again", 0) for each in smalls(2, "k", 20)]]
         world.add(node("a3").cpu(2).rack("a"), *repeated)
         world.delete("m10")
         world.delete("m11")
         await world.go()
-        assert GroupKey("default", "k") not in world.queue.backfill.head.passed
+        assert GroupKey("default", "k") not in world.core.backfill.head.passed
 
     async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
@@ -531,7 +531,7 @@ class TestItsEnd:
         await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).go()
         await world.pass_time(PATIENCE_SECONDS)
         await world.go()
-        head = world.queue.backfill.head
+        head = world.core.backfill.head
         assert head is not None
         assert head.group == GroupKey("default", "k")
 
@@ -547,7 +547,7 @@ class TestItsEnd:
     async def test_a_forecast_that_is_missed_is_made_anew_and_counted(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.pass_time(10 * MINUTE + 1)
-        head = world.queue.backfill.head
+        head = world.core.backfill.head
         assert head is not None
         assert head.forecast.at is not None
         assert head.forecast.at > world.clock()

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.core.scheduling.request import find_taken
+from extender.features.exclusive import find_taken
+from extender.features.preemption.search import find_preemption
 from serried.api.names import GroupKey
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason
@@ -87,7 +88,9 @@ async def test_a_holder_that_ends_already_is_waited_for(world: Harness) -> None:
     ending = [member(f"b{place}", "b").on("n1").deleting() for place in range(2)]
     await world.add(*holding("a", "n0", HIGH), alone("b"), *ending, *urgent()).go()
     await world.pass_time(60)
-    assert world.groups.states[GANG].preemption is None or not hasattr(world.groups.states[GANG].preemption, "victims")
+    assert find_preemption(world.groups.states[GANG]) is None or not hasattr(
+        find_preemption(world.groups.states[GANG]), "victims"
+    )
     for name in ("b0", "b1"):
         world.delete(name)
     world.store.drop_group(GroupKey("default", "b"))

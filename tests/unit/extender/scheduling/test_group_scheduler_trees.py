@@ -2,6 +2,7 @@
 
 from extender.core.binding.records import Records
 from extender.core.scheduling.binding_cycle import CycleStage
+from extender.features.repair import broken_since
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.preference import PREFERRED_TOPOLOGY
 from serried.api.reservation import Reservation, Slot
@@ -260,10 +261,10 @@ class TestWhenSomethingChanges:
         await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
         await bind(world, "a0", "a1")
         await world.add(root(2), group("b", 1)).go()
-        assert world.groups.states[TREE].broken_since is None
+        assert broken_since(world.groups.states[TREE]) is None
         world.delete("a1")
         await world.go()
-        assert world.groups.states[TREE].broken_since is not None
+        assert broken_since(world.groups.states[TREE]) is not None
 
     async def test_a_gated_member_beyond_its_quorum_holds_nothing(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 1), *pods("a", 1)).go()

@@ -9,6 +9,7 @@ import pytest
 
 from extender.core.binding.nominator import ACTIVATION_ANNOTATION
 from extender.core.protocol import Answer, Candidate, Narrow, Pass
+from extender.features.plain_pods import PlainPods
 from extender.options import PlainRule
 from serried.api.names import GroupKey, Key
 from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
@@ -120,7 +121,7 @@ class TestWhoIsKeptOff:
         """They are as many as the nodes of the cluster may be: nobody makes a set of them for each pod."""
         strict.add(plain("p"), plain("q"), pod_group("h").gang(4).topology(), *in_rack_b(4))
         await place_next(strict, "x")
-        kept_off = read_memory(read_memory(strict.service)["plain_pods"])["kept_off"]
+        kept_off = read_memory(strict.core.feature(PlainPods))["kept_off"]
         first, second = (kept_off.closed_to(strict.pod(name)) for name in ("p", "q"))
         assert first == {*KEPT, "b1", "b2"}
         assert first is second
@@ -197,7 +198,7 @@ class TestWhoIsWoken:
         hosts = [f"n{number:03}" for number in range(250)]
         world.add(*[node(name).cpu(1) for name in hosts], *[pod(f"x{name}").cpu(1).on(name) for name in hosts[200:]])
         await world.add(gang(230), *members(230), plain()).go()
-        head = world.queue.backfill.head
+        head = world.core.backfill.head
         assert head is not None
         offered = sorted(head.forecast.nodes)[:100]
         tries = 0

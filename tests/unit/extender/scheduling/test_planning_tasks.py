@@ -290,9 +290,9 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
             .lifetime(600 + number),
         )
     world.add(*odd(12)).look()
-    assert world.queue.backfill.head is None
-    await until(world, lambda: world.queue.backfill.head is not None)
-    head = world.queue.backfill.head
+    assert world.core.backfill.head is None
+    await until(world, lambda: world.core.backfill.head is not None)
+    head = world.core.backfill.head
     assert head is not None
     assert head.group == GANG
     assert {name[0] for name in head.forecast.nodes} == {"a"}
@@ -321,7 +321,7 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
     world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
     assert len(world.core.planning_tasks) == 1
     world.delete("xa0")
-    await until(world, lambda: world.queue.backfill.head is not None)
+    await until(world, lambda: world.core.backfill.head is not None)
     world.delete("xa1")
     world.look()
     assert not is_planned(world)

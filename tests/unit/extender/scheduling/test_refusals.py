@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extender.core.scheduling.group import GroupState, QueueEntry
+from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.refusals import NO_EXCLUSIONS, Exclusions, Refusals
+from extender.core.scheduling.unschedulable import QueueEntry
 from serried.api.node import Node
 from serried.api.pod import Pod
 from tests.support.builders import PodBuilder, node, pod

@@ -128,7 +128,7 @@ class TestAMemberThatIsRefusedBesideItsMates:
             verdict_of(world)
         )
         assert world.nothing_reserved
-        assert world.queue.backfill.head is None
+        assert world.core.backfill.head is None
         await world.pass_time(30)
         assert world.cycle().reservation.domain == "r0"
 

@@ -137,7 +137,7 @@ async def test_beyond_the_share_only_gangs_of_the_own_namespace_go_for_a_gang(wo
 
 async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and_it_says_so(world: Harness) -> None:
     await world.add(*ending(world), *whole_nodes("modest", "some", 2), *whole_nodes("greedy", "all", RACKS)).go()
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("modest", "some")
     await world.pass_time(1)
@@ -148,7 +148,7 @@ async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and
 
 async def test_while_nobody_else_waits_they_are_kept_from_its_own_namespace(world: Harness) -> None:
     await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert len(head.forecast.nodes) == RACKS
     world.store.drop_pod("pod-old-0")
@@ -165,16 +165,16 @@ async def test_but_never_from_others(world: Harness) -> None:
 
 async def test_a_gang_within_the_share_is_the_head(world: Harness) -> None:
     await world.add(*ending(world), *whole_nodes("greedy", "most", MOST)).go()
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("greedy", "most")
 
 
 async def test_a_gang_behind_one_beyond_the_share_takes_its_place(world: Harness) -> None:
     await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
-    assert world.queue.backfill.head is not None
+    assert world.core.backfill.head is not None
     await world.add(*whole_nodes("modest", "some", 2)).go()
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("modest", "some")
 
@@ -186,7 +186,7 @@ async def test_it_is_the_head_again_once_nobody_else_waits(world: Harness) -> No
         world.store.drop_pod(f"modest-some-{place}")
     await world.go()
     await world.pass_time(2 * MINUTE)
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("greedy", "all")
 

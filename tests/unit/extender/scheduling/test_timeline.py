@@ -1,6 +1,6 @@
 """The memory of what has happened to groups: bounded, and each milestone once a round."""
 
-from extender.features.status.timeline import Milestone, Timelines
+from extender.core.timeline import Milestone, Timelines
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from tests.support.clock import Clock

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from extender.features.repair import broken_since
 from serried.api.names import GANG as TOLD
 from serried.api.names import write_time
 from tests.support.builders import PodBuilder
@@ -41,7 +42,7 @@ def test_a_gang_that_was_bound_and_lacks_a_member(world: Harness, *, stranded: b
     world.add(*small_nodes(2), gang(2))
     world.store.put_pod(replace(bound(1, told=True)[0].value(), stranded=stranded))
     world.look()
-    assert (world.groups.states[GANG].broken_since is not None) is broken
+    assert (broken_since(world.groups.states[GANG]) is not None) is broken
 
 
 def test_a_kill_right_after_the_bindings_leaves_the_slot_of_one_that_failed_to_the_next_process(world: Harness) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from extender.core.scheduling.group import GroupState
+from extender.features.preemption.search import Search
 from extender.options import PreemptionMode
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
@@ -154,7 +155,7 @@ async def test_those_that_cannot_be_helped_stand_in_nobodys_way(ground: Ground) 
 
 async def test_what_took_long_rests_as_long_as_its_work_costs(ground: Ground) -> None:
     ground.refuse("a")
-    search = ground.states[GroupKey("default", "a")].search
+    search = ground.states[GroupKey("default", "a")].memory.find(Search)
     assert search is not None
     search.again_at = ground.world.clock() + 10.0
     ground.free(9.0)
@@ -165,6 +166,6 @@ async def test_what_took_long_rests_as_long_as_its_work_costs(ground: Ground) ->
 
 async def test_a_gang_that_waits_for_no_room_any_more_is_not_woken(ground: Ground) -> None:
     ground.refuse("a")
-    ground.states[GroupKey("default", "a")].search = None
+    ground.states[GroupKey("default", "a")].memory.pop(Search)
     ground.free()
     assert ground.take() == []

@@ -35,7 +35,7 @@ def since(world: Harness) -> float:
 
 def order(world: Harness, *groups: GroupKey) -> list[str]:
     waiting = [world.queue.describe(group, world.groups.states.get(group)) for group in groups]
-    return [each.group.name for each in world.queue.order(waiting)]
+    return [each.group.name for each in world.queue.order.sort(waiting)]
 
 
 def test_a_leader_that_sees_gangs_for_the_first_time_knows_who_came_first(world: Harness) -> None:

@@ -101,14 +101,14 @@ async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harnes
 
 
 def lose_head(world: Harness) -> None:
-    world.queue.backfill.head = None
+    world.core.backfill.head = None
 
 
 def change_head(world: Harness) -> None:
-    head = world.queue.backfill.head
+    head = world.core.backfill.head
     assert head is not None
     other = replace(head.waiting, group=GroupKey("default", "other"))
-    world.queue.backfill.head = replace(head, waiting=other)
+    world.core.backfill.head = replace(head, waiting=other)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pa
 ) -> None:
     web = pod("web").cpu(2).on("n1").started(write_time(world.wall())).lifetime(3600)
     await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
-    assert world.queue.backfill.head is not None
+    assert world.core.backfill.head is not None
     world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
-    before = dict(world.queue.backfill.head.passed)
+    before = dict(world.core.backfill.head.passed)
     (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
     assert (found.verdict.reason if found.verdict is not None else None) is reason
-    assert world.queue.backfill.head.passed == before
+    assert world.core.backfill.head.passed == before
 
 
 async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness) -> None:
@@ -181,8 +181,8 @@ async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness
     low = [pod(f"low{at}").cpu(1).on(f"n{at}") for at in (1, 2)]
     first = [each.priority(100).having("Never", "spec", "preemptionPolicy") for each in members(4)]
     await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).go()
-    assert world.queue.backfill.head is not None
-    assert world.queue.backfill.head.forecast.nodes >= {"n1", "n2"}
+    assert world.core.backfill.head is not None
+    assert world.core.backfill.head.forecast.nodes >= {"n1", "n2"}
     world.add(pod_group("h").gang(3).priority(50), *[each.in_group("h").priority(50) for each in members(3, 10)])
     (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
     assert found.plan is None

@@ -1,0 +1,24 @@
+"""What a feature is made of: the parts of the core that it may use beside the extension points."""
+
+from dataclasses import dataclass
+
+from extender.core.binding.nominator import Nominator
+from extender.core.binding.records import Records
+from extender.core.scheduling.effects import Context
+from extender.core.scheduling.planning_tasks import PlanningTasks
+from extender.core.scheduling.queue import Queue
+from extender.core.scheduling.reassignments import Reassignments
+from serried.kube.client import ApiClient
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One core's parts. They exist before its features do."""
+
+    context: Context
+    client: ApiClient
+    planning_tasks: PlanningTasks
+    queue: Queue
+    reassignments: Reassignments
+    nominator: Nominator
+    records: Records
