@@ -38,7 +38,6 @@ from serried.api.pod import Pod
 from serried.cluster.priorities import DisruptionGroup
 from serried.plan.fit import slots
 from serried.plan.steps import Work
-from serried.rules.volumes.cluster import Volumes
 
 _MAX_WOKEN = 8
 """How many pods are woken at a time, twice a second."""
@@ -332,7 +331,7 @@ class OverlookedPreemptors:
         """
         if pod.scheduler not in self._store.schedulers or self._store.members.group_of(pod.uid) is not None:
             return False
-        return not (pod.uncounted or pod.device_claims) and not self._store.rule(Volumes).count_unbound([pod])
+        return not (pod.uncounted or pod.device_claims) and not self._store.list_caveats([pod])
 
     def _has_room(self, pod: Pod, name: str) -> bool:
         node = self._store.nodes.get(name)

@@ -238,6 +238,21 @@ def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
     return frozenset(reached)
 
 
+def list_concerns(requests: Iterable[tuple[str, int]], neighbours: Neighbours | None) -> Iterator[str]:
+    """What concerns a pod that waits: who counts for its own rules, and whose rules it counts for."""
+    if neighbours is not None:
+        yield from (each.amount for each in neighbours.matchings)
+    asked = {name for name, _ in requests}
+    for name in asked:
+        if name.startswith(SHARING):
+            yield name
+        elif name.startswith(COUNTS):
+            apart = APART + name.removeprefix(COUNTS)
+            yield apart
+            if apart not in asked:
+                yield ALIKE + name.removeprefix(COUNTS)
+
+
 def read_apart(name: str) -> tuple[str, str]:
     """The topology key and the name of the matching in the name of an amount of `Apart`."""
     key, at, matching = name.removeprefix(APART).partition(_AT)

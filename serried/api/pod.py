@@ -314,6 +314,9 @@ class Pod:
     missing: tuple[str, ...] = ()
     """Those of ``uncounted`` that nothing brings, as far as can be seen: no node has them, no DeviceClass either."""
 
+    provided: tuple[str, ...] = ()
+    """Those of ``uncounted`` that a DeviceClass provides."""
+
     offered: bool = False
     """Whether kube-scheduler had a node for the pod when it tried it last, and it was held: so it misses nothing."""
 

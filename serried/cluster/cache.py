@@ -446,6 +446,10 @@ class Store:
         """Return whether more than room, labels and taints decides where a pod of this Store may go."""
         return pod.uid in self._raw or pod.shape.neighbours is not None
 
+    def list_caveats(self, pods: Collection[Pod]) -> list[str]:
+        """Return what a plan for these pods cannot promise by what the rules know, a phrase each."""
+        return [said for rule in self.all_rules for said in rule.list_caveats(pods)]
+
     def rule(self, of: type[R]) -> R:
         """Return the rule of a class. Raises LookupError if this Store was made without it."""
         for rule in self.all_rules:

@@ -135,6 +135,10 @@ class Rule(ABC):
         """
         return pod
 
+    def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:  # noqa: ARG002 - most rules have none
+        """Return what a plan for these pods cannot promise, because of objects that they use, a phrase each."""
+        return ()
+
     def forget_shown(self) -> None:  # noqa: B027 - most rules remember nothing
         """Forget what was only shown."""
 

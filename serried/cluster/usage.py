@@ -68,7 +68,7 @@ class FreedNodes:
             self._before = None
 
     def add_neighbours(self, names: Iterable[str]) -> None:
-        """It may be free on any node for those whom this concerns (`neighbours.list_concerns`)."""
+        """It may be free on any node for those whom this concerns (`serried.api.neighbours.list_concerns`)."""
         self._neighbours.update(names)
 
     def take_neighbours(self) -> Collection[str]:

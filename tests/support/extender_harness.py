@@ -6,6 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 from extender.core.binding.records import Records
+from extender.core.feature import Feature
+from extender.core.parts import Parts
 from extender.core.protocol import Answer, BindRequest
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context, Term
@@ -21,7 +23,7 @@ from extender.options import (
     PreemptionMode,
     Rules,
 )
-from extender.wiring import Core
+from extender.wiring import FEATURES, Core
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import GroupKey, Key
 from serried.api.pod import HELD, Pod
@@ -57,6 +59,9 @@ EPOCH = 1_700_000_000.0
 """What the wall clock shows when the loop's clock shows 0."""
 
 DAY = 86_400.0
+
+LEFT_OUT: set[Callable[[Parts], Feature]] = set()
+"""Features that worlds are made without (`tests.unit.extender.conftest`)."""
 
 
 class RecordingMetrics(ExtenderMetrics):
@@ -188,6 +193,7 @@ class Harness:
             self.records,
             stopwatch=stopwatch or self.clock,
             rest=_turn,
+            features=[each for each in FEATURES if each not in LEFT_OUT],
         )
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service

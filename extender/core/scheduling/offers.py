@@ -15,7 +15,6 @@ from serried.api.group import find_path
 from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_neighbours
 from serried.api.selectors import selects
 from serried.api.verdict import Mark, Verdict
-from serried.rules.extended.cluster import Uncounted
 
 SETTLED_SECONDS = 0.5
 """After how long without progress it counts that the scheduler has tried a member in vain, whatever it lacked."""
@@ -35,7 +34,6 @@ class Offers:
         self._pods = context.store.pods
         self._nodes = context.store.nodes
         self._members = context.store.members
-        self._uncounted = context.store.rule(Uncounted)
         self._groups = context.groups
         self._reassignments = reassignments
         self._activity = context.groups.activity
@@ -165,7 +163,7 @@ class Offers:
         group_members = self._members.classify(cycle.group.key)
         beside = " while others of its gang have theirs" if taken else ""
         need = cycle.group.policy.min_count or 1
-        verdict = describe_refused(group_members, need, self._uncounted, refused, beside)
+        verdict = describe_refused(group_members, need, refused, beside)
         apart = {pod.uid: self._list_apart(cycle, pod, taken) for pod in refused}
         for pod in refused:
             self._drop_refused(cycle, pod, taken)

@@ -26,8 +26,6 @@ from serried.cluster.members import Members
 from serried.cluster.usage import PendingVictims
 from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
-from serried.rules.extended.cluster import Uncounted
-from serried.rules.volumes.cluster import Volumes
 
 AssignedNodes = Mapping[str, Sequence[str]]
 """PodGroup in the tree to the nodes of its members."""
@@ -76,7 +74,7 @@ def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
 
 
 def describe_refused(
-    group_members: GroupMembers, need: int, uncounted: Uncounted, dropped: Collection[Pod] = (), beside: str = ""
+    group_members: GroupMembers, need: int, dropped: Collection[Pod] = (), beside: str = ""
 ) -> Verdict:
     """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them.
 
@@ -100,7 +98,7 @@ def describe_refused(
         names = " and ".join(nowhere)
         detail = f"{pod.name} asks for {names}, which no node has and no DeviceClass provides"
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
-    missing, provided = _sort_uncounted([pod], uncounted)
+    missing, provided = _sort_uncounted([pod])
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
     if counted and pod.counted_elsewhere:
@@ -113,7 +111,7 @@ def describe_refused(
 
 def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     """What a plan for these members takes for unlimited, a phrase for each kind."""
-    missing, provided = _sort_uncounted(members, store.rule(Uncounted))
+    missing, provided = _sort_uncounted(members)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
     if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
@@ -138,11 +136,12 @@ def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
     return group.leaf(members.leaf_of(pod.uid)) if group is not None else None
 
 
-def _sort_uncounted(pods: Iterable[Pod], uncounted: Uncounted) -> tuple[list[str], list[str]]:
+def _sort_uncounted(pods: Iterable[Pod]) -> tuple[list[str], list[str]]:
     """The resources that no node has and no DeviceClass provides, and those that one provides."""
-    names = sorted({name for pod in pods if pod.counted_elsewhere for name in pod.uncounted})
-    provided = [name for name in names if uncounted.is_provided(name)]
-    return [name for name in names if name not in provided], provided
+    uncounted = [pod for pod in pods if pod.counted_elsewhere]
+    names = {name for pod in uncounted for name in pod.uncounted}
+    provided = {name for pod in uncounted for name in pod.provided}
+    return sorted(names - provided), sorted(names & provided)
 
 
 def _count(pods: Iterable[Pod], name: str) -> int:
@@ -176,7 +175,7 @@ def find_shortage(
         return describe_gated(group_members, min_count)
     coming = {name: waiting[name] + len(each.refused) for name, each in leaves.items()}
     if group_members.refused and _would_stand(group, leaves, coming):
-        return describe_refused(group_members, min_count, store.rule(Uncounted))
+        return describe_refused(group_members, min_count)
     return _describe_missing(group.tree, leaves, coming)
 
 
@@ -244,9 +243,8 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:
     """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
-    unbound = store.rule(Volumes).count_unbound(members) if any(pod.claims for pod in members) else 0
-    volumes = [f"{unbound} members mount volume claims that are not bound yet"] if unbound else []
-    return ", ".join([*volumes, *describe_uncounted(members, store)])
+    waits = store.list_caveats(members) if any(pod.claims for pod in members) else []
+    return ", ".join([*waits, *describe_uncounted(members, store)])
 
 
 _SHOWN = 5

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from serried.api.names import GroupKey
+from serried.api.neighbours import list_concerns
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
@@ -19,7 +20,6 @@ from serried.api.verdict import Mark, Verdict
 from serried.cluster.usage import Freed
 from serried.plan.fit import slots
 from serried.plan.request import PlanRequest
-from serried.rules.neighbours.cluster import list_concerns
 
 
 def find_most(share_percent: int, count: int) -> int:
@@ -167,7 +167,7 @@ class QueueingHint:
     """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
 
     concerns: frozenset[str] = frozenset()
-    """Which pods could help by where they are (`serried.rules.neighbours.cluster.list_concerns`)."""
+    """Which pods could help by where they are (`serried.api.neighbours.list_concerns`)."""
 
 
 @dataclass(slots=True)
@@ -258,7 +258,7 @@ class UnschedulableGroups:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
         ``withdrawn`` are nodes that pods were nominated to. ``neighbours`` says whom pods concern that came or left
-        (`serried.rules.neighbours.cluster.list_reached`): for these there may be room anywhere.
+        (`serried.api.neighbours.find_reached`): for these there may be room anywhere.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():
@@ -388,7 +388,7 @@ def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
         request.closed,
         priority=request.yielding_priority,
         counted=counted,
-        concerns=frozenset(name for shape in shapes for name in list_concerns(shape)),
+        concerns=frozenset(name for shape in shapes for name in list_concerns(shape.requests, shape.neighbours)),
     )
 
 

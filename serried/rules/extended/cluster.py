@@ -69,7 +69,9 @@ class Uncounted(Rule):
         if not uncounted:
             return pod
         missing = () if self._are_hidden else tuple([name for name in uncounted if name not in self._providers])
-        return replace(pod, shape=_relax(pod.shape, uncounted), uncounted=uncounted, missing=missing)
+        provided = tuple([name for name in uncounted if name in self._providers])
+        shape = _relax(pod.shape, uncounted)
+        return replace(pod, shape=shape, uncounted=uncounted, missing=missing, provided=provided)
 
     def forget(self, pod: Pod) -> None:
         """Forget a pod that went."""
@@ -77,10 +79,6 @@ class Uncounted(Rule):
         if known is not None:
             for name in known.shape.extended:
                 discard(self._users, name, pod.uid)
-
-    def is_provided(self, resource: str) -> bool:
-        """Whether a DeviceClass provides a resource."""
-        return resource in self._providers
 
     def _put_class(self, found: DeviceClass) -> None:
         old = self.classes.get(found.name)

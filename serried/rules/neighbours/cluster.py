@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from serried.api.device import NOTHING, Coming
 from serried.api.neighbours import (
-    ALIKE,
     APART,
     COUNTS,
     SHARING,
@@ -182,7 +181,9 @@ class MatchingPods(Rule):
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
     def list_reached(self, shape: Shape) -> Collection[str]:
-        """Return whom it concerns that a pod of this shape comes to a node or leaves it (`list_concerns`).
+        """Return whom it concerns that a pod of this shape comes to a node or leaves it.
+
+        They are the pods that wait (`serried.api.neighbours.list_concerns`).
 
         A pod that has the same rule itself matters as any other: it may be of another gang of the same kind.
         """
@@ -363,21 +364,6 @@ class MatchingPods(Rule):
         else:
             for namespace in scopes:
                 yield from self._labelled[label[0]].get((namespace, label[1]), ())
-
-
-def list_concerns(shape: Shape) -> Iterator[str]:
-    """What concerns a pod of this shape that waits: who counts for its own rules, and whose rules it counts for."""
-    if shape.neighbours is not None:
-        yield from (each.amount for each in shape.neighbours.matchings)
-    asked = {name for name, _ in shape.requests}
-    for name in asked:
-        if name.startswith(SHARING):
-            yield name
-        elif name.startswith(COUNTS):
-            apart = APART + name.removeprefix(COUNTS)
-            yield apart
-            if apart not in asked:
-                yield ALIKE + name.removeprefix(COUNTS)
 
 
 def _find_domains(node: Node) -> tuple[object, ...]:

@@ -145,9 +145,11 @@ class Volumes(Rule):
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
         return self.attachments.equip(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
 
-    def count_unbound(self, pods: Iterable[Pod]) -> int:
-        """How many of these pods mount a claim that has no volume yet."""
-        return sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
+    def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:
+        """Return how many of these pods mount a claim that has no volume yet, a phrase, if any do."""
+        unbound = sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
+        if unbound:
+            yield f"{unbound} members mount volume claims that are not bound yet"
 
     def _confine(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
         """The pod that mounts these claims, of which some are ``shared``; ``missing`` is why it can run nowhere."""

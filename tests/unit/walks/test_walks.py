@@ -104,6 +104,20 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
     assert walk.measure() == Length(28, 20), list(walk.files)
 
 
+async def test_a_gang_that_no_feature_is_about_passes_none_of_their_files(world: Harness, verbs: Verbs) -> None:
+    walk = Walk()
+    world.add(*members(1, first=1))
+    with walk.follow():
+        look(world)
+        await world.settle()
+        for name in ("m0", "m1"):
+            verbs.filter(filter_call(world, name))
+        calls = [asyncio.create_task(verbs.bind(bind_call(world, name), never)) for name in ("m0", "m1")]
+        await settle()
+    assert [call.done() for call in calls] == [True, True]
+    assert [name for name in walk.files if name.startswith("extender/features/")] == []
+
+
 async def test_a_watch_event_of_a_pod() -> None:
     walk = Walk()
     world = Harness()
@@ -154,5 +168,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(55, 33), list(walk.files)
+    assert walk.measure() == Length(55, 32), list(walk.files)
     await world.close()
