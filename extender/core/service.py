@@ -212,7 +212,7 @@ class ExtenderService:
             return ()
         for feature in self._features[Feature.preempt_pod]:
             candidates = feature.preempt_pod(pod, candidates)
-        return candidates
+        return tuple(candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """The group with which this pod is placed, None if it is placed like any plain pod."""

@@ -1,5 +1,7 @@
 """A namespace with thousands of groups to look at waits for itself."""
 
+import pytest
+
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.unschedulable import QueueEntry
 from extender.wiring import Rounds
@@ -7,6 +9,8 @@ from serried.api.names import GroupKey
 from serried.plan.steps import finish, sort_in_steps
 from tests.support.builders import pod_group
 from tests.support.extender_harness import Harness
+
+pytestmark = pytest.mark.core
 
 
 def keys(namespace: str, count: int, first: int = 0) -> set[GroupKey]:

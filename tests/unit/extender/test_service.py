@@ -13,6 +13,8 @@ from tests.support.builders import PodBuilder, compatible_group, job, node, pod,
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import error
 
+pytestmark = pytest.mark.core
+
 OTHER = GroupKey("default", "other")
 
 
@@ -542,6 +544,7 @@ class TestPrioritizeAndPreempt:
     async def test_nothing_is_preempted_for_a_member(self, planned: Harness) -> None:
         assert not planned.service.preempt(planned.pod("m0"), [Candidate("n1", ("x",))])
 
+    @pytest.mark.needs("plainpods")
     async def test_a_plain_pod_may_preempt_but_not_members_at_bind(self, planned: Harness) -> None:
         planned.bind("m0")
         await planned.settle()

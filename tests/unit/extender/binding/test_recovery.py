@@ -18,6 +18,8 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 from tests.support.fake_api import error
 from tests.support.left_behind import leave_behind
 
+pytestmark = pytest.mark.core
+
 
 async def recover(world: Harness) -> None:
     await world.recovery.recover()
@@ -338,6 +340,7 @@ async def leave_preempting(world: Harness, *victims: str) -> None:
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
 
 
+@pytest.mark.needs("preemptions")
 class TestARecordWithVictims:
     @pytest.fixture
     def occupied(self, world: Harness) -> Harness:
@@ -451,6 +454,7 @@ class TestARecordWithVictims:
         assert occupied.nothing_reserved
 
 
+@pytest.mark.needs("repairs")
 class TestSlotsThatAStandbyHasKept:
     """Of gang h. They must not be in the way of what gang g was promised on n1."""
 

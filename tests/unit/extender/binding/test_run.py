@@ -22,6 +22,8 @@ from tests.support.builders import job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, BindCall, Harness, gang, members, small_nodes
 from tests.support.fake_api import FakeApi, error
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:

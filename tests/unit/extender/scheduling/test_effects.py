@@ -1,10 +1,14 @@
 """What decisions ask for, before anybody carries it out."""
 
+import pytest
+
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.effects import Activate, Effect, Nominate, Outbox, Release, StartCycle
 from extender.options import NominationPolicy
 from tests.support.builders import pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
+
+pytestmark = pytest.mark.core
 
 
 def decide(world: Harness) -> list[Effect]:

@@ -1,7 +1,11 @@
 """How cycles end, where that is no part of another story."""
 
+import pytest
+
 from extender.core.scheduling.scheduling_cycle import CycleEndings
 from tests.support.extender_harness import Harness, gang, members, small_nodes
+
+pytestmark = pytest.mark.core
 
 
 async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(world: Harness) -> None:

@@ -19,6 +19,8 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 from tests.support.parents import job_set
 from tests.support.volumes import volume, volume_claim
 
+pytestmark = pytest.mark.core
+
 
 def verdict_of(world: Harness, group: GroupKey = GANG) -> tuple[Reason, int, int]:
     verdict = world.groups.states[group].verdict

@@ -1,5 +1,7 @@
 """A tree of groups from its plan to its last Binding: every group with its quorum or not at all."""
 
+import pytest
+
 from extender.core.binding.records import Records
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.features.repair import broken_since
@@ -10,6 +12,8 @@ from serried.api.verdict import Reason
 from tests.support.builders import RACK, Builder, NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.composites import CompositeBuilder, composite
 from tests.support.extender_harness import SCHEDULER, BindCall, Harness
+
+pytestmark = pytest.mark.core
 
 ZONE = "example.com/zone"
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
@@ -234,6 +238,7 @@ class TestWhenSomethingChanges:
         assert Reason.PLAN_OUTDATED in world.reasons(TREE)
         assert not bound(world)
 
+    @pytest.mark.needs("repairs")
     async def test_a_dead_member_is_replaced_alone_in_its_groups_domain(self, world: Harness) -> None:
         tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
         await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()
@@ -245,6 +250,7 @@ class TestWhenSomethingChanges:
         await bind(world, "b0")
         assert world.node_of("b0") == home
 
+    @pytest.mark.needs("repairs")
     async def test_a_replacement_does_not_wait_for_that_of_another_dead_member(self, world: Harness) -> None:
         tree = [root(2), group("a", 1), group("b", 3)]
         await world.add(*racks(4), *tree, *pods("a", 1), *pods("b", 3)).go()
@@ -257,6 +263,7 @@ class TestWhenSomethingChanges:
         await bind(world, "b0")
         assert world.node_of("b0") == home
 
+    @pytest.mark.needs("repairs")
     async def test_a_tree_that_is_to_have_more_groups_is_not_broken(self, world: Harness) -> None:
         await world.add(*racks(4), root(1), group("a", 2), *pods("a", 2)).go()
         await bind(world, "a0", "a1")
@@ -323,6 +330,7 @@ async def test_members_that_run_in_two_domains_are_an_error_not_mended(world: Ha
     assert (verdict.reason, verdict.key, verdict.detail) == (Reason.DOMAIN_CONFLICT, ZONE, "root: z0, z1")
 
 
+@pytest.mark.needs("repairs")
 async def test_a_tree_that_starts_anew_takes_its_old_places_where_it_has_them(world: Harness) -> None:
     tree = [root(2), group("a", 2).topology(), group("b", 2).topology()]
     await world.add(*racks(4), *tree, *pods("a", 2), *pods("b", 2)).go()

@@ -1,5 +1,7 @@
 """Gangs that ask for what only kube-scheduler can count: they are offered to it, and its word decides."""
 
+import pytest
+
 from extender.core.protocol import Hold, Steer
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.options import NominationPolicy, PreemptionMode
@@ -12,6 +14,8 @@ from tests.support.builders import NodeBuilder, PodBuilder, node, pod, pod_group
 from tests.support.composites import composite
 from tests.support.devices import device_class, objection, offer
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
+
+pytestmark = pytest.mark.core
 
 GPU = "example.com/gpu"
 CLASS = device_class("gpu").providing(GPU)

@@ -11,6 +11,8 @@ from tests.support.composites import composite
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.priorities import priority_class
 
+pytestmark = pytest.mark.core
+
 SOON = GroupKey("default", "soon")
 HIGH = priority_class("high", 1000)
 

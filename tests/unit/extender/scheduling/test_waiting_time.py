@@ -7,6 +7,8 @@ from tests.support.builders import Builder, PodBuilder, pod, pod_group
 from tests.support.clock import Clock
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members, small_nodes
 
+pytestmark = pytest.mark.core
+
 BEGUN = Clock()()
 """The loop's clock when a story begins."""
 

@@ -9,6 +9,8 @@ from tests.support.composites import composite
 from tests.support.extender_harness import Harness, gang, members
 from tests.support.left_behind import leave_behind
 
+pytestmark = pytest.mark.core
+
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 LEADER = {"role": "leader"}
@@ -183,6 +185,7 @@ async def test_alike_members_take_the_slots_in_turn_whoever_comes_first(world: H
     assert not sent(world)
 
 
+@pytest.mark.needs("preemptions")
 @pytest.mark.parametrize("order", ORDERS)
 async def test_so_do_members_with_ranks_and_each_has_its_own_where_they_come_in_order(
     world: Harness, order: list[int]
@@ -235,6 +238,7 @@ async def test_so_they_do_while_victims_end(world: Harness, order: list[int]) ->
     assert not sent(world)
 
 
+@pytest.mark.needs("preemptions")
 async def test_one_of_a_later_wave_waits_while_victims_end_though_a_mate_s_node_is_free(world: Harness) -> None:
     lows = [pod(f"low{index}").cpu(4).on(f"n{index}").priority(0) for index in range(1, 4)]
     small, large = spread_members(3), spread_members(6)[3:]
