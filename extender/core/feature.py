@@ -8,7 +8,7 @@ know. The core asks the features of a point one after the other, in the order of
       │
     quorum ───────── pre_enqueue ── members that need none
       │
-    request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, review, left
+    request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, left
       │
     plan ─┬─ found ─ filter ── nodes that are kept for others        pod of no gang ── filter_pod, keep_from_pod,
       │   │                                                                            preempt_pod, unreserve_pod
@@ -195,9 +195,6 @@ class Feature:
         """
         yield
         return ()
-
-    def review(self, key: GroupKey, gang: "GroupState") -> None:
-        """See to what time changes for one group of which anything is remembered; twice a second."""
 
     def expect_room(self, group: GroupKey) -> float | None:
         """Return when there will be room for a gang, in loop seconds; None if nothing reliable is known."""

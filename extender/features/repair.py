@@ -162,6 +162,9 @@ class Repairs(Feature):
         self._term = context.term
         self._client = parts.client
 
+        self._broken: dict[GroupKey, None] = {}
+        """The gangs that were seen broken, until they are looked at and are not."""
+
     # --- one group ---------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, gang: GroupState, group: PodGroup, members: GroupMembers) -> Repair:
@@ -193,6 +196,7 @@ class Repairs(Feature):
             memory.note_whole()
         elif memory.broken_since is None and not committed:  # else its first members are just being bound
             memory.broken_since = self._clock()
+            self._broken[group.key] = None
         return self._describe(gang, group, found, members)
 
     def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
@@ -326,8 +330,18 @@ class Repairs(Feature):
         # Of gangs that have no object yet nobody looks at the group.
         vacancies = self._store.vacancies
         self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
+        if not self._term.obstacle:
+            self._review_broken()
         yield from ()
         return vacancies.groups()
+
+    def _review_broken(self) -> None:
+        for key in list(self._broken):
+            gang = self._groups.states.get(key)
+            if gang is not None and broken_since(gang) is not None:
+                self._review(key, gang)
+            else:
+                del self._broken[key]
 
     def _age(self, vacancies: Iterable[Vacancy]) -> None:
         now = self._clock()
@@ -394,7 +408,7 @@ class Repairs(Feature):
         if group is None and memory is not None:
             memory.note_whole()
 
-    def review(self, key: GroupKey, gang: GroupState) -> None:
+    def _review(self, key: GroupKey, gang: GroupState) -> None:
         """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
         memory = gang.memory.find(Losses)
         since = memory.broken_since if memory is not None else None

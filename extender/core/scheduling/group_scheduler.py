@@ -173,15 +173,9 @@ class GroupScheduler:
                 self._cycle_updates.review(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
-            if state.memory and not self._term.obstacle:
-                self._review_memory(key, state)
             if self._groups.is_due(state):
                 due.add(key)
         return due
-
-    def _review_memory(self, key: GroupKey, state: GroupState) -> None:
-        for feature in self._features[Feature.review]:
-            feature.review(key, state)
 
     def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """These groups in the order in which they are looked at."""

@@ -269,11 +269,13 @@ class SchedulingCycle:
         elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
         self._planning.rest(state, refused.group.key, refusal)
-        answer: Decision | Verdict = refusal
         for feature in self._features[Feature.post_filter]:
-            if isinstance(answer, Verdict) and feature.concerns(refused.group):
-                answer = feature.post_filter(refused, answer)
-        return self._preempt(state, refused.group, answer, refusal)
+            if feature.concerns(refused.group):
+                found = feature.post_filter(refused, refusal)
+                if isinstance(found, Decision):
+                    return self._preempt(state, refused.group, found, refusal)
+                refusal = found
+        return refusal
 
     def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
         """The request on the nodes alone that the scheduler has offered, if it can be met there.
@@ -302,12 +304,8 @@ class SchedulingCycle:
             said = found
         return said
 
-    def _preempt(
-        self, state: GroupState, group: PodGroup, found: Decision | Verdict, waited: Verdict | None
-    ) -> Verdict | None:
-        """Begin what was decided; else what is said. ``waited`` is what is said if the decision does not hold."""
-        if isinstance(found, Verdict):
-            return found
+    def _preempt(self, state: GroupState, group: PodGroup, found: Decision, waited: Verdict | None) -> Verdict | None:
+        """Begin what was decided; return what is said then: ``waited`` if the decision does not hold."""
         request, plan = found.request, found.plan
         # The head may be another one than when the search began, and so are the nodes that are kept. And another gang
         # may have come into the domain while victims were looked for.
