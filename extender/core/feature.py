@@ -68,6 +68,9 @@ class Repair:
     fitting: frozenset[str] = frozenset()
     """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
 
+    def __or__(self, other: "Repair") -> "Repair":
+        return Repair((*self.replacements, *other.replacements), self.fitting | other.fitting)
+
 
 NO_REPAIR = Repair()
 """Nothing is to be repaired."""

@@ -76,14 +76,17 @@ class Disruption(Feature):
         """Have those ended that go with a disrupted member. What has followed once does not follow again."""
         if self._rule is Disrupted.KEEP or group is None:
             return
+        disrupted = self._list_disrupted(key)
+        if not disrupted and gang.memory.find(Followers) is None:
+            return
         memory = gang.memory.of(Followers)
-        for pod in self._list_disrupted(key):
+        for pod in disrupted:
             if pod.uid not in memory.disrupted:
                 memory.disrupted.add(pod.uid)
                 self._end_rest(memory, DisruptionGroup(key, group.find_disrupted(self._find_part(pod))), pod)
         if memory.disrupted:
             self._let_go(key, memory)
-        if not memory.disrupted:
+        if not (memory.disrupted or memory.leaving):
             del gang.memory[Followers]
 
     def _list_disrupted(self, key: GroupKey) -> list[Pod]:

@@ -269,7 +269,7 @@ class GroupScheduler:
         state.assigned_domain = domain or state.assigned_domain
         repair = NO_REPAIR
         for feature in self._features[Feature.pre_enqueue]:
-            repair = feature.pre_enqueue(state, group, group_members)
+            repair |= feature.pre_enqueue(state, group, group_members)
         return repair
 
     def _describe_group(

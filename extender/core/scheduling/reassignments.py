@@ -114,7 +114,7 @@ class Reassignments:
         cycle.settle(standing)
         repair = NO_REPAIR
         for feature in self._features[Feature.pre_enqueue]:
-            repair = feature.pre_enqueue(gang, group, self._store.members.classify(group.key))
+            repair |= feature.pre_enqueue(gang, group, self._store.members.classify(group.key))
         return repair
 
     def _list_permitted(
