@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller import process
-from extender.features.status import timeline
+from extender.core import timeline
 from extender.options import BackfillMode, Disrupted, Method, PlainRule
 from serried.api.neighbours import Namespace
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim

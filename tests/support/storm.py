@@ -11,7 +11,7 @@ from extender.core.binding import nominator
 from extender.core.binding import records as reservations
 from extender.core.binding import run as cycle_runner
 from extender.core.protocol import Steer
-from extender.features.preemption import evictions
+from extender.features import disruption, repair
 from extender.options import NominationPolicy
 from serried.api.names import GroupKey, Key
 from serried.api.reservation import decode_reservation
@@ -30,7 +30,8 @@ def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
     monkeypatch.setattr(reservations, "_REMOVAL", Backoff(0.0, 0.0))
     monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
-    monkeypatch.setattr(evictions, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(disruption, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(repair, "_RETRY_SECONDS", 0.0)
 
 
 def promised(record: Mapping[str, Any]) -> set[str]:

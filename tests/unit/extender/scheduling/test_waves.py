@@ -185,7 +185,6 @@ async def test_alike_members_take_the_slots_in_turn_whoever_comes_first(world: H
     assert not sent(world)
 
 
-@pytest.mark.needs("preemptions")
 @pytest.mark.parametrize("order", ORDERS)
 async def test_so_do_members_with_ranks_and_each_has_its_own_where_they_come_in_order(
     world: Harness, order: list[int]
@@ -217,6 +216,7 @@ async def test_one_that_is_refused_where_it_was_called_is_called_to_another_node
     assert world.filter("m3", again) == Steer(again)
 
 
+@pytest.mark.needs("preemptions")
 @pytest.mark.parametrize("order", ORDERS)
 async def test_so_they_do_while_victims_end(world: Harness, order: list[int]) -> None:
     lows = [pod(f"low{index}").cpu(2).on(f"n{index}").priority(0) for index in range(1, 4)]
