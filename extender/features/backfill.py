@@ -3,6 +3,10 @@
 At most one gang, the *head*, has such a reservation: the nodes that are forecast to hold it first. It is memory only,
 and it ends. A gang behind the head gets a node of these only if it is known to have ended before. Pods of no gang are
 bound by it only if a setting says so (`extender.features.plain_pods`).
+
+A refused gang contends (`unschedulable`, `go_on`) until it has ``left``; who is the first, `hints` looks for. A plan
+spares the head's nodes (`filter`, `closed_to`, `kept_from`). Others ask for what the head is to get (`expect_room`,
+`list_promised`, `keep_from_pod`).
 """
 
 import math
@@ -205,7 +209,7 @@ class Backfill(Feature):
         group = waiting.group
         self._note_try(group)
         closed = self.closed_to(waiting, request)
-        if closed.isdisjoint(plan.nodes.values()) or self.let_pass(group, request):
+        if closed.isdisjoint(plan.nodes.values()) or self._let_pass(group, request):
             return plan
         before = self._forecast()
         answer = self._queue.plan_beside(request.avoiding(closed))
@@ -214,12 +218,12 @@ class Backfill(Feature):
         self._waiting.pop(group, None)
         self._behind.add(group)
         # What is freed on the head's other nodes may leave enough for both.
-        self._queue.put_back(group, request.avoiding(closed & self.find_narrow(request)), answer)
+        self._queue.put_back(group, request.avoiding(closed & self._find_narrow(request)), answer)
         self._wake_if_changed(before)
         return self.refuse(request)
 
     def _note_try(self, group: GroupKey) -> None:
-        self.forget_pass(group)
+        self._forget_pass(group)
         self._behind.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
@@ -235,16 +239,16 @@ class Backfill(Feature):
         group = waiting.group
         self._waiting.pop(group, None)
         self._unforeseen.pop(group, None)
-        if not waiting.rejected and self.is_eligible(group, request, refusal):
+        if not waiting.rejected and self._is_eligible(group, request, refusal):
             self._eligible[group] = None
             try:
-                contends = self._has_turn_later(waiting) or self.contend(waiting, request)
+                contends = self._has_turn_later(waiting) or self._contend_for_head(waiting, request)
             except Unfinished:
                 self._unforeseen[group] = (waiting, request, refusal)
                 contends = group in self
             if contends:
                 self._waiting[group] = waiting
-        return self.explain(group, refusal)
+        return self._explain(group, refusal)
 
     def _has_turn_later(self, waiting: Waiting) -> bool:
         """Whether forecasts are being made for enough gangs of the namespace that are before this one.
@@ -279,9 +283,9 @@ class Backfill(Feature):
         self._waiting.pop(group, None)
         self._unforeseen.pop(group, None)
         if placed:
-            self.placed(group)
+            self._note_placed(group)
         else:
-            self.withdraw(group)
+            self._withdraw(group)
         self._eligible.pop(group, None)
         self._wake_if_changed(before)
 
@@ -323,7 +327,7 @@ class Backfill(Feature):
     def expect_room(self, group: GroupKey) -> float | None:
         """Return the head's forecast if it can be relied on."""
         head = self.head
-        return None if head is None or head.group != group or self.has_missed() else head.forecast.at
+        return None if head is None or head.group != group or self._has_missed() else head.forecast.at
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
@@ -333,7 +337,7 @@ class Backfill(Feature):
         if pod is None:
             if self.head is not None:
                 yield self.head.forecast.nodes
-        elif kept := self.kept_from_plain(pod):
+        elif kept := self._kept_from_plain(pod):
             yield kept
         yield from (each.nodes for each in self._placed.values() if pod is None or pod.priority <= each.priority)
 
@@ -350,7 +354,7 @@ class Backfill(Feature):
 
     # --- the head ----------------------------------------------------------------------------------------------
 
-    def is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
+    def _is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
         """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
 
         None is kept for one whose namespace may have no more domains: what it waits for is not room alone.
@@ -380,7 +384,7 @@ class Backfill(Feature):
         rest.until = now + _REFRESH_SECONDS * 2.0 ** min(rest.vain, _MAX_VAIN_DOUBLINGS)
         rest.vain += 1
 
-    def contend(self, waiting: Waiting, request: PlanRequest) -> bool:
+    def _contend_for_head(self, waiting: Waiting, request: PlanRequest) -> bool:
         """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it.
 
         Raises Unfinished as long as its forecast is being made.
@@ -443,7 +447,7 @@ class Backfill(Feature):
         head.made = now
         return forecast is not None
 
-    def explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
+    def _explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
         """The refusal of a gang; that of the head says what is kept for it, or why nothing may be."""
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
@@ -481,13 +485,13 @@ class Backfill(Feature):
         rest.nodes.update(head.forecast.nodes)
         self.head = None
 
-    def placed(self, group: GroupKey) -> None:
+    def _note_placed(self, group: GroupKey) -> None:
         """A gang got its room."""
         if group in self._promises:
             self._context.metrics.settled(*_judge(self._promises.pop(group), self._context.clock()))
         self._release(group)
 
-    def withdraw(self, group: GroupKey) -> None:
+    def _withdraw(self, group: GroupKey) -> None:
         """A gang does not wait for room any more, though it got none."""
         if group in self._promises:
             del self._promises[group]
@@ -508,7 +512,7 @@ class Backfill(Feature):
             if forecast.at is not None:
                 self._context.metrics.promised(forecast.at - self._context.clock())
 
-    def has_missed(self) -> bool:
+    def _has_missed(self) -> bool:
         """Whether a forecast for the head was missed by so much that later ones are no better.
 
         Pods take some time to end.
@@ -552,7 +556,7 @@ class Backfill(Feature):
             return frozenset()
         return head.forecast.nodes | (self._list_own_domain(head, request) if request.exclusive else frozenset())
 
-    def find_narrow(self, request: PlanRequest) -> frozenset[str]:
+    def _find_narrow(self, request: PlanRequest) -> frozenset[str]:
         """Return the nodes of the head that could not hold the head and a whole gang even without any other pod."""
         if self.head is None:
             return frozenset()
@@ -608,7 +612,7 @@ class Backfill(Feature):
         own = waiting.group.namespace == head.group.namespace
         return frozenset({head.forecast.domain}) if behind and own else frozenset()
 
-    def let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
+    def _let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
         """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
         head = self.head
         end = self._find_end(head, request.members) if head is not None else None
@@ -628,7 +632,7 @@ class Backfill(Feature):
         end = self._pod_ends.find_last(members, Trust.DEADLINES if head.late else Trust.MEASURED)
         return None if end is None or end + _MARGIN_SECONDS > head.forecast.at else end
 
-    def kept_from_plain(self, pod: Pod) -> frozenset[str]:
+    def _kept_from_plain(self, pod: Pod) -> frozenset[str]:
         """The nodes that are kept from a pod of no gang, if it is treated like a gang.
 
         It is before the head if its priority is higher: nobody knows since when it waits. It passes if it will have
@@ -641,7 +645,7 @@ class Backfill(Feature):
             return frozenset()
         return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
-    def forget_pass(self, group: GroupKey) -> None:
+    def _forget_pass(self, group: GroupKey) -> None:
         """A gang that was let pass is planned anew: by now it may end too late."""
         if self.head is not None:
             self.head.passed.pop(group, None)

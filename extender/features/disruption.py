@@ -2,7 +2,9 @@
 
 Whoever disrupts a pod writes the condition DisruptionTarget first, and ends the pod right after it; from then on those
 that go with it are ended, too. It does not matter who it was, nor whether kube-scheduler has asked before (decision
-25). Which members have followed is remembered until they are gone; a term that begins looks anew.
+25). Each look at a gang that loses members finds them (`observe`).
+
+Which members have followed is remembered until they are gone (`Followers`); a term that begins looks anew.
 """
 
 import asyncio

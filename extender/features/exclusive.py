@@ -1,7 +1,8 @@
 """Gangs that have a domain to themselves: which domains others have, and how many a namespace may have.
 
 A PodGroup with `Preference.exclusive` is planned in no domain of its topology key in which another exclusive gang is
-planned, runs, or has slots kept. A namespace has its share of these domains at most.
+planned, runs, or has slots kept (`pre_filter`), nor after others have ended for it (`allow`). A namespace has its share
+of these domains at most; if that is why a gang waits, it is said (`post_filter`, `Share`).
 """
 
 from collections.abc import Collection, Iterator

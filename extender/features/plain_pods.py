@@ -21,6 +21,8 @@ deletions to return, when it tries the preemptor not at all (upstream's pkg/sche
 isRunningPreemption), and the deletion of a pod that counts nowhere is no reason to try it later
 (pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue). The same becomes of a preemptor that was tried once more
 before kube-scheduler saw its victim go: the second deletion finds nobody, and nothing follows it (PreemptPod there).
+
+What other features keep from a pod, they say (`Feature.keep_from_pod`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -7,6 +7,10 @@ this process gets it (`serried.cluster.earlier_slots`); a restart finds the slot
 (decision 31).
 
 What is left of a gang that stays broken is evicted where that is asked for (``--broken-gangs evict``).
+
+Each look at a gang that has run settles all that (`pre_enqueue`): a member whose slot is kept needs no quorum, neither
+in a plan nor at the permit (`permit`), and a broken gang comes first (`is_urgent`) and says so (`describe`). Whether a
+gang has stood, and since when it is broken, is remembered of each (`Losses`) until the term ends.
 """
 
 import asyncio

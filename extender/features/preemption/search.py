@@ -1,9 +1,11 @@
-"""Whether others have to go for a gang that does not fit, and who (docs/preemption.md). Nothing here awaits.
+"""Whether others have to go for a gang that does not fit, and who (docs/preemption.md). No decision awaits.
 
-Asked once a gang was refused for want of room and no wider level is left for it to try. A search is a planning task
+Asked once a gang was refused for want of room and no wider level is left for it to try (`post_filter`; it goes on in
+`go_on`). A search is a planning task
 (`extender.core.scheduling.planning_tasks`): its answer is taken only if all victims still run as they were found and
 the plan holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits
-for the victims (`extender.features.preemption.preempting`).
+for the victims (`pre_bind`, `extender.features.preemption.preempting`). A gang remembers what is searched for as long
+as it waits (`Search`), and what was found last (`Finding`).
 
 After a search in vain freed room leads to another one, even if it alone could help nobody: less may be free than a
 member needs, and yet enough once those of lower priority beside it go. A few gangs are woken at a time, in turns.
