@@ -86,7 +86,11 @@ class Seating:
         """Whether a member may change seats with an alike one of its PodGroup, to which the scheduler has not come.
 
         Both seats are open, and the mate is on its way to its own by no nomination, unless victims end there first.
+        Members that join a running gang keep theirs: a slot may be kept for one alone.
         """
+        joins = not cycle.reservation.need or bool(cycle.reservation.committed)
+        if joins and not cycle.preempts:
+            return False
         slots, seats, member = cycle.reservation.slots, cycle.seats, cycle.member(mate)
         if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or member.reached:
             return False

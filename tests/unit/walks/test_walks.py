@@ -86,7 +86,7 @@ async def test_a_plan_from_the_last_member_to_its_reservation(world: Harness) ->
     with walk.follow():
         look(world)
     assert world.ledger.slot_of("pod-m1") is not None
-    assert walk.measure() == Length(35, 19), list(walk.files)
+    assert walk.measure() == Length(36, 20), list(walk.files)
 
 
 async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
@@ -101,7 +101,7 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
         calls = [asyncio.create_task(verbs.bind(body, never)) for body in bodies]
         await settle()
     assert [call.done() and orjson.loads(call.result().body)["Error"] for call in calls] == ["", ""]
-    assert walk.measure() == Length(28, 20), list(walk.files)
+    assert walk.measure() == Length(33, 25), list(walk.files)
 
 
 async def test_a_gang_that_no_feature_is_about_passes_none_of_their_files(world: Harness, verbs: Verbs) -> None:
@@ -168,5 +168,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(55, 32), list(walk.files)
+    assert walk.measure() == Length(56, 33), list(walk.files)
     await world.close()

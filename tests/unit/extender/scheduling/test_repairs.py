@@ -99,6 +99,20 @@ class TestTheSlotOfADeadMember:
         await world.add(*job_pods(0, generation="b")).go()
         assert slot(world, "train-0b") == "n1"
 
+    async def test_two_that_are_alike_keep_to_their_own_slots(self, world: Harness) -> None:
+        running = [each.on(f"n{place}") for place, each in enumerate(members(3), 1)]
+        await world.add(*small_nodes(3, 1), gang(3), *running).go()
+        world.delete("m0")
+        world.delete("m1")
+        await world.add(*members(2, first=3)).go()
+        planned = {name: slot(world, name) for name in ("m3", "m4")}
+        assert sorted(planned.values()) == ["n1", "n2"]
+        assert world.filter("m4", planned["m3"]) == Hold()
+        assert {name: slot(world, name) for name in ("m3", "m4")} == planned
+        calls = [world.bind(name) for name in ("m3", "m4")]
+        await world.go()
+        assert [call.error for call in calls] == ["", ""]
+
     async def test_one_of_two_that_are_missing_waits_for_the_other_if_only_its_own_slot_is_kept(
         self, world: Harness
     ) -> None:
