@@ -117,6 +117,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.jobs --only steady --rate 40 --seconds 30 --own-core --name jobs-own-core
 	-$(BIN)/python -m bench.planner
 	-$(BIN)/python -m bench.loop
+	-$(BIN)/python -m bench.held
 	-$(BIN)/python -m bench.events
 	$(BIN)/python -m bench.questions
 	$(BIN)/python -m bench.questions --only nobody cache --name questions-cache

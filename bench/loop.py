@@ -16,7 +16,8 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -279,17 +280,24 @@ async def watch(case: Case) -> Run:
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
     stage.store.dirty.clear_groups()
+    async with run_beside(stage, run):
+        await probe(stage, Run(), _WARM_UP)
+        case.come(stage)
+        stage.core.groups.wake()
+        await probe(stage, run, _SECONDS)
+    run.plans = dict(stage.heard.plans)
+    return run
+
+
+@asynccontextmanager
+async def run_beside(stage: Stage, run: Run) -> AsyncIterator[None]:
+    """The loop that plans, pods that end, and small gangs that come."""
     tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
-    await probe(stage, Run(), _WARM_UP)
-    case.come(stage)
-    stage.core.groups.wake()
-    await probe(stage, run, _SECONDS)
+    yield
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await stage.core.tasks.close()
-    run.plans = dict(stage.heard.plans)
-    return run
 
 
 async def probe(stage: Stage, run: Run, seconds: float) -> None:

@@ -83,7 +83,7 @@ REMARKS: Mapping[str, Remark] = {
     "serried_plan_seconds": Remark(
         "seconds",
         "p99 above 0.25 s for 10 minutes",
-        more="A plan that takes more than 5 ms is made in slices of 2 ms, and filter is served between them.",
+        more="A plan that takes more than 5 ms is made in a forked process, and filter is served meanwhile.",
     ),
     "serried_bind_burst_seconds": Remark("seconds", "p99 above 2 s plus the largest minCount / 200 s"),
     "serried_bindings_total": Remark(

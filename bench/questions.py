@@ -132,7 +132,7 @@ async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx
     """The routes, whose work is done in these slices; a comparison has slices of its own."""
     app = FastAPI()
     app.include_router(snapshot_routes(stage.core, NATIVE, slices))
-    app.include_router(whatif_routes(stage.core, slices))
+    app.include_router(whatif_routes(stage.core))
     async with AsyncExitStack() as stack:
         if case.path == _DIFF:
             url = stack.enter_context(serve_lists())

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
@@ -40,8 +40,9 @@ from extender.features.preemption.search import Preemptions
 from extender.features.repair import Repairs
 from serried.api.names import GroupKey
 from serried.kube.client import ApiClient
+from serried.ops.fork import Fork, fork
 from serried.ops.log import name_group
-from serried.plan.steps import Work
+from serried.ops.steps import Work
 
 Result = TypeVar("Result")
 
@@ -194,7 +195,7 @@ F = TypeVar("F", bound=Feature)
 
 
 class Core:
-    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``rest`` are for `PlanningTasks`.
+    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``fork`` are for `PlanningTasks`.
 
     ``features`` make what has a say beside it.
     """
@@ -205,18 +206,19 @@ class Core:
         context: Context,
         records: Records,
         *,
-        stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        stopwatch: Callable[[], float] = time.thread_time,
+        fork: Fork | None = fork,
         features: Iterable[Callable[[Parts], Feature]] = FEATURES,
     ) -> None:
         self.context = context
+        self.fork = fork
         self.store = context.store
         self.term = context.term
         self.clock = context.clock
         self.ledger = context.ledger
         self.outbox = context.outbox
         self.groups = context.groups
-        self.planning_tasks = PlanningTasks(context, stopwatch, rest)
+        self.planning_tasks = PlanningTasks(context, stopwatch, fork)
         self.planning = Planning(context, self.planning_tasks)
         self.queue = Queue(context, self.planning_tasks, self.planning)
         self.cycle_updates = CycleUpdates(context, self.queue, self.planning)

@@ -36,10 +36,10 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation
 from serried.api.verdict import Verdict
+from serried.ops.steps import Work
 from serried.plan.eviction import Unit
 from serried.plan.quorum import GroupMembers
 from serried.plan.request import Plan, PlanRequest, Waiting
-from serried.plan.steps import Work
 
 if TYPE_CHECKING:
     from extender.core.scheduling.group import GroupState  # which has a place for what features remember

@@ -28,10 +28,10 @@ from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract, total
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.run_times import PodEnds, Trust
+from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
-from serried.plan.forecast import Forecast, solve_forecast
+from serried.plan.forecast import Forecast, foresee
 from serried.plan.request import Plan, PlanRequest, Snapshot, Turn, Waiting
-from serried.plan.steps import Work
 
 _MARGIN_SECONDS = 5.0
 """A gang that passes must have ended this long before the head's forecast: its pods do not start at once."""
@@ -685,9 +685,9 @@ class Backfill(Feature):
         )
 
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
-        def make(snapshot: Snapshot, capacity: Capacity) -> Work[Forecast | None]:
-            endings = yield from self._pod_ends.list_others(group, request, self._rest_of(group).nodes)
-            return (yield from solve_forecast(snapshot, request, endings, capacity))
+        def make(snapshot: Snapshot, capacity: Capacity) -> Forecast | None:
+            endings = self._pod_ends.list_others(group, request, self._rest_of(group).nodes, snapshot.limit)
+            return foresee(snapshot, request, endings, capacity)
 
         return self._planning_tasks.foresee(group, request, make)
 

@@ -38,8 +38,8 @@ from extender.options import Disrupted, PlainRule
 from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import DisruptionGroup
+from serried.ops.steps import Work
 from serried.plan.fit import slots
-from serried.plan.steps import Work
 
 _MAX_WOKEN = 8
 """How many pods are woken at a time, twice a second."""

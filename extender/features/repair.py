@@ -40,9 +40,9 @@ from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Stage, Verdict, render
 from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy, find_taken, match_replacements
+from serried.ops.steps import Work
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
-from serried.plan.steps import Work
 
 _RETRY_SECONDS = 10.0
 """The pause before the members of a broken gang that are left are evicted once more."""

@@ -49,9 +49,9 @@ from serried.cluster.cache import EndedMembers, Store, is_rival
 from serried.cluster.usage import ClaimKind, Vacancy
 from serried.kube.client import ApiClient
 from serried.ops.metrics import ExtenderMetrics
+from serried.ops.steps import Work, finish
 from serried.plan.forecast import Forecast
 from serried.plan.request import Waiting
-from serried.plan.steps import Work, finish
 from serried.rules.all import RULES
 from serried.rules.neighbours.cluster import MatchingPods
 from serried.rules.volumes.cluster import Volumes
@@ -116,11 +116,7 @@ def _make_core(capture: Capture) -> Core:
     client = cast("ApiClient", Nobody())
     records = Records(client, capture.level.api_version, "replay", lambda: False)
     # No plan is given up for the time that it takes.
-    return Core(client, context, records, stopwatch=lambda: 0.0, rest=_go_on)
-
-
-async def _go_on(_: float) -> None:
-    return None
+    return Core(client, context, records, stopwatch=lambda: 0.0, fork=None)
 
 
 def _fill(store: Store, capture: Capture) -> None:

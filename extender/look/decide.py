@@ -7,13 +7,10 @@ The decision on one group, made again from a capture, and beside it the one that
 """
 
 import math
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import islice
-from typing import Any
 
-from extender.core.scheduling.effects import WorkOnTasks
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.request import build_request, find_shortage
 from extender.features.exclusive import ExclusiveShares, close_taken
@@ -34,14 +31,10 @@ from serried.api.resources import Resources, add, subtract
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import NoVictims, Preemption
+from serried.plan.limit import Limit
 from serried.plan.quorum import GroupMembers, classify, combine
 from serried.plan.request import Plan, PlanRequest, Snapshot, Waiting
-from serried.plan.revalidate import revalidate
-from serried.plan.steps import Deadline, Work
-from serried.plan.tree import solve_group
-
-_MAX_LOOKS = 50
-"""How often a group is looked at: once more after each planning task that it has asked for."""
+from serried.plan.tree import plan_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +99,7 @@ def decide(capture: Capture, group: GroupKey) -> Ruling:
     known = core.groups.states.setdefault(group, GroupState(capture.clock))
     known.cycle = None
     known.verdict = None
-    for _ in range(_MAX_LOOKS):
-        core.group_scheduler.consider(group)
-        if not _carry_out(core):
-            break
+    core.group_scheduler.consider(group)
     reservation = core.ledger.of_group(group)
     if reservation is not None:
         return _describe_plan(reservation.domain, reservation.slots.values(), reservation.victims.values())
@@ -145,23 +135,6 @@ def list_waiting(capture: Capture) -> list[GroupKey]:
     return sorted(waiting | reserved)
 
 
-def _carry_out(core: Core) -> bool:
-    """Finish the planning tasks that were asked for; whether there were any. Everything else stays undone."""
-    asked = any(isinstance(effect, WorkOnTasks) for effect in core.outbox.take())
-    if asked:
-        _finish(core.planning_tasks.work())
-    return asked
-
-
-def _finish(work: Coroutine[Any, Any, None]) -> None:
-    # It never waits for anything: whoever rests between two slices here rests for no time.
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise RuntimeError("a planning task waits for something")
-
-
 def _describe_plan(domain: str, slots: Iterable[Slot], victims: Iterable[Victim]) -> Ruling:
     return Ruling(
         domain,
@@ -176,11 +149,6 @@ def _without_detail(decision: Ruling) -> Ruling:
 
 
 _MAX_ADDED_NODES = 1000
-
-_MAX_PLANS = 3
-"""How often a gang is planned at most: the last plan is the answer, whatever has changed since it was begun."""
-
-_PODS_PER_STEP = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,16 +206,16 @@ class _Ground:
 
 
 class Hypothesis:
-    """One question. ``deadline`` ends the search for victims with the best that it has."""
+    """One question, to be answered before anything changes. ``limit`` is how much work the answer may be."""
 
-    def __init__(self, core: Core, changes: Changes, deadline: Deadline) -> None:
+    def __init__(self, core: Core, changes: Changes, limit: Limit) -> None:
         self.displaced = 0
         """How many pods of the drained nodes would need another place."""
 
         self._core = core
         self._store = core.store
         self._changes = changes
-        self._deadline = deadline
+        self._limit = limit
         self._seated: list[tuple[str, Resources]] = []
         """The room of the members that were placed before."""
 
@@ -282,34 +250,30 @@ class Hypothesis:
         for key in self._changes.removed:
             self._gone.update((pod.uid, pod) for pod in store.members.of_group(key))
 
-    def solve(self, newcomers: Iterable[Newcomer]) -> Work[list[Prediction]]:
+    def solve(self, newcomers: Iterable[Newcomer]) -> list[Prediction]:
         """The predictions in the order in which the gangs would be planned."""
-        found: list[Prediction] = []
-        yield from self._look_around()
+        self._look_around()
         newcomers = list(newcomers)
         self._brought = {each.group.key: each.priority for each in newcomers if each.priority is not None}
-        for newcomer in sorted(newcomers, key=lambda each: -self._find_priority(each, self._list_members(each))):
-            found.append((yield from self._predict(newcomer)))  # noqa: PERF401 - no list can yield
-        return found
+        order = sorted(newcomers, key=lambda each: -self._find_priority(each, self._list_members(each)))
+        return [self._predict(newcomer) for newcomer in order]
 
-    def _look_around(self) -> Work[None]:
+    def _look_around(self) -> None:
         """Look at all pods once: who would need another place, and what DaemonSets take on nodes like the new ones."""
         drained = frozenset(self._changes.drained)
         patterns = {like for like, _ in self._changes.added}
-        rest = iter(list(self._store.pods.values()) if drained or patterns else ())
-        while batch := list(islice(rest, _PODS_PER_STEP)):
-            for pod in batch:
-                if not pod.bound:
-                    continue
-                if _is_daemon(pod) and pod.node in patterns:
-                    self._daemons[pod.node] = add(self._daemons.get(pod.node, {}), dict(pod.shape.requests))
-                self.displaced += pod.node in drained and pod.uid not in self._gone and not _is_daemon(pod)
-            yield
+        for pod in self._store.pods.values() if drained or patterns else ():
+            self._limit.spend()
+            if not pod.bound:
+                continue
+            if _is_daemon(pod) and pod.node in patterns:
+                self._daemons[pod.node] = add(self._daemons.get(pod.node, {}), dict(pod.shape.requests))
+            self.displaced += pod.node in drained and pod.uid not in self._gone and not _is_daemon(pod)
 
     # --- one gang ----------------------------------------------------------------------------------------------
 
-    def _predict(self, newcomer: Newcomer, looks: int = _MAX_PLANS) -> Work[Prediction]:
-        """Return what would become of a gang. While the cluster changes it is planned anew, ``looks`` times at most."""
+    def _predict(self, newcomer: Newcomer) -> Prediction:
+        """Return what would become of a gang."""
         group = newcomer.group
         members = self._list_members(newcomer)
         priority = self._find_priority(newcomer, members)
@@ -321,14 +285,11 @@ class Hypothesis:
             return replace(said, verdict=request)
         said = replace(said, need=request.need, names={pod.uid: pod.name for pod in request.members})
         ground = self._survey(group, request)
-        yield
-        answer = yield from self._plan(ground, waiting, request)
+        answer = self._plan(ground, waiting, request)
         if isinstance(answer, Plan):
-            if looks > 1 and not (yield from self._holds(answer, group, request, ground)):
-                return (yield from self._predict(newcomer, looks - 1))
             self._seat(group, request, answer)
             return replace(said, plan=answer)
-        preemption = yield from self._seek_victims(newcomer, waiting, request, answer)
+        preemption = self._seek_victims(newcomer, waiting, request, answer)
         if isinstance(preemption, Preemption):
             self._gone.update((pod.uid, pod) for unit in preemption.victims for pod in unit.pods)
             self._seat(group, request, preemption.plan)
@@ -394,24 +355,17 @@ class Hypothesis:
             return Verdict(Reason.BROKEN, have=have, need=need, detail="no other place was looked for")
         return Verdict(Reason.SCHEDULED, have=have)
 
-    def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Work[Plan | Verdict]:
-        snapshot = Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules)
+    def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
+        snapshot = self._show(ground)
         capacity = Capacity(ground.nodes, ground.used, Capacity(ground.nodes, {}))
-        answer = yield from solve_group(snapshot, request, capacity)
+        answer = plan_group(snapshot, request, capacity)
         queue = self._core.queue
         closed = queue.closed_to(waiting, request)
         passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
         if passes or self._core.backfill.lets_pass(request):
             return answer
-        refusal = self._core.backfill.refuse(request)  # now: between two steps the first may become another
-        beside = yield from solve_group(snapshot, request.avoiding(closed), capacity)
-        return refusal if isinstance(beside, Verdict) else beside
-
-    def _holds(self, plan: Plan, group: PodGroup, request: PlanRequest, then: _Ground) -> Work[bool]:
-        """Return whether a plan that was made on ``then`` still holds: filter was served meanwhile, and pods came."""
-        now = self._survey(group, request)
-        snapshot = Snapshot(now.nodes, now.used, rules=self._core.store.snapshots.rules)
-        return (yield from revalidate(plan, request, then.nodes, snapshot))
+        beside = plan_group(snapshot, request.avoiding(closed), capacity)
+        return self._core.backfill.refuse(request) if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
         key = newcomer.group.key
@@ -430,20 +384,19 @@ class Hypothesis:
 
     def _seek_victims(
         self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
-    ) -> Work[Preemption | NoVictims | None]:
+    ) -> Preemption | NoVictims | None:
         request = request.avoiding(self._core.queue.closed_to(waiting, request))
-        search = Search(request, waiting, refusal, math.inf, deadline=self._deadline)
+        search = Search(request, waiting, refusal, math.inf)
         preemptions = self._core.preemptions
         if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_objection(search):
             return None
         if not self._store.priorities.may_preempt_with(newcomer.group, newcomer.members):
             return None
-        # Of the same instant as the units, which are listed in the first step.
         ground = self._survey(newcomer.group, request)
         make = preemptions.prepare(search, self._gone.keys())
         found: Preemption | NoVictims
-        found = yield from make(
-            Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules),
+        found = make(
+            self._show(ground),
             Capacity(ground.nodes, ground.used),
         )
         return found
@@ -469,6 +422,9 @@ class Hypothesis:
         for node, requests in self._seated:
             ground.add(node, requests)
         return ground
+
+    def _show(self, ground: _Ground) -> Snapshot:
+        return Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules, limit=self._limit)
 
     def _add_nodes(self, ground: _Ground) -> None:
         for like, count in self._changes.added:

@@ -1,6 +1,6 @@
 """Why a group waits, and what would make it run, as ``/debug/groups/NAMESPACE/NAME`` shows it.
 
-Why a gang does not fit, and what would make it fit: found on request, in slices, on a copy of the cluster.
+Why a gang does not fit, and what would make it fit: found on request, by a forked child.
 
 Who would have to go for a group, or went, as ``/debug/groups`` shows it.
 
@@ -9,9 +9,9 @@ Who would be evicted for a group now, as ``/debug/groups/NAMESPACE/NAME?dryRun``
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from fastapi import HTTPException
@@ -25,11 +25,10 @@ from extender.look.document import View
 from extender.wiring import Core
 from serried.api.group import Leaf
 from serried.api.names import GroupKey, write_time
-from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.cluster.run_times import Trust
-from serried.ops.slices import Slices, TooLongError, one_by_one, rest
-from serried.plan.capacity import Capacity
+from serried.ops.fork import NoAnswerError, work_out
+from serried.ops.slices import one_by_one
 from serried.plan.eviction import Cost, NoVictims, Preemption
 from serried.plan.explain import (
     Advice,
@@ -41,12 +40,12 @@ from serried.plan.explain import (
     count_things,
     describe_advice,
     describe_domain,
-    solve_advice,
-    solve_diagnosis,
+    diagnose,
+    find_advice,
 )
 from serried.plan.fit import HurdleKind
+from serried.plan.limit import Limit, TooLong
 from serried.plan.request import PlanRequest, Snapshot, Turn, Waiting
-from serried.plan.steps import Work
 
 _MAX_SECONDS = 2.0
 """How much work an inquiry may take."""
@@ -56,8 +55,6 @@ _MAX_SEARCH_SECONDS = 5.0
 
 _MAX_WAITING = 8
 """How many inquiries may wait for their turn."""
-
-_GROUPS_PER_STEP = 100
 
 
 class TooManyInquiriesError(Exception):
@@ -82,17 +79,11 @@ class Finding:
 
 
 class Inquiries:
-    """One at a time, in the order in which they are asked for. ``rest`` lets the loop have its turn for so long."""
+    """One at a time, in the order in which they are asked for. ``stopwatch`` measures the work of a thread."""
 
-    def __init__(
-        self,
-        core: Core,
-        stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = rest,
-    ) -> None:
+    def __init__(self, core: Core, stopwatch: Callable[[], float] = time.thread_time) -> None:
         self._core = core
         self._stopwatch = stopwatch
-        self._rest = rest
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -122,15 +113,21 @@ class Inquiries:
         search = self._core.preemptions.try_out(state)
         if isinstance(search, str):
             return DryRunView(message=search, found=None)
-        snapshot, capacity = freeze(self._core.store, search.ask)
-        work = self._core.preemptions.prepare(search)(snapshot, capacity)
-        found: Preemption | NoVictims | None = None
-        with suppress(TooLongError):
-            slices = Slices(self._stopwatch, self._rest)
-            found = await slices.finish(work, _MAX_SEARCH_SECONDS, lambda: setattr(search.deadline, "passed", True))
-        return DryRunView(message=self._core.preemptions.explain(state, found), found=view_preemption(found))
+        core = self._core
 
-    async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], Work[None]]) -> Finding | None:
+        def seek() -> Preemption | NoVictims | None:
+            limit = Limit(self._stopwatch, _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS / 2)
+            found: Preemption | NoVictims | None = None
+            with suppress(TooLong):
+                found = core.preemptions.prepare(search)(show(core.store, search.ask, limit), core.store.capacity)
+            return found
+
+        found: Preemption | NoVictims | None = None
+        with suppress(NoAnswerError):
+            found = (await work_out(seek, _MAX_SEARCH_SECONDS, core.fork)).found
+        return DryRunView(message=core.preemptions.explain(state, found), found=view_preemption(found))
+
+    async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], None]) -> Finding | None:
         if self._waiting >= _MAX_WAITING:
             raise TooManyInquiriesError
         self._waiting += 1
@@ -138,75 +135,72 @@ class Inquiries:
             async with self._turn:
                 state = self._core.groups.states.get(group)
                 search = state.memory.find(Search) if state is not None else None
-                return None if search is None else await self._work(_Inquiry(self._core, group, search), begin)
+                return None if search is None else await self._work(group, search, begin)
         finally:
             self._waiting -= 1
 
-    async def _work(self, inquiry: "_Inquiry", begin: Callable[["_Inquiry"], Work[None]]) -> Finding:
-        slices = Slices(self._stopwatch, self._rest)
-        complete = True
+    async def _work(self, group: GroupKey, search: Search, begin: Callable[["_Inquiry"], None]) -> Finding:
+        def inquire() -> tuple[Diagnosis | None, list[Advice], bool]:
+            inquiry = _Inquiry(self._core, group, search, Limit(self._stopwatch, _MAX_SECONDS))
+            try:
+                begin(inquiry)
+            except TooLong:
+                return inquiry.diagnosis, inquiry.advice, False
+            return inquiry.diagnosis, inquiry.advice, True
+
         try:
-            await slices.finish(begin(inquiry), _MAX_SECONDS)
-        except TooLongError:
-            complete = False
-        return Finding(inquiry.diagnosis, tuple(inquiry.advice), complete, slices.spent, slices.longest)
+            worked = await work_out(inquire, _MAX_SECONDS, self._core.fork, self._stopwatch)
+        except NoAnswerError:
+            return Finding(None, (), complete=False, spent_seconds=0.0, longest_seconds=0.0)
+        diagnosis, advice, complete = worked.found
+        return Finding(diagnosis, tuple(advice), complete, worked.spent, worked.held)
 
 
 class _Inquiry:
     """One gang, and what has been found of it so far."""
 
-    def __init__(self, core: Core, group: GroupKey, search: Search) -> None:
+    def __init__(self, core: Core, group: GroupKey, search: Search, limit: Limit) -> None:
         self.diagnosis: Diagnosis | None = None
         self.advice: list[Advice] = []
         self._core = core
         self._group = group
         self._ask = search.ask
         self._asked = search.asked or search.ask
+        self._limit = limit
 
-    def explain(self) -> Work[None]:
+    def explain(self) -> None:
         """Find out why the gang does not fit."""
-        snapshot, capacity = freeze(self._core.store, self._ask)
-        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
+        store = self._core.store
+        self.diagnosis = diagnose(show(store, self._ask, self._limit), self._asked, store.capacity)
 
-    def advise(self) -> Work[None]:
+    def advise(self) -> None:
         """Find out what would make it fit, too."""
-        residents, keys = yield from self._list_residents()
-        snapshot, capacity = freeze(self._core.store, self._ask)
-        # Who has come or gone since is not in this snapshot as it was listed.
-        pods = self._core.store.pods
-        residents = [each for each in residents if all(_is_there(pod, pods.get(pod.uid)) for pod in each.pods)]
-        yield
-        self.diagnosis = yield from solve_diagnosis(snapshot, self._asked, capacity)
-        yield from solve_advice(snapshot, self._ask, residents, capacity, keys=keys, found=self.advice)
+        self.explain()
+        store = self._core.store
+        residents, keys = self._list_residents()
+        snapshot = show(store, self._ask, self._limit)
+        find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
-    def _list_residents(self) -> Work[tuple[list[Resident], set[str]]]:
+    def _list_residents(self) -> tuple[list[Resident], set[str]]:
         """The other gangs that run, and the topology keys of all."""
         store = self._core.store
         residents = []
         keys: set[str] = set()
-        for place, group in enumerate(list(store.groups.values()), 1):
+        for group in store.groups.values():
+            self._limit.spend()
             keys.update(level.key for level in group.preference.levels)
             keys.update([group.topology_key] if group.topology_key is not None else ())
             pods = [pod for pod in store.members.of_group(group.key) if pod.bound and not pod.deleting]
             if pods and group.policy.is_gang and group.key != self._group and group.parent is None:
                 movable = isinstance(group.tree, Leaf)
                 residents.append(Resident(str(group.key), pods, group.topology_key, movable))
-            if place % _GROUPS_PER_STEP == 0:
-                yield
         return residents, keys
 
 
-def freeze(store: Store, ask: PlanRequest) -> tuple[Snapshot, Capacity]:
-    """The cluster as a group finds it that asks this now, a copy."""
+def show(store: Store, ask: PlanRequest, limit: Limit) -> Snapshot:
+    """The cluster as a group finds it that asks this now."""
     leaving = KeptSlots(store).list_kept(ask.members)
-    frozen = store.capacity.freeze()
-    return frozen.show(store.snapshots.take(ask.yielding_priority, ask.members, leaving)), frozen
-
-
-def _is_there(before: Pod, now: Pod | None) -> bool:
-    if now is before:
-        return True
-    return now is not None and now.bound and now.node == before.node and now.shape == before.shape
+    return replace(store.snapshots.take(ask.yielding_priority, ask.members, leaving), limit=limit)
 
 
 class DamageView(View):

@@ -24,10 +24,7 @@ from serried.api.priority import PriorityClass, find_class
 from serried.cluster.cache import Store
 from serried.cluster.membership import build_groups, find_template, owner_key_in, owner_of_provisional, provisional
 from serried.plan.quorum import find_rank
-from serried.plan.steps import Work
 from serried.rules.all import RULES
-
-_PODS_PER_STEP = 100
 
 _Raw = Mapping[str, Any]
 
@@ -83,7 +80,7 @@ def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gan
     return made.get(stage) or next(iter(made.values()), alone)
 
 
-def _add_owner(origin: _Origin) -> Work[None]:
+def _add_owner(origin: _Origin) -> None:
     owner = origin.asked.owner
     if isinstance(owner, Job):
         origin.beside.put_job(owner)
@@ -92,9 +89,9 @@ def _add_owner(origin: _Origin) -> Work[None]:
     _check_workloads(origin, owner)
     if isinstance(owner, Job):
         origin.manifests.count(owner.at_once)
-        yield from _add_job(origin, owner, _make_first(origin, origin.asked.raw))
+        _add_job(origin, owner, _make_first(origin, origin.asked.raw))
     else:
-        yield from _add_parent(origin, owner)
+        _add_parent(origin, owner)
 
 
 def _check_workloads(origin: _Origin, owner: Owner) -> None:
@@ -111,7 +108,7 @@ def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
     return origin.make_pod(template, labels, {COMPLETION_INDEX: "0"})
 
 
-def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> Work[None]:
+def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> None:
     """The pods of a Job, each in the group in which it would be."""
     origin.beside.put_job(job)
     like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
@@ -124,24 +121,22 @@ def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None
         at = rank + index if job.indexed else None
         name = f"{job.key.name}-{index}"
         members.append(replace(first, name=name, uid=f"{job.uid}-{index}", index=at, group=key, place=None))
-        if index % _PODS_PER_STEP == 0:
-            yield
 
 
-def _add_parent(origin: _Origin, parent: Parent) -> Work[None]:
+def _add_parent(origin: _Origin, parent: Parent) -> None:
     """The pods of a parent, stage by stage, each in the group in which it would be."""
     layout = LAYOUTS[parent.kind](origin.asked.raw)
     origin.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
     first = 0
     for source in layout.sources:
         if source.jobs is not None:
-            yield from _add_jobs(origin, parent, source, source.jobs)
+            _add_jobs(origin, parent, source, source.jobs)
         elif source.stage.size:
-            yield from _add_stage(origin, parent, source, layout.copies, first)
+            _add_stage(origin, parent, source, layout.copies, first)
         first += source.stage.size
 
 
-def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> Work[None]:
+def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> None:
     """The pods of so many Jobs of a stage."""
     stage = source.stage.name
     manifest = _make_child(parent, source)
@@ -152,7 +147,7 @@ def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> Wor
         name = f"{parent.key.name}-{stage}-{number}"
         job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
         place = replace(first.place, job=number) if first.place is not None else None
-        yield from _add_job(origin, job, replace(first, place=place), parent)
+        _add_job(origin, job, replace(first, place=place), parent)
 
 
 def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
@@ -169,13 +164,12 @@ def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
     return {"kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, first: int) -> Work[None]:
+def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, first: int) -> None:
     """The pods of a stage that no Job makes, in each replica; ``first`` is the rank of the first of them."""
     labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
     like = origin.make_pod(source.template, labels)
     for replica in range(copies):
         _add_replica(origin, parent, source.stage, like, replica=replica, first=first)
-        yield
 
 
 def _add_replica(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
@@ -257,7 +251,7 @@ def gather(
     namespace: str,
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
     coming: Coming = NOTHING,
-) -> Work[Gathered]:
+) -> Gathered:
     """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many.
 
     ``classes`` come with the objects, which have their priorities already (`take_classes`); so do the claims that are
@@ -267,13 +261,12 @@ def gather(
     for place, raw in objects:
         with manifests.judging():
             manifests.read(place, raw, namespace, store)
-        yield
     _add_inline_groups(manifests)
     beside = _put_beside(manifests, store)
     for asked in manifests.owners:
         with manifests.judging():
             more = Manifests(coming=coming, pods=manifests.pods)
-            yield from _add_owner(_Origin(asked, store, beside, more))
+            _add_owner(_Origin(asked, store, beside, more))
             manifests.add(more)
             manifests.pods = more.pods
     found = [*_list_groups(manifests, store, beside), *(_make_single(pod) for pod in manifests.single)]

@@ -5,8 +5,9 @@
 
 import asyncio
 import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -29,9 +30,11 @@ from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, decode_group_key
 from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
+from serried.ops.fork import NoAnswerError, work_out
 from serried.ops.slices import Slices, TooLongError, join
+from serried.ops.steps import Work
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Deadline, Work
+from serried.plan.limit import Limit, TooLong
 from serried.rules.volumes.cluster import Volumes
 
 _PIECE_BYTES = 1 << 16
@@ -290,9 +293,9 @@ Texts = Annotated[list[str] | None, Query()]
 class Questions:
     """Answers one question at a time."""
 
-    def __init__(self, core: Core, slices: Slices) -> None:
+    def __init__(self, core: Core, stopwatch: Callable[[], float]) -> None:
         self._core = core
-        self._slices = slices
+        self._stopwatch = stopwatch
         self._turn = asyncio.Lock()
 
     async def ask_whatif(
@@ -332,25 +335,48 @@ class Questions:
             except TooLongError:
                 said = f"there is no answer after {_LIMIT_SECONDS:.0f} s of work; ask for fewer gangs, or smaller ones"
                 raise HTTPException(503, said) from None
+            except NoAnswerError as problem:
+                raise HTTPException(503, f"there is no answer: {problem}") from None
 
     def _check_turn(self) -> None:
         if self._turn.locked():
             raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
     async def _answer(self, changes: Changes, body: str, namespace: str, groups: Sequence[str]) -> WhatIfView:
-        core, slices, deadline = self._core, self._slices, Deadline()
-        hypothesis = Hypothesis(core, changes, deadline)
-        hypothesis.check()
+        core, documents = self._core, await _read_documents(body)
         asked = _read_groups(core, groups)
-        steps = _answer(core, hypothesis, await _read_documents(body), namespace, asked)
-        try:
-            found = await slices.finish(steps, _LIMIT_SECONDS, lambda: setattr(deadline, "made", True))
-        finally:
-            core.store.forget_shown()
-        return _view_answer(found, changes, hypothesis.displaced, slices, core.store)
+
+        def answer() -> tuple[WhatIfView | ValueError | None, list[bool]]:
+            said = look()
+            core.store.forget_shown()  # what only pods want that are not there
+            return said, [rule.wanted for rule in core.store.all_rules]
+
+        def look() -> WhatIfView | ValueError | None:
+            limit = Limit(self._stopwatch, _LIMIT_SECONDS, _LIMIT_SECONDS / 2)
+            hypothesis = Hypothesis(core, changes, limit)
+            try:
+                hypothesis.check()
+                found = _answer(core, hypothesis, documents, namespace, asked)
+                return _view_answer(found, changes, hypothesis.displaced, core.store)
+            except ValueError as problem:
+                return problem
+            except TooLong:
+                return None
+
+        worked = await work_out(answer, _LIMIT_SECONDS, core.fork, self._stopwatch)
+        said, wanted = worked.found
+        for rule, is_wanted in zip(core.store.all_rules, wanted, strict=True):
+            if is_wanted:
+                rule.wanted = True  # what it reads is listed for the next question
+        if said is None:
+            raise TooLongError
+        if isinstance(said, ValueError):
+            raise said
+        times = {"workSeconds": round(worked.spent, 4), "longestSliceSeconds": round(worked.held, 4)}
+        return said.model_copy(update=times)
 
 
-def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
+def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time) -> APIRouter:
     """The route, below ``/debug``."""
     router = APIRouter()
     responses = {
@@ -360,7 +386,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
         429: {"description": "Another question is being answered."},
         503: {"description": f"The answer took more than {_LIMIT_SECONDS:.0f} s of work."},
     }
-    ask = Questions(core, slices or Slices()).ask_whatif
+    ask = Questions(core, stopwatch).ask_whatif
     extra = {"requestBody": _BODY}
     router.add_api_route("/whatif", ask, methods=["POST"], responses=responses, openapi_extra=extra)
     return router
@@ -368,7 +394,7 @@ def whatif_routes(core: Core, slices: Slices | None = None) -> APIRouter:
 
 def _answer(
     core: Core, hypothesis: Hypothesis, documents: list[Any], namespace: str, asked: Sequence[GroupKey]
-) -> Work[_Found]:
+) -> _Found:
     newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
     placed, classes = take_classes(flatten(documents), core.store.priority_classes)
@@ -377,12 +403,12 @@ def _answer(
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
-        gathered = yield from gather(objects, core.store, namespace, classes, coming)
+        gathered = gather(objects, core.store, namespace, classes, coming)
         newcomers += gathered.newcomers
         refused = gathered.refused
     while core.store.settle():  # other pods count for what was shown, too
-        yield
-    return _Found((yield from hypothesis.solve(newcomers)), refused, skipped)
+        pass
+    return _Found(hypothesis.solve(newcomers), refused, skipped)
 
 
 async def _read_body(request: Request) -> str:
@@ -441,7 +467,7 @@ def _find_outcome(found: Prediction) -> Outcome:
     return Outcome.DOES_NOT_FIT
 
 
-def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices, store: Store) -> WhatIfView:
+def _view_answer(found: _Found, changes: Changes, displaced: int, store: Store) -> WhatIfView:
     return WhatIfView(
         fits=not found.refused and all(_find_outcome(each) is Outcome.FITS for each in found.predictions),
         groups=[_view(each, store) for each in found.predictions],
@@ -453,8 +479,8 @@ def _view_answer(found: _Found, changes: Changes, displaced: int, work: Slices, 
             added=[f"{count}*{like}" for like, count in changes.added],
             removed=[str(key) for key in changes.removed],
         ),
-        workSeconds=round(work.spent, 4),
-        longestSliceSeconds=round(work.longest, 4),
+        workSeconds=0.0,
+        longestSliceSeconds=0.0,
     )
 
 

@@ -1,6 +1,6 @@
 """What the page at ``/debug/`` shows of the state: rows in short form, and what of them changed since the last look.
 
-A look is made in slices (decision 18), so what it finds at its begin may be older than what it finds at its end. The
+A look is made in slices, so what it finds at its begin may be older than what it finds at its end. The
 next look sets that right.
 """
 

@@ -525,7 +525,7 @@ class GroupPages:
 
         `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
         victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
-        change with which the gang fits: that is work of up to 2 s, in slices, one gang at a time; eight may wait for
+        change with which the gang fits: that is work of up to 2 s, by a child, one gang at a time; eight may wait for
         it, others get 429. `?diagnosis=none` leaves the domains out.
         """
         core, asked = self._core, read_dry_run(dry_run)

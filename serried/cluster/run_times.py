@@ -19,8 +19,8 @@ from serried.cluster.members import Members
 from serried.cluster.priorities import find_exclusive_key
 from serried.cluster.usage import Occupancy, Vacancies
 from serried.plan.forecast import Ending
+from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest
-from serried.plan.steps import Work
 
 _MAX_JOBS = 5
 """Of how many Jobs of one kind of work the run times are remembered."""
@@ -121,9 +121,6 @@ _OVERDUE_SECONDS = 10.0
 _YOUNG_SECONDS = 600.0
 """Pods that are younger are alike if nothing is known of their ends; each doubling of the age tells others apart."""
 
-_PODS_A_STEP = 500
-"""How many pods are looked at in one step of the work."""
-
 
 @dataclass(eq=False)
 class PodEnds:
@@ -146,22 +143,19 @@ class PodEnds:
         known = [end for end in ends if end is not None and end > wall]
         return self.clock() + max(known) - wall if len(known) == len(ends) else None
 
-    def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int]) -> Work[list[Ending]]:
+    def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int], limit: Limit) -> list[Ending]:
         """The endings of all pods of other groups that count somewhere: bound, assumed or reserved.
 
         A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
         ``vain`` is how often nodes were kept in vain: what runs there is doubted the more.
         """
-        # As they are now: who comes or goes between two steps is not in the snapshot either.
-        pods = list(self.pods.values())
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)
-        for place, pod in enumerate(pods):
+        for pod in self.pods.values():
+            limit.spend()
             node = pod.node if pod.bound else self.occupancy.node_of(pod.uid)
             if node and (other := self.members.group_of(pod.uid)) != group:
                 endings.append(self._foresee(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
-            if place % _PODS_A_STEP == 0:
-                yield
         return endings
 
     def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:

@@ -263,7 +263,7 @@ class ExtenderMetrics(Metrics):
     )
     _victim_search_seconds = _histogram(
         "serried_victim_search_seconds",
-        "Time that one search for victims takes. It runs in slices, as a plan does.",
+        "Time that one search for victims takes. It runs in a forked process, as a plan does.",
         _SEARCH_SECONDS,
     )
     _preemptions = _counter(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serried.kube.retry import RateLimiter
-from serried.plan.steps import Work
+from serried.ops.steps import Work
 
 PIECE_SECONDS = 0.002
 """How long a reader holds the loop before it breathes."""
@@ -168,7 +168,7 @@ class TooLongError(Exception):
 
 
 class Slices:
-    """Does work of `serried.plan.steps`. ``longest`` is that of the last work in seconds, ``spent`` all of them."""
+    """Does work of `serried.ops.steps`. ``longest`` is that of the last work in seconds, ``spent`` all of them."""
 
     def __init__(
         self,
@@ -180,8 +180,8 @@ class Slices:
         self._stopwatch = stopwatch
         self._rest = rest
 
-    async def finish(self, work: Work[T], limit: float, hurry: Callable[[], None] = lambda: None) -> T:
-        """The result. Raises TooLongError after ``limit`` seconds of work; at half of them ``hurry`` is called."""
+    async def finish(self, work: Work[T], limit: float) -> T:
+        """The result. Raises TooLongError after ``limit`` seconds of work."""
         self.longest = 0.0
         self.spent = 0.0
         while True:
@@ -198,8 +198,6 @@ class Slices:
             if self.spent > limit:
                 work.close()
                 raise TooLongError
-            if self.spent > limit / 2:
-                hurry()
 
     def _note(self, begun: float) -> float:
         took = self._stopwatch() - begun

@@ -11,15 +11,11 @@ priority goes anew, and comes back as far as it can.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, islice
+from itertools import chain, combinations
 
 from serried.api.names import GroupKey
 from serried.plan.eviction import Allowances, Budget, Cost, Unit, age, count_pods, exceeds, measure_cost
 from serried.plan.reprieve import Bulk, SlotRemoval, measure, reprieve
-from serried.plan.steps import Work, sort_in_steps
-
-_UNITS_PER_STEP = 250
-_NODES_PER_STEP = 8
 
 _MAX_MOVES = 1_000
 """How often a unit may come back in one domain to find another way: some 10 ms."""
@@ -38,8 +34,8 @@ class StepLimit:
     moves: int = 20_000
     """How often a unit may come back to find another way: some tenths of a second."""
 
-    steps: int = 4_000
-    """How many steps it may take to tell whether the quorum fits: for a tree, or several shapes, a second or two."""
+    units: int = 300_000
+    """How much work it may be to tell whether the quorum fits (`Limit.spent`): of several shapes, a second or two."""
 
 
 class BudgetReprieve:
@@ -73,38 +69,34 @@ class BudgetReprieve:
         self._settled: set[Unit] = set()
         """Those of them that do not come back."""
 
-    def run(self) -> Work[list[Unit] | None]:
+    def run(self) -> list[Unit] | None:
         """Units after whose end the quorum fits; None if none were found. They are gone from the removal then."""
-        free = yield from self._sort()
-        yield from self._removal.take(free)
+        free = self._sort()
+        self._removal.take(free)
         banned = self._removal.banned
         forced = [unit for unit in self._scarce if unit in banned] if banned else []
         if not all(self._spend(unit) for unit in forced):
             return None
-        yield from self._take(forced)
+        self._take(forced)
         self._settled.update(forced)
-        yield from self._fill()
-        if not (yield from self._fits()) and not (yield from self._search()):
+        self._fill()
+        if not self._fits() and not self._search():
             return None
         return [*free, *self._gone]
 
-    def _sort(self) -> Work[list[Unit]]:
+    def _sort(self) -> list[Unit]:
         """The units that may go whatever else goes; the others are noted."""
         wanted: dict[Budget, int] = {}
-        for place, unit in enumerate(self._units, 1):
+        for unit in self._units:
             for budget in unit.budgets:
                 wanted[budget] = wanted.get(budget, 0) + 1
-            if place % _UNITS_PER_STEP == 0:
-                yield
         limits = self._limits
         self._left = {key: limits[key] for key, count in wanted.items() if key in limits and count > limits[key]}
         free: list[Unit] = []
         scarce: list[Unit] = []
-        for place, unit in enumerate(self._units, 1):
+        for unit in self._units:
             (free if self._left.keys().isdisjoint(unit.budgets) else scarce).append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
-        self._scarce = yield from sort_in_steps(scarce, self._rank)
+        self._scarce = sorted(scarce, key=self._rank)
         return free
 
     def _rank(self, unit: Unit) -> tuple[int, float, str]:
@@ -114,74 +106,64 @@ class BudgetReprieve:
 
     # --- one node after the other ------------------------------------------------------------------------------
 
-    def _fill(self) -> Work[None]:
+    def _fill(self) -> None:
         alone: dict[str, list[Unit]] = {}
         joined: list[Unit] = []
-        for place, unit in enumerate(self._scarce, 1):
+        for unit in self._scarce:
             if unit not in self._gone:
                 (alone.setdefault(unit.pods[0].node, []) if len(unit.pods) == 1 else joined).append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
-        nodes = yield from self._put_in_order(alone)
-        yield from self._empty(nodes)
+        nodes = self._put_in_order(alone)
+        self._empty(nodes)
         if joined:
             # They take no room of one node alone: with them gone, the nodes may have more to give.
-            yield from self._take([unit for unit in joined if self._spend(unit)])
-            yield from self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
+            self._take([unit for unit in joined if self._spend(unit)])
+            self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
 
-    def _put_in_order(self, alone: Mapping[str, Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+    def _put_in_order(self, alone: Mapping[str, Sequence[Unit]]) -> list[Sequence[Unit]]:
         """The units of each node, those first of a low priority, of which few pods make much room."""
         prices: dict[str, tuple[int, float, str]] = {}
-        for place, (node, here) in enumerate(alone.items(), 1):
+        for node, here in alone.items():
             before = self._removal.total
-            yield from self._removal.take(here)
+            self._removal.take(here)
             more = self._removal.total - before
-            yield from self._removal.give_back(here)
+            self._removal.give_back(here)
             prices[node] = here[-1].priority, len(here) / more if more else math.inf, node
-            if place % _NODES_PER_STEP == 0:
-                yield
-        order = yield from sort_in_steps(alone, prices.__getitem__)
+        order = sorted(alone, key=prices.__getitem__)
         return [alone[node] for node in order]
 
-    def _empty(self, nodes: Iterable[Sequence[Unit]]) -> Work[None]:
-        for place, here in enumerate(nodes, 1):
+    def _empty(self, nodes: Iterable[Sequence[Unit]]) -> None:
+        for here in nodes:
             may_go = [unit for unit in here if self._spend(unit)]
             if may_go:
-                yield from self._removal.take(may_go)
-                stay = dict.fromkeys((yield from self._removal.trim(may_go)))
+                self._removal.take(may_go)
+                stay = dict.fromkeys(self._removal.trim(may_go))
                 self._gone.update(stay)
                 for unit in may_go:
                     if unit not in stay:
                         self._refund(unit.budgets)
-            if place % _NODES_PER_STEP == 0:
-                yield
 
     # --- other ways --------------------------------------------------------------------------------------------
 
-    def _search(self) -> Work[bool]:
+    def _search(self) -> bool:
         """Let all go, and then come back so many that no budget is exceeded, in every way that there are moves for."""
         rest: list[Unit] = []
-        for place, unit in enumerate(self._scarce, 1):
+        for unit in self._scarce:
             if unit not in self._gone:
                 rest.append(unit)
                 self._charge(unit.budgets)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         excess = -sum(left for left in self._left.values() if left < 0)
         if excess > _MAX_EXCESS:
             return False
-        yield from self._take(rest)
-        for place, unit in enumerate(reversed(self._gone), 1):
+        self._take(rest)
+        for unit in reversed(self._gone):
             for budget in dict.fromkeys(unit.budgets):
                 self._by_budget.setdefault(budget, []).append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
-        return (yield from self._look())
+        return self._look()
 
-    def _look(self) -> Work[bool]:
+    def _look(self) -> bool:
         over = next((budget for budget, left in self._left.items() if left < 0), None)
         if over is None:
-            return (yield from self._fits())
+            return self._fits()
         settled: list[Unit] = []
         found = False
         for unit in self._by_budget[over]:
@@ -191,16 +173,15 @@ class BudgetReprieve:
                 break
             del self._gone[unit]
             self._refund(unit.budgets)
-            yield from self._removal.give_back([unit])
-            found = self._removal.has_slots() and (yield from self._look())
+            self._removal.give_back([unit])
+            found = self._removal.has_slots() and self._look()
             if found:
                 break
-            yield from self._take([unit])
+            self._take([unit])
             self._charge(unit.budgets)
             # All ways in which it comes back have been looked at.
             self._settled.add(unit)
             settled.append(unit)
-            yield
         self._settled.difference_update(settled)
         return found
 
@@ -209,25 +190,19 @@ class BudgetReprieve:
         self._limit.moves -= 1
         return self._moves >= 0 and self._limit.moves >= 0
 
-    def _fits(self) -> Work[bool]:
+    def _fits(self) -> bool:
         self._plans -= 1
-        work = self._removal.fits()
-        while self._limit.steps > 0:
-            try:
-                next(work)
-            except StopIteration as done:
-                return bool(done.value)
-            self._limit.steps -= 1
-            yield
-        return False
+        limit = self._removal.limit
+        before = limit.spent
+        fits = limit.attempt(self._removal.fits, self._limit.units)
+        self._limit.units -= limit.spent - before
+        return bool(fits)
 
     # --- units and budgets -------------------------------------------------------------------------------------
 
-    def _take(self, units: Sequence[Unit]) -> Work[None]:
-        rest = iter(units)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            self._gone.update(dict.fromkeys(batch))
-            yield from self._removal.take(batch)
+    def _take(self, units: Sequence[Unit]) -> None:
+        self._gone.update(dict.fromkeys(units))
+        self._removal.take(units)
 
     def _spend(self, unit: Unit) -> bool:
         """Whether the budgets allow one more unit; it is taken off them then."""
@@ -272,7 +247,7 @@ class Exchange:
 
     moves: int = _MAX_EXCHANGES
 
-    def run(self) -> Work[None]:
+    def run(self) -> None:
         """Exchange until nothing is found that costs less, or it has taken too long.
 
         Units are tried in the order of priority, the newest first; then gangs, then every two units.
@@ -281,11 +256,11 @@ class Exchange:
             return
         top = max(unit.priority for unit in self.victims)
         units = [unit for unit in self.units if unit.priority <= top]
-        order = yield from sort_in_steps(units, lambda unit: (unit.priority, age(unit, self.newest), unit.pods[0].uid))
-        while (yield from self._improve(order)):
-            yield
+        order = sorted(units, key=lambda unit: (unit.priority, age(unit, self.newest), unit.pods[0].uid))
+        while self._improve(order):
+            pass
 
-    def _improve(self, order: Sequence[Unit]) -> Work[bool]:
+    def _improve(self, order: Sequence[Unit]) -> bool:
         """Whether an exchange was found."""
         bulks = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
@@ -294,31 +269,31 @@ class Exchange:
                 return False
             staying = [unit for unit in bulk if unit not in gone]
             self.moves -= 1
+            self.removal.limit.spend()
             fresh = len(staying) == len(bulk) or len(staying) > 2
-            if fresh and (yield from self._try(staying, gone, order)):
+            if fresh and self._try(staying, gone, order):
                 return True
-            yield
         return False
 
-    def _try(self, bulk: Bulk, gone: set[Unit], order: Iterable[Unit]) -> Work[bool]:
+    def _try(self, bulk: Bulk, gone: set[Unit], order: Iterable[Unit]) -> bool:
         """Victims with these units, if they cost less; else all is as before."""
         priority = min(unit.priority for unit in bulk)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
         self.moves -= 3 * (count_pods(again) + count_pods(bulk))
         before = self.removal.save()
-        yield from self.removal.take([*bulk, *lower])
-        rest = yield from reprieve(self.removal, again, self.allowances, self.newest)
-        stay = yield from self.removal.put_back([[unit] for unit in bulk])
+        self.removal.take([*bulk, *lower])
+        rest = reprieve(self.removal, again, self.allowances, self.newest)
+        stay = self.removal.put_back([[unit] for unit in bulk])
         now = [*rest, *(unit for each in stay for unit in each)]
-        cost = yield from measure_cost(now, self.allowances, self.newest)
+        cost = measure_cost(now, self.allowances, self.newest)
         if cost < self.cost and not exceeds(now, self.allowances.limits):
             self.cost = cost
             self.victims = now
             return True
         left = set(now)
-        yield from self.removal.take([unit for unit in self.victims if unit not in left])
-        yield from self.removal.restore([unit for unit in now if unit not in gone], before)
+        self.removal.take([unit for unit in self.victims if unit not in left])
+        self.removal.restore([unit for unit in now if unit not in gone], before)
         return False
 
 

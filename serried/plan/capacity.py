@@ -4,24 +4,27 @@ A plan needs the slots of its class on all nodes, and between two plans only a f
 and brought up to date: the first plan for a class looks at every node, a later one at the nodes that changed since.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from operator import itemgetter
 
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import SETS, Resources, count_slots
 from serried.plan.fit import admits, list_named, weigh
-from serried.plan.request import Overlay, PlanRequest, Snapshot
-from serried.plan.steps import Work, finish
+from serried.plan.limit import Limit
+from serried.plan.request import PlanRequest, Snapshot
 
 LevelKey = tuple[str, ...]
 """One or more label keys, the widest first: nodes that share the values of all are one domain."""
 
 Domain = tuple[str, ...]
 """The values of a LevelKey's labels."""
+
+Packed = Sequence[tuple[Shape, "array[int]"]]
+"""Slots by class, of each node in an order that is known."""
 
 _MIN_CLASSES_KEPT = 16
 """How many classes are kept whatever their size."""
@@ -35,8 +38,17 @@ _ENTRIES_OF_A_TABLE = 16
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
-_NODES_PER_STEP = 500
-"""How many nodes are counted in one step for a shape that asks for little; that takes less than a millisecond."""
+_MAX_SLOTS_PACKED = 1 << 18
+"""How many numbers are handed over by a copy: most are a byte, and are read in less than a millisecond."""
+
+_MAX_SLOTS_KEPT_PACKED = 1 << 20
+"""How many such numbers wait to be asked for."""
+
+_UNPACKED_PER_UNIT = 20
+"""How many of them are read in the time in which one node is counted."""
+
+_MAX_WEIGHT = 200
+"""Shapes that weigh more (`fit.weigh`) are not handed over: they are counted again."""
 
 _NOTHING: Resources = {}
 
@@ -50,8 +62,10 @@ class Table:
         self.by_node: dict[str, int] = {}
         self.total = 0
         self.version = 0
-        self.batch = max(1, _NODES_PER_STEP // weigh(shape))
-        """How many nodes are counted in one step."""
+        self.number = 0
+        """Its number among all that a capacity has counted itself."""
+
+        self.weight = weigh(shape)
 
         self._choosy = bool(shape.node_selector) or shape.node_terms is not None
         self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
@@ -65,15 +79,13 @@ class Table:
         twin._sums = {key: (domains_by_node, sums.copy()) for key, (domains_by_node, sums) in self._sums.items()}
         return twin
 
-    def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources]) -> Work[None]:
+    def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources], limit: Limit) -> None:
         """Count every node; nothing was counted before."""
-        rest = iter(nodes)
-        while batch := list(islice(rest, self.batch)):
-            for node in batch:
-                free = self.count(node, used.get(node.name, _NOTHING))
-                if free:
-                    self.by_node[node.name] = free
-            yield
+        for node in nodes:
+            limit.spend(self.weight)
+            free = self.count(node, used.get(node.name, _NOTHING))
+            if free:
+                self.by_node[node.name] = free
         self.total = sum(self.by_node.values())
 
     def count(self, node: Node, used: Resources) -> int:
@@ -133,6 +145,10 @@ class Capacity:
         self._nodes = nodes
         self._used = used
         self._tables: OrderedDict[Shape, Table] = OrderedDict()
+        self.made = 0
+        """How many tables were counted here."""
+        self._packed: OrderedDict[Shape, tuple[array[int], Sequence[str], int]] = OrderedDict()
+        """What copies have counted: slots by node, the nodes, and of which version they are."""
         self._sizes: dict[Shape, int] = {}
         """As how many entries each table counts, as it was when it was counted last."""
         self._entries = 0
@@ -170,43 +186,47 @@ class Capacity:
                 # Sums were made with the old domain: they are made anew. Nodes do not move every day.
                 del self._domains_by_node[key], self._domains[key]
 
-    def table(self, shape: Shape) -> Table:
+    def table(self, shape: Shape, limit: Limit | None = None) -> Table:
         """The slots of a class, as of now. O(nodes) for a class that was not asked for lately, else O(changes)."""
-        return finish(self.count(shape))
-
-    def count(self, shape: Shape) -> Work[Table]:
-        """As ``table``, in steps; nothing may change between these."""
+        limit = limit or Limit()
         table = self._tables.get(shape)
         if table is None:
-            table = yield from self._make(shape)
-            table.version = self._version
+            table = self._unpack(shape, limit)
+            if table is None:
+                table = self._make(shape, limit)
+                self.made += 1
+                table.number = self.made
             self._keep(table)
-        else:
-            self._tables.move_to_end(shape)
-            yield from self.refresh(table)
+        self._tables.move_to_end(shape)
+        self.refresh(table, limit)
         return table
 
-    def refresh(self, table: Table) -> Work[None]:
-        """Bring a table of this capacity up to date, in steps; nothing may change between these."""
-        yield from self._recount(table, self._since(table.version))
+    def _unpack(self, shape: Shape, limit: Limit) -> Table | None:
+        """The table of a class that a copy has counted, as it was then; None if it is not known."""
+        found = self._packed.get(shape)
+        if found is None or found[2] < self._forgotten:
+            return None
+        counts, names, version = found
+        limit.spend(len(names) // _UNPACKED_PER_UNIT)
+        del self._packed[shape]
+        table = Table(shape)
+        table.by_node = {name: free for name, free in zip(names, counts, strict=True) if free}
+        table.total = sum(counts)
+        table.version = version
+        return table
+
+    def refresh(self, table: Table, limit: Limit) -> None:
+        """Bring a table of this capacity up to date."""
+        self._recount(table, self._since(table.version), limit)
         table.version = self._version
         if self._tables.get(table.shape) is table:
             self._measure(table)
 
-    def _recount(self, table: Table, names: Collection[str]) -> Work[None]:
-        for place, name in enumerate(names, 1):
+    def _recount(self, table: Table, names: Collection[str], limit: Limit) -> None:
+        for name in names:
+            limit.spend(table.weight)
             node = self._nodes.get(name)
             table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
-            if place % table.batch == 0:
-                yield
-
-    def freeze(self) -> "Frozen":
-        """The same as of now, whatever changes from here on."""
-        nodes = dict(self._nodes)
-        ground = None if self.ground is None else Frozen(self.ground, nodes, {})
-        frozen = Frozen(self, nodes, dict(self._used), ground)
-        frozen.sort_like(self._domains_by_node, self._domains)
-        return frozen
 
     def measure_latest(self) -> tuple[int, Mapping[str, int]]:
         """How many members of the class that was asked for last there is room for: in all, and in the roomiest domain.
@@ -216,7 +236,7 @@ class Capacity:
         if not self._tables:
             return 0, {}
         table = self._tables[next(reversed(self._tables))]
-        finish(self.refresh(table))
+        self.refresh(table, Limit())
         keys = [key for key in self._domains_by_node if len(key) == 1]
         return table.total, {
             key[0]: max(table.sum_by(key, self._domains_by_node[key]).values(), default=0) for key in keys
@@ -224,21 +244,30 @@ class Capacity:
 
     def count_missing(self, shapes: Collection[Shape]) -> int:
         """For how many of these shapes every node would have to be looked at."""
-        return sum(shape not in self._tables and list_named(shape) is None for shape in shapes)
+        known = (self._tables, self._packed)
+        return sum(not any(shape in each for each in known) and list_named(shape) is None for shape in shapes)
 
-    def adopt(self, table: Table, version: int) -> None:
-        """Take over what was counted elsewhere, and was true at a version of this."""
-        if table.shape not in self._tables and version >= self._forgotten:
-            table.version = version
-            self._keep(table)
+    def pack(self, since: int, names: Iterable[str]) -> Packed:
+        """What was counted for the first time after so many tables (``made``), by these nodes: not all, if it is much.
 
-    def know(self, shape: Shape, version: int) -> tuple[Table, list[str]] | None:
-        """A table, and the nodes whose numbers may have been others at that version; None if that is not known."""
-        table = self._tables.get(shape)
-        if table is None or version < self._forgotten:
-            return None
-        self._tables.move_to_end(shape)
-        return table, self._since(min(version, table.version))
+        Of a copy of this capacity that is about to go away: the original takes it over by `adopt`.
+        """
+        order = list(names)
+        fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
+        return [
+            (table.shape, _pack([table.by_node.get(name, 0) for name in order]))
+            for table in fresh[: _MAX_SLOTS_PACKED // max(1, len(order))]
+        ]
+
+    def adopt(self, packed: Packed, names: Sequence[str], version: int) -> None:
+        """Take over what a copy has counted that was as this was at a version. O(1): unpacked when it is asked for."""
+        if version < self._forgotten:
+            return
+        for shape, counts in packed:
+            self._packed[shape] = counts, names, version
+            self._packed.move_to_end(shape)
+        while len(self._packed) * len(names) > _MAX_SLOTS_KEPT_PACKED:
+            self._packed.popitem(last=False)
 
     def _keep(self, table: Table) -> None:
         self._tables[table.shape] = table
@@ -255,9 +284,10 @@ class Capacity:
     def _is_full(self) -> bool:
         return self._entries > _MAX_ENTRIES_KEPT
 
-    def _make(self, shape: Shape) -> Work[Table]:
+    def _make(self, shape: Shape, limit: Limit) -> Table:
         table = Table(shape)
-        yield from table.fill(self._reach(shape), self._used)
+        table.fill(self._reach(shape), self._used, limit)
+        table.version = self._version
         return table
 
     def _reach(self, shape: Shape) -> Iterable[Node]:
@@ -284,6 +314,7 @@ class Capacity:
     def _forget(self) -> None:
         # Nodes come and go under new names, also where nobody asks for a table: the old ones are not kept for ever.
         self._changed.clear()
+        self._packed.clear()
         self._tables.clear()
         self._sizes.clear()
         self._entries = 0
@@ -325,50 +356,6 @@ class Capacity:
         return self._domains[key]
 
 
-class Frozen(Capacity):
-    """What a capacity was at one instant, at ``version_then`` of it. What it has to count is kept by that, too."""
-
-    def __init__(
-        self,
-        origin: Capacity,
-        nodes: Mapping[str, Node],
-        used: Mapping[str, Resources],
-        ground: Capacity | None = None,
-    ) -> None:
-        super().__init__(nodes, used, ground)
-        self._origin = origin
-        self.version_then = origin.version
-
-    def sort_like(
-        self,
-        domains_by_node: OrderedDict[LevelKey, dict[str, Domain]],
-        domains: dict[LevelKey, dict[Domain, dict[str, None]]],
-    ) -> None:
-        """Take over domains; none of these is changed when a node is: they are made anew."""
-        self._domains_by_node = domains_by_node.copy()
-        self._domains = domains.copy()
-
-    def show(self, snapshot: Snapshot) -> Snapshot:
-        """A snapshot of the same instant, with what it alone sees as used."""
-        if not snapshot.over:
-            return replace(snapshot, nodes=self._nodes, used=self._used)
-        over = {name: snapshot.used[name] for name in snapshot.over}
-        return replace(snapshot, nodes=self._nodes, used=Overlay(over, self._used), over=over.keys())
-
-    def _make(self, shape: Shape) -> Work[Table]:
-        known = self._origin.know(shape, self.version_then)
-        if known is None:
-            table = yield from super()._make(shape)
-            self._origin.adopt(table.copy(), self.version_then)
-            return table
-        table = known[0].copy()
-        yield from self._recount(table, known[1])
-        return table
-
-    def _is_full(self) -> bool:
-        return False
-
-
 class Fork(Capacity):
     """A capacity as it would be if some nodes were used otherwise, or not there; it may then go on its own way.
 
@@ -390,14 +377,19 @@ class Fork(Capacity):
         """The names of each domain's nodes."""
         return self._origin.domains(key)
 
-    def _make(self, shape: Shape) -> Work[Table]:
-        known = yield from self._origin.count(shape)
-        table = known.copy()
-        yield from self._recount(table, {*self._others, *self._changed})
+    def _make(self, shape: Shape, limit: Limit) -> Table:
+        table = self._origin.table(shape, limit).copy()
+        self._recount(table, {*self._others, *self._changed}, limit)
+        table.version = self._version
         return table
 
     def _is_full(self) -> bool:
         return False
+
+
+def _pack(counts: Sequence[int]) -> "array[int]":
+    most = max(counts, default=0)
+    return array("B" if most < 1 << 8 else "H" if most < 1 << 16 else "q", counts)
 
 
 def _domain_of(key: LevelKey, node: Node | None) -> Domain | None:
@@ -452,6 +444,7 @@ class Census:
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
+        self.limit = snapshot.limit
         self._snapshot = snapshot
         self._closed = ask.closed
         self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
@@ -465,17 +458,16 @@ class Census:
         if names:
             self._closed_to[kind] = names
 
-    def count(self, kind: MemberClass) -> Work[None]:
-        """Count the slots of a class ahead, in steps."""
-        self._tables[kind] = yield from self._capacity.count(kind.shape)
+    def count(self, kind: MemberClass) -> None:
+        """Count the slots of a class ahead."""
+        self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         self._correct(kind)
-        yield
 
     def _table(self, kind: MemberClass) -> Table:
         # Kept for as long as the plan: a plan of many classes must not count one again because it asked for others.
         found = self._tables.get(kind)
         if found is None:
-            found = self._tables[kind] = self._capacity.table(kind.shape)
+            found = self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         return found
 
     def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
@@ -510,14 +502,14 @@ class Census:
         """The names of the nodes in each domain."""
         return self._capacity.domains(key)
 
-    def count_empty(self, kind: MemberClass, key: LevelKey) -> Work[Mapping[Domain, int] | None]:
-        """As ``totals`` if nothing ran on any node, in steps; under () the whole cluster. None where it is not known.
+    def count_empty(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int] | None:
+        """As ``totals`` if nothing ran on any node; under () the whole cluster. None where it is not known.
 
         Nodes that are closed to the gang count, too.
         """
         if self._capacity.ground is None or any(name.startswith(SETS) for name in kind.request):
             return None
-        table = yield from self._capacity.ground.count(kind.shape)
+        table = self._capacity.ground.table(kind.shape, self.limit)
         return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}
 
     def domain_of(self, key: LevelKey, node: str) -> Domain | None:

@@ -18,16 +18,17 @@ from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.placement import Budget, Placement, Trial
 from serried.plan.request import Snapshot
 from serried.plan.rule import GangRules, read_rules
-from serried.plan.steps import Work
 
 Move = tuple[MemberClass, str]
 """A member of a class goes to a node."""
 
 Cost = tuple[int, ...]
 
-_MOVES_PER_STEP = 32
-_NODES_PER_STEP = 500
 _MATES_LOOKED_AT = 8
+
+_UNITS_OF_A_MOVE = 10
+"""What it is charged to place one member: as long as some nodes take to be counted."""
+
 _MAX_EXACT = 16
 """Up to how many members more than the quorum are looked for in all ways."""
 
@@ -41,6 +42,7 @@ class Coupled:
     def __init__(self, trial: Trial, placement: Placement, rules: GangRules) -> None:
         self._trial = trial
         self._census = trial.census
+        self._limit = trial.limit
         self._rules = rules
         self._slots: dict[MemberClass, dict[str, int]] = {}
         for kind, barred in _find_barred(trial, placement).items():
@@ -62,18 +64,16 @@ class Coupled:
 
         self.moves: list[Move] = []
 
-    def find_cells(self) -> Work[None]:
-        """Sort the nodes by the domains that count, in steps."""
+    def find_cells(self) -> None:
+        """Sort the nodes by the domains that count."""
         keys = self._rules.list_keys()
         by_domains: dict[tuple[str, ...], list[str]] = {}
-        for place, name in enumerate(sorted({name for slots in self._slots.values() for name in slots})):
+        for name in sorted({name for slots in self._slots.values() for name in slots}):
+            self._limit.spend()
             by_domains.setdefault(tuple([self._census.label(key, name) for key in keys]), []).append(name)
-            if place % _NODES_PER_STEP == 0:
-                yield
         self._cells = list(by_domains.values())
         self._cell_of = {name: place for place, names in enumerate(self._cells) for name in names}
         self._touched = [{} for _ in self._cells]
-        yield
 
     # --- one member ------------------------------------------------------------------------------------------------
 
@@ -111,28 +111,26 @@ class Coupled:
 
     # --- the nearest way ---------------------------------------------------------------------------------------------
 
-    def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> Work[None]:
+    def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
         """Place members as long as any can be, of the first of these classes of which one can."""
         queues = {}
         for kind in order:
-            queues[kind] = _Queue(self, kind, (yield from self._price_open(kind, may_use)))
+            queues[kind] = _Queue(self, kind, self._price_open(kind, may_use))
         while True:
             found = next(((kind, name) for kind in order if (name := self._find(queues[kind], kind))), None)
             if found is None:
                 return
             self._apply(*found)
             queues[found[0]].put(self._cell_of[found[1]])
-            if len(self.moves) % _MOVES_PER_STEP == 0:
-                yield
+            self._limit.spend(_UNITS_OF_A_MOVE)
 
-    def _price_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> Work[list[tuple[Cost, int]]]:
-        """The cells that members of a class may use, with their prices now; in steps."""
+    def _price_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[tuple[Cost, int]]:
+        """The cells that members of a class may use, with their prices now."""
         slots, priced = self._slots[kind], []
         for place, names in enumerate(self._cells):
+            self._limit.spend()
             if may_use(names[0]) and any(name in slots for name in names):
                 priced.append((self.price(kind, place), place))
-            if place % _NODES_PER_STEP == 0:
-                yield
         return priced
 
     def _find(self, queue: "_Queue", kind: MemberClass) -> str:
@@ -194,7 +192,7 @@ class Coupled:
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
         return free, tuple([name in slots for slots in self._slots.values()])
 
-    def search(self, wanted: int, budget: Budget) -> Work[Sequence[Move]]:
+    def search(self, wanted: int, budget: Budget) -> Sequence[Move]:
         """Try all ways until ``wanted`` are placed, as far as the budget goes; the way that placed most. None stays."""
         best: Sequence[Move] = ()
         seen: set[frozenset[tuple[Move, int]]] = set()
@@ -216,7 +214,6 @@ class Coupled:
             seen.add(state)
             best = max(best, tuple(self.moves), key=len)
             ways.append(self._list_moves())
-            yield
         self.clear()
         return best
 
@@ -281,16 +278,16 @@ class _Queue:
         heappush(self._heap, (self._coupled.price(self._kind, cell), cell))
 
 
-def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Work[Sequence[Move]]:
+def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
     """Where the members go, in an order in which each may: as many as are found, and the quorum if that is found."""
     assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
     coupled = Coupled(trial, placement, trial.rules)
-    yield from coupled.find_cells()
+    coupled.find_cells()
     need, wanted = max(trial.ask.need, 1), len(trial.ask.members)
     best: Sequence[Move] = ()
     for may_use in (*coupled.list_starts(order), lambda _: True):
         for each in (order, order[::-1]) if len(order) > 1 else (order,):
-            yield from coupled.fill(each, may_use)
+            coupled.fill(each, may_use)
             if len(coupled.moves) > len(best):
                 best = tuple(coupled.moves)
             coupled.clear()
@@ -298,7 +295,7 @@ def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClas
                 return best
     budget = trial.budget if len(best) < need else trial.spare_budget
     if len(best) < need or wanted <= _MAX_EXACT:
-        found = yield from coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
+        found = coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
         best = max(best, found, key=len)
     return best
 
@@ -317,16 +314,15 @@ def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozen
 
 def list_waves(
     rules: GangRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
-) -> Work[tuple[tuple[str, ...], ...]]:
+) -> tuple[tuple[str, ...], ...]:
     """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
 
     kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
     """
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
     waves: list[list[str]] = []
-    for place, (uid, name) in enumerate(nodes.items()):
-        if place % _MOVES_PER_STEP == 0:
-            yield
+    for uid, name in nodes.items():
+        rules.limit.spend(_UNITS_OF_A_MOVE)
         if not waves or not rules.join_wave(kind_of[uid], name):
             rules.begin_wave()
             rules.join_wave(kind_of[uid], name)
@@ -337,17 +333,15 @@ def list_waves(
     return tuple(map(tuple, waves))
 
 
-def restore_waves(
-    snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]
-) -> Work[tuple[tuple[str, ...], ...]]:
+def restore_waves(snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     """The waves of a plan that was made before, whose members (UIDs) have no nodes yet; () if there is no need of any.
 
     Nor are there any if no order is found in which they could come by now.
     """
     classes = group_classes(members)
-    rules = yield from read_rules(snapshot, classes)
+    rules = read_rules(snapshot, classes)
     if rules is None or not rules.couples or not all(name in snapshot.nodes for name in nodes.values()):
         return ()
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
-    order = yield from rules.find_order({uid: (kind_of[uid], name) for uid, name in nodes.items()})
-    return () if order is None else (yield from list_waves(rules, classes, order))
+    order = rules.find_order({uid: (kind_of[uid], name) for uid, name in nodes.items()})
+    return () if order is None else list_waves(rules, classes, order)

@@ -13,7 +13,6 @@ from serried.api.names import GroupKey, Key
 from serried.api.pod import Pod
 from serried.api.verdict import Verdict
 from serried.plan.request import Plan
-from serried.plan.steps import Work
 
 STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
 """Whose pods are never evicted, by the kind of their owner, and why, a phrase."""
@@ -204,9 +203,6 @@ class NoVictims:
     """For PROTECTION: how many pods of lower priority may not be evicted there; 0 if it is the number that counts."""
 
 
-_UNITS_PER_STEP = 500
-
-
 class Losses:
     """What is taken of gangs and budgets by some victims."""
 
@@ -276,7 +272,7 @@ def exceeds(victims: Iterable[Unit], limits: Mapping[Budget, int]) -> bool:
     return any(count > limits[budget] for budget, count in taken.items())
 
 
-def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -> Work[Cost]:
+def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -> Cost:
     """The cost of victims; ``newest`` is when the newest of all pods began, in seconds since 1970."""
     by_priority: dict[int, list[Unit]] = {}
     for unit in victims:
@@ -288,17 +284,14 @@ def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -
     # nothing that counts later.
     for priority in sorted(by_priority, reverse=True):
         violations = broken = pods = 0
-        for place, unit in enumerate(by_priority[priority], 1):
+        for unit in by_priority[priority]:
             violated, broke = losses.lose(unit)
             violations += violated
             broken += broke
             if not unit.planned:
                 pods += len(unit.pods)
                 lost += age(unit, newest)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         damages.append(Damage(priority, violations, broken, pods))
-        yield
     return Cost(tuple(damages), lost)
 
 

@@ -18,8 +18,7 @@ from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rej
 from serried.plan.gang import Candidate, hope_for, measure
 from serried.plan.placement import Step, Trial, generate_placements
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
-from serried.plan.steps import Work, finish
-from serried.plan.tree import solve_group
+from serried.plan.tree import plan_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,6 @@ def _name_some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NODES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-_NODES_PER_STEP = 200
 _MAX_MEASURED = 10
 """Up to how many domains are tried one by one for members that decide about each other."""
 
@@ -199,31 +197,26 @@ _NOTHING: Resources = {}
 
 
 def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Diagnosis:
-    """As `solve_diagnosis`, at once."""
-    return finish(solve_diagnosis(snapshot, ask, capacity))
-
-
-def solve_diagnosis(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Diagnosis]:
-    """What each domain of the gang's topology key lacks, in steps.
+    """What each domain of the gang's topology key lacks.
 
     Of members of several shapes, hurdles are those of the shape that has the fewest slots. A tree is looked at as if
     all of its members were one gang of its root.
     """
     trial = Trial(snapshot, ask, capacity)
-    yield from trial.count()
+    trial.count()
     key = ask.topology_key
     step = Step((key,) if key is not None else (), ())
     placements = generate_placements(trial.census, step, ask)
-    hopes = yield from hope_for(trial, step, placements)
+    hopes = hope_for(trial, step, placements)
     if trial.couples and len(hopes) <= _MAX_MEASURED:
         for place, each in enumerate(hopes):
-            hopes[place] = yield from measure(trial, step, each.placement)
+            hopes[place] = measure(trial, step, each.placement)
     hardest = min(trial.classes, key=trial.census.total)
-    empty = yield from trial.count_empty(step.key)
+    empty = trial.count_empty(step.key)
     found = []
     total: Counter[Hurdle] = Counter()
     for each in sorted(hopes, key=lambda hope: (-hope.room, hope.placement.domain)):
-        diagnosis, counts = yield from _look_at(trial, snapshot, hardest, each)
+        diagnosis, counts = _look_at(trial, snapshot, hardest, each)
         found.append(replace(diagnosis, empty=None if empty is None else empty.get(each.placement.domain, 0)))
         total.update(counts)
     if key is not None and not ask.pinned:
@@ -233,16 +226,14 @@ def solve_diagnosis(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | N
 
 def _look_at(
     trial: Trial, snapshot: Snapshot, kind: MemberClass, hope: Candidate
-) -> Work[tuple[DomainDiagnosis, Counter[Hurdle]]]:
+) -> tuple[DomainDiagnosis, Counter[Hurdle]]:
     names = snapshot.nodes if hope.placement.names is None else hope.placement.names
     counts: Counter[Hurdle] = Counter()
-    for place, name in enumerate(names, 1):
+    for name in names:
+        trial.limit.spend(2)
         hurdle = _find_hurdle(trial, kind, snapshot.nodes[name])
         if hurdle is not None:
             counts[hurdle] += 1
-        if place % _NODES_PER_STEP == 0:
-            yield
-    yield
     return DomainDiagnosis(hope.placement.name, hope.room, len(names), _rank(counts)), counts
 
 
@@ -271,7 +262,6 @@ def _rank(counts: Counter[Hurdle]) -> tuple[HurdleCount, ...]:
     return tuple(HurdleCount(hurdle, nodes) for hurdle, nodes in sorted(counts.items(), key=lambda one: (-one[1], one)))
 
 
-_MEMBERS_PER_STEP = 100
 _MAX_DROPS = 8
 """How many of the nodes to be uncordoned are tried to be left as they are."""
 
@@ -283,37 +273,30 @@ _MAX_RESIDENTS = 12
 
 
 def find_advice(
-    snapshot: Snapshot, ask: PlanRequest, residents: Iterable[Resident] = (), keys: Collection[str] = ()
-) -> list[Advice]:
-    """As `solve_advice`, at once."""
-    found: list[Advice] = []
-    finish(solve_advice(snapshot, ask, residents, keys=keys, found=found))
-    return found
-
-
-def solve_advice(
     snapshot: Snapshot,
     ask: PlanRequest,
-    residents: Iterable[Resident],
+    residents: Iterable[Resident] = (),
     capacity: Capacity | None = None,
     *,
     keys: Collection[str] = (),
-    found: list[Advice],
-) -> Work[None]:
-    """Put into ``found`` each change with which a gang fits that does not fit now, the cheapest first, in steps.
+    found: list[Advice] | None = None,
+) -> list[Advice]:
+    """Return each change with which a gang fits that does not fit now, the cheapest first.
 
-    ``keys`` are labels that are levels of the topology; those that have the word in them are, too.
-    Whoever stops early has what was found by then. Between steps neither snapshot nor capacity may change.
+    ``keys`` are labels that are levels of the topology; those that have the word in them are, too. ``found`` is the
+    list that is returned: it has what was found by then if the snapshot's limit ends the work.
     """
+    found = [] if found is None else found
     search = _Relaxation(snapshot, ask, capacity, keys)
     for way in (search.label, search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
-        advice = yield from way()
+        advice = way()
         if advice is not None:
             found.append(advice)
     ended: list[Advice] = []
-    found += yield from search.move_others(residents, ended)
-    released = yield from search.release()
+    found += search.move_others(residents, ended)
+    released = search.release()
     found += [*([released] if released is not None else ()), *ended]
+    return found
 
 
 class _Relaxation:
@@ -327,34 +310,33 @@ class _Relaxation:
 
     def _plan(
         self, ask: PlanRequest, nodes: Mapping[str, Node] | None = None, used: Mapping[str, Resources] | None = None
-    ) -> Work[Plan | None]:
+    ) -> Plan | None:
         """The plan if some nodes were others, or used otherwise; None without one."""
         all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
         all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
         others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
         fork = Fork(self._capacity, all_nodes, all_used, others)
-        answer = yield from solve_group(replace(self._snapshot, nodes=all_nodes, used=all_used), ask, fork)
+        answer = plan_group(replace(self._snapshot, nodes=all_nodes, used=all_used), ask, fork)
         return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
-    def label(self) -> Work[Advice | None]:
+    def label(self) -> Advice | None:
         """The topology key that no node has, if the gang would fit with all of them in one domain."""
         ask, key = self._ask, self._ask.topology_key
         if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
             return None
-        plan = yield from self._plan(replace(ask, topology_key=None))
+        plan = self._plan(replace(ask, topology_key=None))
         return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
-    def uncordon(self) -> Work[Advice | None]:
+    def uncordon(self) -> Advice | None:
         """The cordoned nodes that would have to be used, as few as a few tries find."""
         closed = {}
-        for place, (name, node) in enumerate(self._snapshot.nodes.items(), 1):
+        for name, node in self._snapshot.nodes.items():
+            self._snapshot.limit.spend()
             if node.unschedulable or any(taint.key == UNSCHEDULABLE.key for taint in node.taints):
                 closed[name] = _open(node)
-            if place % _NODES_PER_STEP == 0:
-                yield
-        plan = (yield from self._plan(self._ask, closed)) if closed else None
+        plan = self._plan(self._ask, closed) if closed else None
         if plan is None:
             return None
         chosen = _count_members(plan, closed)
@@ -362,7 +344,7 @@ class _Relaxation:
             return None  # it fits as it is
         for name in sorted(chosen, key=lambda each: (chosen[each], each))[:_MAX_DROPS]:
             fewer = {each: closed[each] for each in chosen if each != name}
-            without = (yield from self._plan(self._ask, fewer)) if fewer else None
+            without = self._plan(self._ask, fewer) if fewer else None
             if without is not None:
                 plan = without
                 chosen = _count_members(plan, fewer)
@@ -372,17 +354,17 @@ class _Relaxation:
 
     # --- what the gang asks for --------------------------------------------------------------------------------
 
-    def shrink(self) -> Work[Advice | None]:
+    def shrink(self) -> Advice | None:
         """The request that has to become smaller by the smallest part."""
         best: tuple[float, Advice] | None = None
         for resource in _list_resources(self._ask.members):
-            advice = yield from self._shrink(resource)
+            advice = self._shrink(resource)
             if advice is not None:
                 share = advice.after / advice.before
                 best = (share, advice) if best is None or share > best[0] else best
         return best[1] if best is not None else None
 
-    def _shrink(self, resource: str) -> Work[Advice | None]:
+    def _shrink(self, resource: str) -> Advice | None:
         most = max(dict(member.shape.requests).get(resource, 0) for member in self._ask.members)
         amounts = _list_smaller(resource, most)
         best: tuple[int, Plan] | None = None
@@ -391,8 +373,8 @@ class _Relaxation:
         while low < high:
             # The smallest first: what half of it does not help needs no second plan.
             middle = (low + high) // 2 if best is not None else low
-            smaller = yield from _cap(self._ask, resource, amounts[middle])
-            plan = yield from self._plan(smaller)
+            smaller = _cap(self._ask, resource, amounts[middle])
+            plan = self._plan(smaller)
             if plan is None:
                 high = middle
             else:
@@ -400,43 +382,44 @@ class _Relaxation:
                 low = middle + 1
         return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
 
-    def widen(self) -> Work[Advice | None]:
+    def widen(self) -> Advice | None:
         """The next wider level that holds the gang, or each group of a tree that requires the narrower one."""
         for key in _list_keys(self._ask):
-            for wider in (yield from self._find_wider(key)):
+            for wider in self._find_wider(key):
                 wider_domains = {
                     node.labels[key]: node.labels[wider]
                     for node in self._snapshot.nodes.values()
                     if key in node.labels and wider in node.labels
                 }
-                plan = yield from self._plan(_rekey(self._ask, key, wider, wider_domains))
+                plan = self._plan(_rekey(self._ask, key, wider, wider_domains))
                 if plan is not None:
                     return Advice(Change.WIDER, plan, name=wider)
         return None
 
-    def prefer(self) -> Work[Advice | None]:
+    def prefer(self) -> Advice | None:
         """Without a required key, which is preferred then."""
         for key in _list_keys(self._ask):
-            plan = yield from self._plan(_prefer(self._ask, key))
+            plan = self._plan(_prefer(self._ask, key))
             if plan is not None:
                 return Advice(Change.PREFERRED, plan, name=key)
         return None
 
-    def lower_quorum(self) -> Work[Advice | None]:
+    def lower_quorum(self) -> Advice | None:
         """As many members as the best domain holds."""
         ask = self._ask
         if ask.parts or ask.need < 2:
             return None
-        answer = yield from self._plan(replace(ask, need=1))
+        answer = self._plan(replace(ask, need=1))
         enough = 0 if answer is None else len(answer.nodes)
         if answer is None or enough >= ask.need:
             return None
         return Advice(Change.FEWER, answer, before=ask.need, after=enough)
 
-    def _find_wider(self, key: str) -> Work[list[str]]:
+    def _find_wider(self, key: str) -> list[str]:
         """The labels of the topology whose domains consist of whole domains of ``key``, the narrowest first."""
         shared: dict[str, dict[str, str]] = {}
-        for place, node in enumerate(self._snapshot.nodes.values(), 1):
+        for node in self._snapshot.nodes.values():
+            self._snapshot.limit.spend()
             home = node.labels.get(key)
             if home is None:
                 continue
@@ -446,8 +429,6 @@ class _Relaxation:
             else:
                 for name in [name for name, value in labels.items() if node.labels.get(name) != value]:
                     del labels[name]
-            if place % _NODES_PER_STEP == 0:
-                yield
         common = set.intersection(*(set(labels) for labels in shared.values())) if shared else set()
         sizes = {name: len({labels[name] for labels in shared.values()}) for name in common - {key}}
         return sorted((name for name, size in sizes.items() if 1 < size < len(shared)), key=lambda n: (-sizes[n], n))
@@ -457,39 +438,39 @@ class _Relaxation:
 
     # --- others ------------------------------------------------------------------------------------------------
 
-    def release(self) -> Work[Advice | None]:
+    def release(self) -> Advice | None:
         """Without the nodes that are kept from the gang."""
         if not self._ask.closed:
             return None
-        plan = yield from self._plan(_without_closed(self._ask))
+        plan = self._plan(_without_closed(self._ask))
         return Advice(Change.RELEASE, plan) if plan is not None else None
 
-    def move_others(self, residents: Iterable[Resident], ended: list[Advice]) -> Work[list[Advice]]:
+    def move_others(self, residents: Iterable[Resident], ended: list[Advice]) -> list[Advice]:
         """The smallest gang that could go elsewhere; the smallest whose end would help is ``ended``."""
-        helpful = yield from self._find_helpful(residents)
+        helpful = self._find_helpful(residents)
         for resident in helpful[:_MAX_RESIDENTS]:
             left = self._remove(resident)
-            plan = yield from self._plan(self._ask, used=left)
+            plan = self._plan(self._ask, used=left)
             if plan is None:
                 continue
             if not ended:
                 ended.append(Advice(Change.END, plan, name=resident.name, pods=len(resident.pods)))
-            moved = (yield from self._replan(resident, left, plan)) if resident.movable else None
+            moved = self._replan(resident, left, plan) if resident.movable else None
             if moved is not None:
                 nodes = tuple(sorted(set(moved.nodes.values())))
                 size = len(resident.pods)
                 return [Advice(Change.MOVE, plan, nodes, resident.name, domain=moved.domain, pods=size)]
         return []
 
-    def _find_helpful(self, residents: Iterable[Resident]) -> Work[list[Resident]]:
+    def _find_helpful(self, residents: Iterable[Resident]) -> list[Resident]:
         """Those on whose nodes more members would fit without them, the smallest first."""
         classes = group_classes(self._ask.members)
         helpful = []
         for resident in residents:
+            self._snapshot.limit.spend(len(resident.pods))
             left = self._remove(resident)
             if any(self._gains(kind, left) for kind in classes[:4]):
                 helpful.append(resident)
-            yield
         return sorted(helpful, key=lambda each: (len(each.pods), each.name))
 
     def _gains(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
@@ -511,7 +492,7 @@ class _Relaxation:
                 left[pod.node] = subtract(base, dict(pod.shape.requests))
         return left
 
-    def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Work[Plan | None]:
+    def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Plan | None:
         """Where a gang goes when the other one has its plan."""
         used = dict(left)
         shapes = {member.uid: member.shape for member in self._ask.members}
@@ -519,7 +500,7 @@ class _Relaxation:
             base = used.get(name) or self._snapshot.used.get(name, _NOTHING)
             used[name] = add(base, dict(shapes[uid].requests))
         ask = PlanRequest(tuple(resident.pods), len(resident.pods), topology_key=resident.topology_key)
-        return (yield from self._plan(ask, used=used))
+        return self._plan(ask, used=used)
 
 
 def _open(node: Node) -> Node:
@@ -555,18 +536,16 @@ def _find_unit(resource: str, most: int) -> int:
     return max(found, most // _MAX_SMALLER // found * found)
 
 
-def _cap(ask: PlanRequest, resource: str, amount: int) -> Work[PlanRequest]:
+def _cap(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
     """The request as if no member asked for more than so much."""
     shapes: dict[int, Shape] = {}
     members: dict[str, Pod] = {}
-    for place, member in enumerate(ask.members, 1):
+    for member in ask.members:
         known = shapes.get(id(member.shape))
         if known is None:
             requests = tuple((n, min(a, amount) if n == resource else a) for n, a in member.shape.requests)
             known = shapes[id(member.shape)] = replace(member.shape, requests=requests)
         members[member.uid] = replace(member, shape=known)
-        if place % _MEMBERS_PER_STEP == 0:
-            yield
     return _with_members(ask, members)
 
 

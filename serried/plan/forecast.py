@@ -6,7 +6,6 @@ domain in which the gang then fits is its forecast. A domain that others have fo
 have ended.
 """
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +17,7 @@ from serried.api.resources import Resources, total
 from serried.plan.capacity import Capacity, Domain, Fork, MemberClass, Table, find_least, group_classes
 from serried.plan.preemption import reopen_full
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
-from serried.plan.steps import Work, finish, sort_in_steps
-from serried.plan.tree import solve_group
+from serried.plan.tree import plan_group
 
 _GROWTH = 1.1
 """By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
@@ -30,9 +28,6 @@ ended, waits for nothing.
 
 _MAX_TREES_TRIED = 32
 """How often a tree is planned whatever has grown: how many slots there are says little of whether its groups fit."""
-
-_ENDINGS_PER_STEP = 500
-"""How many endings are sorted or played in one step, at the most."""
 
 
 class Ending(NamedTuple):
@@ -92,39 +87,27 @@ def foresee(
     plans of one domain. For members of one shape the time is exact, for others it may be later than it need be.
     ``capacity`` are the snapshot's slots as far as they are counted already.
     """
-    return finish(solve_forecast(snapshot, ask, endings, capacity))
-
-
-def solve_forecast(
-    snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
-) -> Work[Forecast | None]:
-    """As `foresee`, in steps, between which neither snapshot nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
-    ask = yield from reopen_full(snapshot, ask, capacity)
+    ask = reopen_full(snapshot, ask, capacity)
     stage = _Stage(snapshot, ask, capacity)
-    yield from stage.count()
-    timed = yield from stage.sort(endings)
-    found = yield from _play(stage, _in_time(timed))
+    stage.count()
+    timed = stage.sort(endings)
+    found = _play(stage, _in_time(timed))
     if found is None:
-        untimed = yield from stage.order_untimed()
-        found = yield from _play(stage, ((None, batch) for batch in untimed))
+        untimed = stage.order_untimed()
+        found = _play(stage, ((None, batch) for batch in untimed))
     return found
 
 
-def _play(stage: "_Stage", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Work[Forecast | None]:
+def _play(stage: "_Stage", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Forecast | None:
     """The forecast once enough of these have ended, one batch after the other."""
-    played = 0
     for at, batch in batches:
         for domain in stage.free(batch):
-            found = (yield from stage.try_domain(domain)) if (yield from stage.is_promising(domain)) else None
+            found = stage.try_domain(domain) if stage.is_promising(domain) else None
             if found is not None:
                 return Forecast(found.domain, frozenset(found.nodes.values()), at, stage.share_out(found))
-        played += len(batch)
-        if played >= _ENDINGS_PER_STEP // stage.breadth:
-            played = 0
-            yield
     return None
 
 
@@ -139,13 +122,11 @@ def _at(ending: Ending) -> float:
 
 
 class _Stage:
-    """The cluster as the endings are played: what is used, and the slots of each class in each domain.
-
-    ``breadth`` is how many classes there are: an ending is counted for each of them.
-    """
+    """The cluster as the endings are played: what is used, and the slots of each class in each domain."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
         self._ask = ask
+        self._limit = snapshot.limit
         self._base = snapshot.used
         self._freed: dict[str, Resources] = {}
         self._played: dict[str, list[str]] = {}
@@ -163,29 +144,23 @@ class _Stage:
         # How many endings of each domain have not been played yet, and how many of those that close it.
         self._left: Counter[str] = Counter()
         self._holders: Counter[str] = Counter()
-        self.breadth = 1
 
-    def count(self) -> Work[None]:
+    def count(self) -> None:
         """Count the slots of each class as they are now."""
         kinds = group_classes(self._ask.members)
         if len(kinds) > 1:
-            self._least = yield from self._capacity.count(find_least(kinds).shape)
+            self._least = self._capacity.table(find_least(kinds).shape, self._limit)
         for kind in kinds:
-            table = yield from self._capacity.count(kind.shape)
+            table = self._capacity.table(kind.shape, self._limit)
             self._classes.append((kind, table))
             if self._ask.topology_key is not None:
                 self._sums(table)
-            yield
-        self.breadth = len(self._classes)
 
-    def sort(self, endings: Iterable[Ending]) -> Work[Iterator[Ending]]:
+    def sort(self, endings: Iterable[Ending]) -> list[Ending]:
         """The endings that matter and have a time, by that; those without one are kept for `order_untimed`."""
-        runs: list[list[Ending]] = [[]]
-        for place, ending in enumerate(endings):
-            if place % _ENDINGS_PER_STEP == 0:
-                runs[-1].sort(key=_at)
-                runs.append([])
-                yield
+        timed: list[Ending] = []
+        for ending in endings:
+            self._limit.spend()
             domain = self._domain(ending.node)
             if domain is None:
                 continue
@@ -194,29 +169,29 @@ class _Stage:
             if ending.at is None:
                 self._untimed.setdefault(ending.node, []).append(ending)
             elif ending.at < math.inf:
-                runs[-1].append(ending)
+                timed.append(ending)
             else:
                 continue
             self._left[domain] += 1
-        runs[-1].sort(key=_at)
-        return heapq.merge(*runs, key=_at)
+        return sorted(timed, key=_at)
 
-    def order_untimed(self) -> Work[list[list[Ending]]]:
+    def order_untimed(self) -> list[list[Ending]]:
         """The endings without a time in batches of one node, as they are expected."""
         doubts = {name: max(ending.doubt for ending in those) for name, those in self._untimed.items()}
-        nearest = yield from sort_in_steps(doubts, lambda name: (doubts[name], len(self._untimed[name]), name))
+        nearest = sorted(doubts, key=lambda name: (doubts[name], len(self._untimed[name]), name))
         ended: Counter[str] = Counter()
         order: list[tuple[int, int, str]] = []
         for name in nearest:
             domain = self._domain(name) or ""
             ended[domain] += len(self._untimed[name])
             order.append((doubts[name], ended[domain], name))
-        return [self._untimed[name] for _, _, name in (yield from sort_in_steps(order, lambda place: place))]
+        return [self._untimed[name] for _, _, name in sorted(order, key=lambda place: place)]
 
     def free(self, batch: Iterable[Ending]) -> list[str]:
         """Play endings; the domains in which something ends, in name order."""
         changed: set[str] = set()
         for ending in batch:
+            self._limit.spend()
             left = dict(self._freed.get(ending.node) or self._base.get(ending.node, {}))
             for name, amount in ending.requests:
                 left[name] = max(0, left.get(name, 0) - amount)
@@ -239,26 +214,26 @@ class _Stage:
                 asked.setdefault(plan.nodes[member.uid], []).append(dict(member.shape.requests))
         return {name: Share(total(each), tuple(self._played.get(name, ()))) for name, each in asked.items()}
 
-    def try_domain(self, domain: str) -> Work[Plan | None]:
+    def try_domain(self, domain: str) -> Plan | None:
         """The plan of the gang in one domain as the cluster is now."""
         self._tried[domain] = self._total(domain)
         self._trees_left -= 1
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
-        answer = yield from solve_group(self._snapshot, replace(self._ask, pinned=pinned), self._capacity)
+        answer = plan_group(self._snapshot, replace(self._ask, pinned=pinned), self._capacity)
         return answer if isinstance(answer, Plan) else None
 
-    def is_promising(self, domain: str) -> Work[bool]:
+    def is_promising(self, domain: str) -> bool:
         """Whether each class as if it were alone would do, and there is more room than at the last vain plan."""
         if self._is_taken(domain):
             return False
         if self._least is not None:
-            yield from self._capacity.refresh(self._least)
+            self._capacity.refresh(self._least, self._limit)
             if self._room(self._least, domain) < max(1, self._ask.need):
                 return False
         spare = len(self._ask.members) - max(1, self._ask.need)
         for place, (kind, table) in enumerate(self._classes):
-            yield from self._capacity.refresh(table)
-            yield
+            self._limit.spend()
+            self._capacity.refresh(table, self._limit)
             spare -= max(0, len(kind.members) - self._room(table, domain))
             if spare < 0:
                 # Who was short now is asked first next time: the others need not be counted before it has room.

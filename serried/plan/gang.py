@@ -13,7 +13,6 @@ from serried.plan.coupled import list_waves
 from serried.plan.packing import pack
 from serried.plan.placement import CLUSTER, Placement, Step, Trial, generate_placements, list_steps
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Work, finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +40,28 @@ class Candidate:
     """1 if existing members are elsewhere and none is here, else 0."""
 
 
-def measure(trial: Trial, step: Step, placement: Placement) -> Work[Candidate]:
+def measure(trial: Trial, step: Step, placement: Placement) -> Candidate:
     """The numbers of one placement: exact for members of one class, reachable ones (a lower bound) otherwise."""
     hopeful = hope(trial, step, placement)
     nodes: Mapping[str, str] = {}
     if len(trial.classes) == 1 and not trial.barred(placement) and not trial.couples:
         if step.below and hopeful.placed:
-            nodes = yield from pack(trial, step, placement)
+            nodes = pack(trial, step, placement)
         return replace(hopeful, parts=_count_parts(trial, step, nodes.values()))
-    nodes = yield from pack(trial, step, placement)
+    nodes = pack(trial, step, placement)
     slack = hopeful.slack + hopeful.placed - len(nodes)
     return replace(
         hopeful, placed=len(nodes), room=len(nodes), slack=slack, parts=_count_parts(trial, step, nodes.values())
     )
 
 
-def hope_for(trial: Trial, step: Step, placements: Iterable[Placement]) -> Work[list[Candidate]]:
+def hope_for(trial: Trial, step: Step, placements: Iterable[Placement]) -> list[Candidate]:
     """As `hope`, for each placement."""
-    yield from trial.sum_up(step)
+    trial.sum_up(step)
     hopes = []
     for placement in placements:
+        trial.limit.spend(len(trial.classes))
         hopes.append(hope(trial, step, placement))
-        yield
     return hopes
 
 
@@ -106,21 +105,21 @@ def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int,
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
-def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Work[Candidate | None]:
+def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Candidate | None:
     """The best placement that holds the quorum, None without one.
 
     Best hopes are tried first, and no more than needed: what cannot be better than the best found is not tried.
     """
     style = trial.ask.style
-    hopes = feasible((yield from hope_for(trial, step, placements)), trial.ask.need)
+    hopes = feasible(hope_for(trial, step, placements), trial.ask.need)
     best: Candidate | None = None
     vain = False
     for hopeful in sorted(hopes, key=lambda candidate: score(candidate, style)):
         if best is not None and score(best, style) <= score(hopeful, style):
             break
-        if vain and not (yield from trial.may_hold(hopeful.placement)):
+        if vain and not trial.may_hold(hopeful.placement):
             continue
-        tried = yield from measure(trial, step, hopeful.placement)
+        tried = measure(trial, step, hopeful.placement)
         if not feasible([tried], trial.ask.need):
             vain = True
         elif best is None or score(tried, style) < score(best, style):
@@ -128,9 +127,9 @@ def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Work[Ca
     return best
 
 
-def assign(trial: Trial, step: Step, candidate: Candidate) -> Work[Mapping[str, str]]:
+def assign(trial: Trial, step: Step, candidate: Candidate) -> Mapping[str, str]:
     """Member uid to node name, as many as the candidate's ``placed``."""
-    return (yield from pack(trial, step, candidate.placement))
+    return pack(trial, step, candidate.placement)
 
 
 _MAX_DOMAINS_REPORTED = 10
@@ -145,11 +144,6 @@ def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = 
 
     ``capacity`` are the snapshot's slots as far as they are counted already; without it, every node is looked at.
     """
-    return finish(solve_gang(snapshot, ask, capacity))
-
-
-def solve_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `plan_gang`, in steps, between which neither snapshot nor capacity may change."""
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
         return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(pinned)))
@@ -158,33 +152,31 @@ def solve_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
     if not ask.members:
         return Plan(next(iter(pinned), ""), {})
     trial = Trial(snapshot, ask, capacity)
-    yield from trial.count()
+    trial.count()
     for step in list_steps(ask):
-        best = yield from choose(trial, step, generate_placements(trial.census, step, ask))
+        best = choose(trial, step, generate_placements(trial.census, step, ask))
         if best is not None:
-            return (yield from _plan(trial, step, best))
-    return (yield from _refuse(trial, step))
+            return _plan(trial, step, best)
+    return _refuse(trial, step)
 
 
-def _plan(trial: Trial, step: Step, best: Candidate) -> Work[Plan]:
+def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
     domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
-    nodes = yield from assign(trial, step, best)
+    nodes = assign(trial, step, best)
     plan, rules = Plan(domain, nodes, best.slack // len(trial.classes)), trial.rules
     if rules is None or not rules.couples:
         return plan
-    return replace(plan, waves=(yield from list_waves(rules, trial.classes, nodes)), keys=tuple(rules.list_keys()))
+    return replace(plan, waves=list_waves(rules, trial.classes, nodes), keys=tuple(rules.list_keys()))
 
 
-def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
+def _refuse(trial: Trial, step: Step) -> Verdict:
     ask = trial.ask
-    hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, ask))
+    hopes = hope_for(trial, step, generate_placements(trial.census, step, ask))
     # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
-    candidates = []
-    for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]:
-        candidates.append((yield from measure(trial, step, each.placement)))  # noqa: PERF401 - no list can yield
+    candidates = [measure(trial, step, each.placement) for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]]
     if len(step.key) == len(ask.within):
-        never = yield from _explain_never(trial, step)
-        rules = "" if trial.rules is None else (yield from trial.rules.describe())
+        never = _explain_never(trial, step)
+        rules = "" if trial.rules is None else trial.rules.describe()
         detail = ", ".join(filter(None, (never, rules)))
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=detail)
     domains = tuple(
@@ -200,7 +192,7 @@ def _refuse(trial: Trial, step: Step) -> Work[Verdict]:
         key=step.key[-1],
         domains=domains,
         domain_count=len(hopes),
-        detail=(yield from _explain(trial, step, candidates)),
+        detail=_explain(trial, step, candidates),
     )
 
 
@@ -208,9 +200,9 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
 
 
-def _explain_never(trial: Trial, step: Step) -> Work[str]:
+def _explain_never(trial: Trial, step: Step) -> str:
     """That no domain would hold the gang even if nothing ran, a phrase; "" if one would, or it is not known."""
-    counts = yield from trial.count_empty(step.key)
+    counts = trial.count_empty(step.key)
     if counts is None or (step.key and not trial.census.domains(step.key)):
         return ""
     around = tuple(value for _, value in trial.ask.within)
@@ -225,16 +217,16 @@ def _explain_never(trial: Trial, step: Step) -> Work[str]:
     return f"even if nothing ran {where}, {NO_USE_TO_WAIT}"
 
 
-def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> Work[str]:
+def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> str:
     """What else is worth saying when no domain fits."""
     whole = hope(trial, Step((), ()), CLUSTER)
     if feasible([whole], trial.ask.need):
-        whole = yield from measure(trial, Step((), ()), CLUSTER)
+        whole = measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken
     parts = [] if candidates or taken else [NO_LABEL]
-    if trial.rules is not None and (rules := (yield from trial.rules.describe())):
+    if trial.rules is not None and (rules := trial.rules.describe()):
         parts.append(rules)
-    if never := (yield from _explain_never(trial, step)):
+    if never := _explain_never(trial, step):
         parts.append(never)
     if taken:
         parts.append(f"{len(taken)} more are exclusively others'")

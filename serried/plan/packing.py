@@ -28,8 +28,8 @@ from serried.api.preference import Style
 from serried.api.resources import Resources, add, count_slots
 from serried.plan.capacity import Census, MemberClass, NodeSlots
 from serried.plan.coupled import place_coupled
+from serried.plan.limit import Limit
 from serried.plan.placement import Budget, Pair, Placement, Step, Trial
-from serried.plan.steps import Work, finish
 
 Counts = tuple[int, ...]
 """A number for each class, in their order."""
@@ -59,13 +59,6 @@ def mix(
 
     None if there is no such way, or if the budget is used up before one is found.
     """
-    return finish(mix_in_steps(wanted, need, requests, bins, budget))
-
-
-def mix_in_steps(
-    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
-) -> Work[dict[str, Counts] | None]:
-    """As `mix`."""
     if len(wanted) > MAX_CLASSES:
         return None
     enough = sum(wanted) - need
@@ -74,16 +67,14 @@ def mix_in_steps(
     for place, each in enumerate(bins):
         most = tuple(map(min, wanted, each.slots))
         ways: list[Counts] = []
-        for way in _fill(most, requests, each.allocatable, each.used):
-            if way is not None:
-                ways.append(way)
+        for way in _fill(most, requests, each.allocatable, each.used, limit=budget.limit):
+            ways.append(way)
             if len(frontier) * len(ways) > budget.left:
                 break  # what is left would be taken all the same
-            yield
         reached = len(frontier) * len(ways)
         if not budget.take(reached):
             return None
-        frontier = yield from _step(frontier, ways)
+        frontier = _step(frontier, ways, budget.limit)
         if not budget.take(reached * len(frontier) // _COMPARISONS_PER_STEP):
             return None
         done = min(frontier, key=sum)
@@ -93,28 +84,28 @@ def mix_in_steps(
 
 
 def _step(
-    frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts]
-) -> Work[dict[Counts, tuple[Counts, ...]]]:
+    frontier: Mapping[Counts, tuple[Counts, ...]], ways: Sequence[Counts], limit: Limit
+) -> dict[Counts, tuple[Counts, ...]]:
     reached: dict[Counts, tuple[Counts, ...]] = {}
     for left, chain in frontier.items():
+        limit.spend(len(ways))
         for way in ways:
             given = tuple(map(min, left, way))
             rest = tuple(before - now for before, now in zip(left, given, strict=True))
             if rest not in reached:
                 reached[rest] = (*chain, given)
-        yield
     best: dict[Counts, tuple[Counts, ...]] = {}
     for rest in sorted(reached, key=lambda counts: (sum(counts), counts)):
+        limit.spend(1 + len(best) // _COMPARISONS_PER_STEP)
         if not any(all(map(int.__le__, other, rest)) for other in best):
             best[rest] = reached[rest]
-        yield
     return best
 
 
 def _fill(
-    most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources
-) -> Iterator[Counts | None]:
-    """All the ways to fill a node up, none of which leaves room for one more wanted member; None for a step."""
+    most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources, *, limit: Limit
+) -> Iterator[Counts]:
+    """All the ways to fill a node up, none of which leaves room for one more wanted member."""
     slots = min(most[0], count_slots(allocatable, used, requests[0]))
     if len(most) == 1:
         yield (slots,)
@@ -122,12 +113,11 @@ def _fill(
     found: set[Counts] = set()
     for count in range(slots, -1, -1):
         taken = add(used, {name: amount * count for name, amount in requests[0].items()})
-        for rest in _fill(most[1:], requests[1:], allocatable, taken):
-            if rest is not None and not any(all(map(int.__ge__, other, rest)) for other in found):
+        for rest in _fill(most[1:], requests[1:], allocatable, taken, limit=limit):
+            limit.spend(1 + len(found) // _COMPARISONS_PER_STEP)
+            if not any(all(map(int.__ge__, other, rest)) for other in found):
                 found.add(rest)
                 yield (count, *rest)
-            else:
-                yield None
 
 
 Cost = tuple[int, ...]
@@ -330,11 +320,11 @@ def _subtract(cost: Cost, less: Cost) -> Cost:
 Nodes = Mapping[str, str]
 """Member uid to node name."""
 
-Attempt = Callable[[Sequence[str]], Work[dict[str, str]]]
+Attempt = Callable[[Sequence[str]], dict[str, str]]
 """A packing of the same members that uses only these nodes."""
 
 
-def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Work[Nodes]:
+def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Nodes:
     """As many members on as few domains of the levels ``below`` as are found, the widest level first."""
     if len(trial.classes) > trial.spare_budget.left:
         return nodes
@@ -353,7 +343,7 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
             among = [name for path in chosen for name in inside[path]]
             if not trial.spare_budget.take(2 * len(among) * len(free)):
                 break
-            found = yield from attempt(among)
+            found = attempt(among)
             if len(found) >= len(nodes):
                 nodes, used = found, set(chosen)
                 break
@@ -554,17 +544,18 @@ class Packing:
             self._shut.setdefault(uid, set()).add(name)
         self._taken: dict[str, dict[str, int]] = {}
 
-    def put(self, batch: Batch) -> Work[None]:
+    def put(self, batch: Batch) -> None:
         """Place as many members of the batch as fit, the first ones first."""
         kind, members = batch
+        self._census.limit.spend(len(members))
         node_slots = self._node_slots(kind)
-        yield
+        self._census.limit.spend(len(node_slots))
         shut = self._find_shut(members, node_slots)
         everywhere = frozenset.intersection(*shut.values()) if shut else _NONE
         if everywhere:  # to a class that is refused as one it is as if these nodes were not there
             node_slots = [room for room in node_slots if room[1] not in everywhere]
         chosen = fill(len(members), node_slots, self._levels, self._style)
-        yield
+        self._census.limit.spend(len(chosen))
         if any(each != everywhere for each in shut.values()):
             hosts = {name for _, name in chosen}
             free = {name: slots for slots, name in node_slots}
@@ -575,7 +566,6 @@ class Packing:
             placed = {member.uid: name for member, name in zip(members, order, strict=False)}
         self.nodes.update(placed)
         self._take(kind, placed.values())
-        yield
 
     def _find_shut(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, Shut]:
         """The nodes among these that are shut to each member; {} if none is to any."""
@@ -602,37 +592,37 @@ class Packing:
             self._taken[name] = add(self._taken.get(name, {}), kind.request)
 
 
-def pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+def pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
     """Member uid to node name, for as many members as are placed; of one placement always the same."""
     tried = step, placement.domain
     found = trial.packings.get(tried)
     if found is None:
-        found = trial.packings[tried] = yield from _pack(trial, step, placement)
+        found = trial.packings[tried] = _pack(trial, step, placement)
     return found
 
 
-def _pack(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+def _pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
     if trial.couples:
-        return (yield from _place_one_by_one(trial, step, placement))
-    nodes = yield from _attempt(trial, step.below, placement, trial.budget)
+        return _place_one_by_one(trial, step, placement)
+    nodes = _attempt(trial, step.below, placement, trial.budget)
     mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.barred(placement)
     if not (mixed and nodes and step.below):
         return nodes
 
-    def attempt(names: Sequence[str]) -> Work[dict[str, str]]:
+    def attempt(names: Sequence[str]) -> dict[str, str]:
         return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
 
-    return (yield from narrow(trial, step.below, placement, nodes, attempt))
+    return narrow(trial, step.below, placement, nodes, attempt)
 
 
-def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Work[Mapping[str, str]]:
+def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
     """Nodes in an order in which kube-scheduler would take each, members of a class in the order of their ranks.
 
     Of nodes that are alike for the rules, neighbours in rank get nodes that are close to each other.
     """
     assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
     order, keys = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))], trial.rules.list_keys()
-    moves = yield from place_coupled(trial, placement, order)
+    moves = place_coupled(trial, placement, order)
     shut: dict[str, set[str]] = {}
     for uid, name in trial.barred(placement):
         shut.setdefault(uid, set()).add(name)
@@ -672,7 +662,7 @@ def _seat(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Colle
     return {member.uid: name for member, name in zip(members, seats, strict=False)}
 
 
-def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> Work[dict[str, str]]:
+def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> dict[str, str]:
     """The attempt that places most members, the earliest of equals.
 
     Classes go in one after another and are never taken out again. That is exact for one class. Where several cannot be
@@ -683,19 +673,19 @@ def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: B
     for batches in _orders(trial, trial.totals(placement)):
         packing = Packing(trial.census, placement, below, trial.ask.style, barred)
         for batch in batches:
-            yield from packing.put(batch)
+            packing.put(batch)
         if len(packing.nodes) > len(best):
             best = packing.nodes
         if len(best) == len(trial.ask.members):
             return best
     if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
         return best
-    if len(trial.classes) > MAX_CLASSES or not (yield from trial.may_hold(placement)):
+    if len(trial.classes) > MAX_CLASSES or not trial.may_hold(placement):
         return best
-    return (yield from _mix(trial, placement, budget)) or best
+    return _mix(trial, placement, budget) or best
 
 
-def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, str]]:
+def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
     """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
     free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
     names = sorted(
@@ -705,10 +695,10 @@ def _mix(trial: Trial, placement: Placement, budget: Budget) -> Work[dict[str, s
         Bin(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
         for name in names
     ]
-    yield
+    trial.limit.spend(len(names))
     wanted = tuple(len(kind.members) for kind in trial.classes)
     requests = [kind.request for kind in trial.classes]
-    found = (yield from mix_in_steps(wanted, max(trial.ask.need, 1), requests, bins, budget)) or {}
+    found = mix(wanted, max(trial.ask.need, 1), requests, bins, budget) or {}
     nodes: dict[str, str] = {}
     for place, kind in enumerate(trial.classes):
         order = (name for name in sorted(found) for _ in range(found[name][place]))

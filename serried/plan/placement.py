@@ -7,20 +7,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
+from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.rule import GangRules, read_rules
-from serried.plan.steps import Work
 
 
 class Budget:
-    """Steps that one plan may take, whatever the number of domains that it looks at."""
+    """Steps that one plan may take, whatever the number of domains that it looks at. Each is charged to ``limit``."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, limit: Limit | None = None) -> None:
         self.left = steps
+        self.limit = limit or Limit()
 
     def take(self, steps: int) -> bool:
         """Spend steps; whether the budget had them."""
         self.left -= steps
+        self.limit.spend(min(steps, max(self.left, 0) + 1))
         return self.left >= 0
 
 
@@ -106,6 +108,9 @@ _MAX_MIXING_STEPS = 20_000
 _MAX_NARROWING_STEPS = 5_000
 """How many steps a whole plan may take to improve what has been found (`narrowing`)."""
 
+_UNITS_OF_A_SUM = 50
+"""What it is charged to sum up a class by domain, once its slots are counted."""
+
 
 class Trial:
     """A gang's classes, what it must not use, the census, and how long it may be thought about."""
@@ -115,8 +120,9 @@ class Trial:
         self.classes = group_classes(ask.members)
         self.census = Census(snapshot, ask, capacity)
         self.ask = ask
-        self.budget = Budget(_MAX_MIXING_STEPS)
-        self.spare_budget = Budget(_MAX_NARROWING_STEPS)
+        self.limit = snapshot.limit
+        self.budget = Budget(_MAX_MIXING_STEPS, self.limit)
+        self.spare_budget = Budget(_MAX_NARROWING_STEPS, self.limit)
         self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
         """The members' nodes in each placement that was tried.
 
@@ -140,29 +146,29 @@ class Trial:
             return frozenset()
         return self._barred
 
-    def count(self) -> Work[None]:
-        """Count the slots of every class ahead, in steps."""
-        self.rules = rules = yield from read_rules(self._snapshot, self.classes)
+    def count(self) -> None:
+        """Count the slots of every class ahead."""
+        self.rules = rules = read_rules(self._snapshot, self.classes)
         if rules is not None:
             for kind in self.classes:
                 self.census.close(kind, rules.list_closed(kind))
         for kind in self.classes:
-            yield from self.census.count(kind)
+            self.census.count(kind)
 
     @property
     def couples(self) -> bool:
         """Whether members decide about each other, so that slots say no more than how many there may be at most."""
         return self.rules is not None and self.rules.couples
 
-    def sum_up(self, step: Step) -> Work[None]:
-        """Sum up the slots of a step's placements, and of what is around them, ahead, in steps."""
+    def sum_up(self, step: Step) -> None:
+        """Sum up the slots of a step's placements, and of what is around them, ahead."""
         for key in {step.key, *self._wider(step)}:
             if key and key not in self._totals:
-                sums = []
-                for kind in self.classes:
-                    sums.append(self.census.totals(kind, key))
-                    yield
-                self._totals[key] = sums
+                self._totals[key] = [self._sum_up(kind, key) for kind in self.classes]
+
+    def _sum_up(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
+        self.limit.spend(_UNITS_OF_A_SUM)
+        return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
         """Slots of each class, as if it were alone."""
@@ -173,13 +179,13 @@ class Trial:
             found = self._totals[placement.key] = [self.census.totals(kind, placement.key) for kind in self.classes]
         return [sums.get(placement.domain, 0) for sums in found]
 
-    def may_hold(self, placement: Placement) -> Work[bool]:
+    def may_hold(self, placement: Placement) -> bool:
         """Whether there is room for the quorum if all asked for as little as any; False is certain, True is not."""
         if len(self.classes) == 1:
             return True
         if self._least is None:
             least = find_least(self.classes)
-            yield from self.census.count(least)
+            self.census.count(least)
             self._least = least
         if not placement.key:
             return self.census.total(self._least) >= max(self.ask.need, 1)
@@ -187,13 +193,13 @@ class Trial:
             self._most[placement.key] = self.census.totals(self._least, placement.key)
         return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
 
-    def count_empty(self, key: LevelKey) -> Work[Mapping[Domain, int] | None]:
+    def count_empty(self, key: LevelKey) -> Mapping[Domain, int] | None:
         """How many members each domain would hold at the most if nothing ran on any node; None if it is not known.
 
         Of members of several shapes it is for what is least of each, which is more than there is room for.
         """
         kind = self.classes[0] if len(self.classes) == 1 else find_least(self.classes)
-        return (yield from self.census.count_empty(kind, key))
+        return self.census.count_empty(kind, key)
 
     def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
         """Slots in the wider domains of the gang's levels, the narrowest first."""

@@ -8,7 +8,6 @@ The domain with the least cost is taken (`plan.eviction.Cost`). Where nothing he
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import NamedTuple
 
 from serried.api.node import Node
@@ -29,19 +28,19 @@ from serried.plan.eviction import (
     describe_limit,
     measure_cost,
 )
+from serried.plan.limit import Limit
 from serried.plan.placement import Placement, generate_placements, list_steps
 from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.rule import has_rules
-from serried.plan.steps import Deadline, Work, finish, sort_in_steps
-from serried.plan.tree import solve_group
+from serried.plan.tree import plan_group
 
 
-def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> Work[PlanRequest]:
+def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> PlanRequest:
     """The question for whoever looks for room that others leave: full nodes count, whether or not they were offered.
 
     One that has room for a member and was not offered lacks what we cannot count, and stays closed. One that has none
-    was not offered for want of room, as far as can be told. In steps, as the plans.
+    was not offered for want of room, as far as can be told.
     """
     if not ask.unoffered:
         return ask
@@ -49,9 +48,8 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
     counted = Fork(origin, snapshot.nodes, snapshot.used, snapshot.over)
     full = set(ask.unoffered)
     for kind in group_classes(ask.members):
-        table = yield from counted.count(kind.shape)
+        table = counted.table(kind.shape, snapshot.limit)
         full.difference_update(table.by_node)
-        yield
     return ask.reopening(frozenset(full))
 
 
@@ -66,8 +64,6 @@ _MAX_PLANNED = 4
 
 _MAX_ALLOTTED = 16
 """How many candidates of one priority are looked for where budgets do not let go all that may."""
-
-_UNITS_PER_STEP = 250
 
 
 class Shortage(NamedTuple):
@@ -146,14 +142,13 @@ class Survey:
         ask: PlanRequest,
         allowances: Allowances,
         capacity: Capacity | None,
-        deadline: Deadline,
     ) -> None:
         self._all_nodes = snapshot.nodes
         self._step = list_steps(ask)[-1]
         self._ask = _open(ask) if self._is_required(ask) else ask
         self._allowances = allowances
-        self._deadline = deadline
-        self._limit = StepLimit()
+        self._limit = snapshot.limit
+        self._step_limit = StepLimit()
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
@@ -177,15 +172,15 @@ class Survey:
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
-    def count(self) -> Work[None]:
+    def count(self) -> None:
         """Count the slots of each domain as they are now."""
-        self._table = yield from self._capacity.count(self._least.shape)
+        self._table = self._capacity.table(self._least.shape, self._limit)
         for kind in self._kinds if len(self._kinds) > 1 else ():
-            self._tables.append((kind, (yield from self._capacity.count(kind.shape))))
+            self._tables.append((kind, self._capacity.table(kind.shape, self._limit)))
         census = Census(self._removal.snapshot(), self._ask, self._capacity)
         for placement in generate_placements(census, self._step, self._ask):
             self._plots[placement.domain] = _Plot(placement)
-        yield from self._measure(self._plots)
+        self._measure(self._plots)
 
     @property
     def domains(self) -> Collection[Domain]:
@@ -223,14 +218,9 @@ class Survey:
         for domain in domains_by_node:
             self._plots[domain].units.append(unit)
 
-    def list_units(self, candidate: CandidateDomain) -> Work[list[Unit]]:
+    def list_units(self, candidate: CandidateDomain) -> list[Unit]:
         """What goes from a candidate at first."""
-        found: list[Unit] = []
-        rest = iter(self._plots[candidate.placement.domain].units)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            found += [unit for unit in batch if unit.priority <= candidate.priority]
-            yield
-        return found
+        return [unit for unit in self._plots[candidate.placement.domain].units if unit.priority <= candidate.priority]
 
     def _domain_of(self, name: str) -> Domain | None:
         if name not in self._removal.nodes:
@@ -240,15 +230,15 @@ class Survey:
 
     # --- units that go ---------------------------------------------------------------------------------------------
 
-    def remove(self, priority: int, units: Sequence[Unit]) -> Work[list[Domain]]:
+    def remove(self, priority: int, units: Sequence[Unit]) -> list[Domain]:
         """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
-        harmless, harmful = yield from self._sort_harm(units)
+        harmless, harmful = self._sort_harm(units)
         changed: dict[Domain, int] = {}
         self._gone += units
-        freed = yield from self._free(units)
-        yield from self._take(harmless, changed)
+        freed = self._free(units)
+        self._take(harmless, changed)
         middle = {domain: self._plots[domain].room for domain in changed}
-        yield from self._take(harmful, changed)
+        self._take(harmful, changed)
         for domain, before in changed.items():
             held = freed.get(domain, 0)
             if before < self._need or held:
@@ -257,62 +247,52 @@ class Survey:
                 self._plots[domain].shortages.append(short)
         return sorted(changed)
 
-    def _sort_harm(self, units: Sequence[Unit]) -> Work[tuple[list[Unit], list[Unit]]]:
+    def _sort_harm(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
         """The units whose end does no harm, and those whose end breaks a gang or a budget."""
         harmless: list[Unit] = []
         harmful: list[Unit] = []
         guarded: list[Unit] = []
-        for place, unit in enumerate(units, 1):
+        for unit in units:
             kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
             kind.append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         # What budgets allow goes to some nodes: of two sets that cost the same, that on fewer nodes helps more.
-        guarded = yield from sort_in_steps(guarded, lambda unit: (unit.pods[0].node, unit.pods[0].uid))
-        for place, unit in enumerate(guarded, 1):
+        guarded = sorted(guarded, key=lambda unit: (unit.pods[0].node, unit.pods[0].uid))
+        for unit in guarded:
             (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         return harmless, harmful
 
-    def _free(self, units: Iterable[Unit]) -> Work[dict[Domain, int]]:
+    def _free(self, units: Iterable[Unit]) -> dict[Domain, int]:
         """Units hold their domains no more; how many pods of theirs were in each."""
         freed: dict[Domain, int] = {}
-        for place, unit in enumerate(units, 1):
+        for unit in units:
             for pod in unit.pods if unit.holds_domain and not self._is_kept(unit) else ():
                 plot = self._find_held(pod)
                 if plot is not None:
                     plot.holders.discard(unit)
                     domain = plot.placement.domain
                     freed[domain] = freed.get(domain, 0) + 1
-            if place % _UNITS_PER_STEP == 0:
-                yield
         return freed
 
     def _is_kept(self, unit: Unit) -> bool:
         """Whether a pod of a unit is on a node that is closed to the gang: nobody goes from there."""
         return any(pod.node in self._ask.closed for pod in unit.pods)
 
-    def _take(self, units: Iterable[Unit], changed: dict[Domain, int]) -> Work[None]:
+    def _take(self, units: Iterable[Unit], changed: dict[Domain, int]) -> None:
         """Take units; ``changed`` gets the domains, with their slots before the first of them went."""
         touched: dict[Domain, None] = {}
-        rest = iter(units)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            for name in self._removal.take(batch):
-                self._capacity.note_used(name)
-                domain = self._domain_of(name)
-                if domain is not None:
-                    touched[domain] = None
-            yield
+        for name in self._removal.take(units):
+            self._capacity.note_used(name)
+            domain = self._domain_of(name)
+            if domain is not None:
+                touched[domain] = None
         for domain in touched:
             changed.setdefault(domain, self._plots[domain].room)
-        yield from self._measure(touched)
+        self._measure(touched)
 
-    def _measure(self, domains: Iterable[Domain]) -> Work[None]:
-        yield from self._capacity.refresh(self._table)
+    def _measure(self, domains: Iterable[Domain]) -> None:
+        self._capacity.refresh(self._table, self._limit)
         for domain in domains:
             self._plots[domain].room = self._room(self._table, domain)
-        yield
 
     def _room(self, table: Table, domain: Domain) -> int:
         if not self._step.key:
@@ -337,18 +317,18 @@ class Survey:
 
     # --- candidates -------------------------------------------------------------------------------------------------
 
-    def list_candidates(self, domains: Iterable[Domain], priority: int) -> Work[list[CandidateDomain]]:
+    def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
         """Those of these domains that hold the quorum now, the most promising first.
 
         Where it takes plans to know, a few are enough, and those with most slots are asked first.
         """
-        return (yield from self._list(domains, priority, _GROWTH))
+        return self._list(domains, priority, _GROWTH)
 
-    def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> Work[list[CandidateDomain]]:
+    def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
         """As ``list_candidates`` when nothing more will go."""
-        return (yield from self._list(domains, priority, 1.0))
+        return self._list(domains, priority, 1.0)
 
-    def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> Work[list[CandidateDomain]]:
+    def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> list[CandidateDomain]:
         counted: list[CandidateDomain] = []
         planned: list[CandidateDomain] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
@@ -357,34 +337,34 @@ class Survey:
             candidate = CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages)))
             if self.is_counted(plot.placement):
                 counted.append(candidate)
-            elif len(planned) < (1 if self._deadline.passed else _MAX_PLANNED) and (yield from self._try(plot, growth)):
-                planned += yield from self._allot([candidate])
+            elif len(planned) < (1 if self._limit.content else _MAX_PLANNED) and self._try(plot, growth):
+                planned += self._allot([candidate])
         counted.sort(key=lambda candidate: candidate.promise)
-        counted = yield from self._allot(counted)
+        counted = self._allot(counted)
         return sorted([*planned, *counted], key=lambda candidate: candidate.promise)
 
-    def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Work[Placement | None]:
+    def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Placement | None:
         """The most promising of these domains that would hold the quorum if all that has gone might go at once."""
         found: list[CandidateDomain] = []
         for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
             if not plot.holders and plot.room >= self._need:
-                wanted = len(found) < (1 if self._deadline.passed else _MAX_PLANNED)
-                if self.is_counted(plot.placement) or (wanted and (yield from self._try(plot, 1.0))):
+                wanted = len(found) < (1 if self._limit.content else _MAX_PLANNED)
+                if self.is_counted(plot.placement) or (wanted and self._try(plot, 1.0)):
                     found.append(CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages))))
         return min(found, key=lambda candidate: candidate.promise).placement if found else None
 
-    def _allot(self, candidates: Iterable[CandidateDomain]) -> Work[list[CandidateDomain]]:
+    def _allot(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
         """Those of these domains in which budgets let go as much as it takes; the first of them, where that is work."""
         found: list[CandidateDomain] = []
         worked = 0
         for candidate in candidates:
             if not self.list_exceeded(candidate.placement):
                 found.append(candidate)
-            elif worked < (1 if self._deadline.passed else _MAX_ALLOTTED):
+            elif worked < (1 if self._limit.content else _MAX_ALLOTTED):
                 removal = self.clear(candidate.placement, 0)  # nobody comes back there for a plan's sake
-                yield from removal.count()
-                units = yield from self.list_units(candidate)
-                going = yield from BudgetReprieve(removal, units, self._allowances.limits, self._limit).run()
+                removal.count()
+                units = self.list_units(candidate)
+                going = BudgetReprieve(removal, units, self._allowances.limits, self._step_limit).run()
                 if going is not None:
                     found.append(replace(candidate, allotted=tuple(going)))
                     worked += 1
@@ -406,58 +386,54 @@ class Survey:
         names = self._removal.nodes if placement.names is None else placement.names
         return not any(name in names for name in self._excluded)
 
-    def _try(self, plot: _Plot, growth: float) -> Work[bool]:
+    def _try(self, plot: _Plot, growth: float) -> bool:
         if plot.planned:
             return True
         if not self._has_rules and (plot.room <= plot.tried or plot.room < plot.tried * growth):
             return False
-        if not (yield from self._is_promising(plot.placement.domain)):
+        if not self._is_promising(plot.placement.domain):
             return False
         plot.tried = plot.room
         capacity = self._capacity if plot.placement.names is None else None
-        removal = (yield from self._clear_alone(plot)) if capacity is None and self._has_rules else self._removal
+        removal = self._clear_alone(plot) if capacity is None and self._has_rules else self._removal
         shown = replace(removal.snapshot(), nodes=self.find_nodes(plot.placement))
-        plot.planned = isinstance((yield from solve_group(shown, self.confine(plot.placement), capacity)), Plan)
+        plot.planned = isinstance(plan_group(shown, self.confine(plot.placement), capacity), Plan)
         return plot.planned
 
-    def _clear_alone(self, plot: _Plot) -> Work[Removal]:
+    def _clear_alone(self, plot: _Plot) -> Removal:
         """The cluster when only those have gone that have a pod in one domain: who is elsewhere decides, and stays."""
         removal = Removal(self._snapshot)
-        rest = iter(self._gone)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            removal.take(unit for unit in batch if plot.placement.domain in self.find_domains(unit))
-            yield
+        removal.take(unit for unit in self._gone if plot.placement.domain in self.find_domains(unit))
         return removal
 
-    def _is_promising(self, domain: Domain) -> Work[bool]:
+    def _is_promising(self, domain: Domain) -> bool:
         """Whether each class as if it were alone would do."""
         spare = len(self._ask.members) - self._need
         for kind, table in self._tables:
-            yield from self._capacity.refresh(table)
-            yield
+            self._capacity.refresh(table, self._limit)
             spare -= max(0, len(kind.members) - self._room(table, domain))
             if spare < 0:
                 return False
         return True
 
-    def explain(self) -> Work[Verdict]:
+    def explain(self) -> Verdict:
         """Why the gang does not fit now."""
         shown = self._removal.snapshot()
         held = {plot.placement.name for plot in self._plots.values() if plot.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
-        answer = yield from solve_group(shown, ask, self._capacity)
+        answer = plan_group(shown, ask, self._capacity)
         return answer if isinstance(answer, Verdict) else Verdict(Reason.NO_CAPACITY, need=self._need)
 
     # --- one domain ------------------------------------------------------------------------------------------------
 
-    def clear(self, placement: Placement, steps: int) -> SlotRemoval:
-        """A domain as it is before anything has gone; plans there may take so many steps."""
+    def clear(self, placement: Placement, units: int) -> SlotRemoval:
+        """A domain as it is before anything has gone; plans there may be so much work (`Limit.spent`)."""
         removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
         banned = self._plots[placement.domain].owners
         if self.is_counted(placement):
             return SlotRemoval(removal, self._least.shape, self._need, banned=banned)
         ask = self.confine(placement)
-        return PlanRemoval(removal, self._least.shape, ask, steps, deadline=self._deadline, banned=banned)
+        return PlanRemoval(removal, self._least.shape, ask, units, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """The nodes of a domain that are open to the gang; all where who is elsewhere matters, too."""
@@ -484,8 +460,8 @@ _MAX_DOMAINS = 16
 _MAX_DOMAINS_PLANNED = 4
 """The same where that takes plans: members of several shapes, or a tree."""
 
-_MAX_STEPS = 100_000
-"""How many steps the plans in all these domains may take, so that it is known who can come back: a second or two."""
+_MAX_UNITS = 300_000
+"""How much work the plans in all these domains may be, so that it is known who can come back: a second or two."""
 
 _MAX_BETTERED = 3
 """In how many of them, the cheapest ones, victims are exchanged."""
@@ -507,53 +483,39 @@ def plan_victims(
 
     For members of one shape each victim is needed. For others that holds as far as the planner has been asked. Where
     the quorum stands (``ask.need`` is 0), as many members get room as can be had so, or nearly: of a tree all, or some.
+
+    When the snapshot's limit is ``content``, no more is looked for once there is an answer: then other victims might
+    have cost less, and of members of several shapes some may not be needed. Plan and victims are sound all the same.
     """
-    return finish(solve_victims(snapshot, ask, priority, units, allowances, capacity))
-
-
-def solve_victims(
-    snapshot: Snapshot,
-    ask: PlanRequest,
-    priority: int,
-    units: Iterable[Unit],
-    allowances: Allowances,
-    capacity: Capacity | None = None,
-    deadline: Deadline | None = None,
-) -> Work[Preemption | NoVictims]:
-    """As `plan_victims`, in steps, between which neither snapshot nor capacity may change.
-
-    When ``deadline`` has passed, no more is looked for once there is an answer: then other victims might have cost
-    less, and of members of several shapes some may not be needed. Plan and victims are sound all the same.
-    """
-    deadline = deadline or Deadline()
-    ask = yield from reopen_full(snapshot, ask, capacity)
+    limit = snapshot.limit
+    ask = reopen_full(snapshot, ask, capacity)
     # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
-    answer = yield from solve_group(snapshot, ask, capacity)
+    answer = plan_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())
     if Mark.IN_VAIN in answer.reason.marks:
         return NoVictims(answer, Blocker.ROOM)
     running = tuple(units)
 
-    def look(wish: PlanRequest) -> Work[tuple[_Search, list[CandidateDomain]]]:
-        search = _Search(Survey(snapshot, wish, allowances, capacity, deadline), wish, allowances, deadline)
-        yield from search.sort(running, priority)
-        return search, (yield from search.look_around())
+    def look(wish: PlanRequest) -> tuple[_Search, list[CandidateDomain]]:
+        search = _Search(Survey(snapshot, wish, allowances, capacity), wish, allowances, limit)
+        search.sort(running, priority)
+        return search, search.look_around()
 
-    search, candidates = yield from look(ask)
+    search, candidates = look(ask)
     if not candidates and len(others := _leave_mates(running, ask)) < len(running):
         running, first = others, search
-        search, candidates = yield from look(ask)
+        search, candidates = look(ask)
         search = search if candidates else first
     if not candidates:
-        return (yield from search.explain())
+        return search.explain()
     count = 1 if ask.need else len(ask.members)
-    while count > 1 and not deadline.passed:
-        larger, found = yield from look(_demand(ask, count))
+    while count > 1 and not limit.content:
+        larger, found = look(_demand(ask, count))
         if found:
-            return (yield from larger.choose(found))
+            return larger.choose(found)
         count = 1 if ask.parts else larger.find_fewer(count)
-    return (yield from search.choose(candidates))
+    return search.choose(candidates)
 
 
 def _leave_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
@@ -593,39 +555,37 @@ class _Choice:
 
 
 class _Search:
-    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, deadline: Deadline) -> None:
+    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, limit: Limit) -> None:
         self._survey = survey
         self._ask = ask
         self._allowances = allowances
-        self._deadline = deadline
+        self._limit = limit
         self._newest = 0
         # By priority: what may go, and what would have to be allowed to go.
         self._lower: dict[int, list[Unit]] = {}
         self._higher: dict[int, list[Unit]] = {}
         self._protected: list[Unit] = []
 
-    def sort(self, units: Iterable[Unit], priority: int) -> Work[None]:
+    def sort(self, units: Iterable[Unit], priority: int) -> None:
         """Sort the units that have a pod where the gang may go, by what may become of them."""
-        yield from self._survey.count()
-        rest = iter(units)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            for unit in batch:
-                self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
-                domains_by_node = self._survey.find_domains(unit)
-                if unit.holds_domain:
-                    self._survey.note_holder(unit)
-                if not domains_by_node:
-                    continue
-                if unit.priority >= priority:
-                    self._higher.setdefault(unit.priority, []).append(unit)
-                elif unit.protection:
-                    self._protected.append(unit)
-                else:
-                    self._lower.setdefault(unit.priority, []).append(unit)
-                    self._survey.assign(unit, domains_by_node)
-            yield
+        self._survey.count()
+        for unit in units:
+            self._limit.spend(len(unit.pods))
+            self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
+            domains_by_node = self._survey.find_domains(unit)
+            if unit.holds_domain:
+                self._survey.note_holder(unit)
+            if not domains_by_node:
+                continue
+            if unit.priority >= priority:
+                self._higher.setdefault(unit.priority, []).append(unit)
+            elif unit.protection:
+                self._protected.append(unit)
+            else:
+                self._lower.setdefault(unit.priority, []).append(unit)
+                self._survey.assign(unit, domains_by_node)
 
-    def look_around(self) -> Work[list[CandidateDomain]]:
+    def look_around(self) -> list[CandidateDomain]:
         """The domains that would hold the quorum, the most promising first: those of the lowest priority, and more.
 
         If it is one only, the next higher priorities are looked at, too, so that there is something to compare with.
@@ -634,15 +594,15 @@ class _Search:
         known: set[Domain] = set()
         priorities = sorted(self._lower)
         for priority in priorities:
-            changed = yield from self._survey.remove(priority, self._lower[priority])
+            changed = self._survey.remove(priority, self._lower[priority])
             if priority == priorities[-1]:
                 rest = sorted(domain for domain in self._survey.domains if domain not in known)
-                more = yield from self._survey.list_last_candidates(rest, priority)
-            elif self._deadline.passed:
+                more = self._survey.list_last_candidates(rest, priority)
+            elif self._limit.content:
                 continue  # one plan has to do, so it is made where it is most likely to hold
             else:
                 fresh = [domain for domain in changed if domain not in known]
-                more = yield from self._survey.list_candidates(fresh, priority)
+                more = self._survey.list_candidates(fresh, priority)
             known.update(candidate.placement.domain for candidate in more)
             found += more
             if len(found) >= self._count_wanted():
@@ -655,58 +615,58 @@ class _Search:
         return most if 0 < most < count else count // 2
 
     def _count_wanted(self) -> int:
-        return 1 if self._deadline.passed else min(2, len(self._survey.domains))
+        return 1 if self._limit.content else min(2, len(self._survey.domains))
 
-    def choose(self, candidates: Sequence[CandidateDomain]) -> Work[Preemption]:
+    def choose(self, candidates: Sequence[CandidateDomain]) -> Preemption:
         """The least victims, in the best of the most promising domains."""
         counted = all(self._survey.is_counted(candidate.placement) for candidate in candidates)
         examined = candidates[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
         choices = []
         for candidate in examined:
-            choices.append((yield from self._clear(candidate, _MAX_STEPS // len(examined))))
-            if self._deadline.passed:
+            choices.append(self._clear(candidate, _MAX_UNITS // len(examined)))
+            if self._limit.content:
                 break
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         for place, choice in enumerate(choices[:_MAX_BETTERED]):
-            if not self._deadline.passed:
-                choices[place] = yield from self._better(choice)
+            if not self._limit.content:
+                choices[place] = self._better(choice)
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         best = choices[0]
         return Preemption(
-            plan=(yield from best.removal.plan(self._survey.confine(best.candidate.placement))),
-            victims=tuple((yield from sort_in_steps(best.victims, _rank))),
+            plan=best.removal.plan(self._survey.confine(best.candidate.placement)),
+            victims=tuple(sorted(best.victims, key=_rank)),
             cost=best.cost,
             runner_up=Alternative(choices[1].domain, choices[1].cost) if len(choices) > 1 else None,
             domains_fitting=len(candidates),
             domains_examined=len(choices),
         )
 
-    def _clear(self, candidate: CandidateDomain, steps: int) -> Work[_Choice]:
-        units = yield from self._survey.list_units(candidate)
+    def _clear(self, candidate: CandidateDomain, work: int) -> _Choice:
+        units = self._survey.list_units(candidate)
         going = units if candidate.allotted is None else candidate.allotted
-        removal = self._survey.clear(candidate.placement, steps)
-        yield from removal.count()
-        yield from removal.take(going)
-        victims = yield from reprieve(removal, going, self._allowances, self._newest)
-        cost = yield from measure_cost(victims, self._allowances, self._newest)
+        removal = self._survey.clear(candidate.placement, work)
+        removal.count()
+        removal.take(going)
+        victims = reprieve(removal, going, self._allowances, self._newest)
+        cost = measure_cost(victims, self._allowances, self._newest)
         return _Choice(candidate, removal, units, victims, cost)
 
-    def _better(self, choice: _Choice) -> Work[_Choice]:
+    def _better(self, choice: _Choice) -> _Choice:
         work = Exchange(
             choice.removal, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
         )
-        yield from work.run()
+        work.run()
         return replace(choice, victims=work.victims, cost=work.cost)
 
-    def explain(self) -> Work[NoVictims]:
+    def explain(self) -> NoVictims:
         """What would have to go as well, or that nothing would help. All that may go has gone."""
-        verdict = yield from self._survey.explain()
+        verdict = self._survey.explain()
         if self._allowances.limits:
-            found = yield from self._survey.find_exceeding(self._survey.domains, 0)
+            found = self._survey.find_exceeding(self._survey.domains, 0)
             if found is not None:
                 why = tuple(sorted(self._survey.list_exceeded(found)))
                 return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=why)
-        found = yield from self._remove_more(0, self._protected)
+        found = self._remove_more(0, self._protected)
         if found is not None:
             here = [unit for unit in self._protected if found.domain in self._survey.find_domains(unit)]
             phrases = {unit.protection for unit in here} | set(self._survey.list_exceeded(found))
@@ -715,15 +675,15 @@ class _Search:
                 verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)), protected=count
             )
         for priority in sorted(self._higher):
-            found = yield from self._remove_more(priority, self._higher[priority])
+            found = self._remove_more(priority, self._higher[priority])
             if found is not None:
                 return NoVictims(verdict, Blocker.PRIORITY, found.name, priority)
         return NoVictims(verdict, Blocker.ROOM)
 
-    def _remove_more(self, priority: int, units: Sequence[Unit]) -> Work[Placement | None]:
+    def _remove_more(self, priority: int, units: Sequence[Unit]) -> Placement | None:
         """Take units that may not go, and the first domain that would hold the quorum then."""
-        changed = yield from self._survey.remove(priority, units)
-        return (yield from self._survey.find_exceeding(changed, priority))
+        changed = self._survey.remove(priority, units)
+        return self._survey.find_exceeding(changed, priority)
 
 
 def _rank(unit: Unit) -> tuple[int, str]:

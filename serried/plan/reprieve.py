@@ -8,7 +8,7 @@ what could be kept of a lower one. Inside of each step those come back first tha
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count
 from typing import NamedTuple
 
 from serried.api.names import GroupKey
@@ -20,14 +20,10 @@ from serried.plan.eviction import Allowances, Losses, Unit, age
 from serried.plan.fit import admits
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.rule import GangRules, is_about, read_rules
-from serried.plan.steps import Deadline, Work, sort_in_steps
-from serried.plan.tree import solve_group, solve_quorum
+from serried.plan.tree import plan_group, plan_quorum
 
 _MAX_PLANS = 64
 """How often a gang may be planned in one removal to find out who can come back."""
-
-_CLEARED_PER_STEP = 500
-_UNITS_PER_STEP = 250
 
 _NOTHING: Resources = {}
 
@@ -37,6 +33,7 @@ class Removal:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
+        self.limit = snapshot.limit
         self._snapshot = snapshot
         self._base = snapshot.used
 
@@ -56,6 +53,7 @@ class Removal:
         """Units go; the names of the nodes that they were on, as far as they are among these."""
         names: dict[str, None] = {}
         for unit in units:
+            self.limit.spend(len(unit.pods))
             for pod in unit.pods:
                 left = self._find_left(pod.node)
                 if left is None:
@@ -71,6 +69,7 @@ class Removal:
         """Units that had gone are there again."""
         names: dict[str, None] = {}
         for unit in units:
+            self.limit.spend(len(unit.pods))
             for pod in unit.pods:
                 left = self._find_left(pod.node)
                 if left is None:
@@ -132,6 +131,7 @@ class SlotRemoval:
         """The units that do not come back whatever room there is."""
 
         self.removal = removal
+        self.limit = removal.limit
         self.total = 0
         self.request = dict(shape.requests)
         self._shape = shape
@@ -151,89 +151,83 @@ class SlotRemoval:
         """Whether who else is where decides about members."""
         return False
 
-    def count(self) -> Work[None]:
+    def count(self) -> None:
         """Count the slots of every node."""
-        for place, node in enumerate(self.removal.nodes.values(), 1):
+        for node in self.removal.nodes.values():
+            self.limit.spend()
             if admits(self._shape, node):
                 asked = [(name, amount) for name, amount in self.request.items() if amount > 0]
                 self._limits[node.name] = [(name, capacity(node.allocatable, name), amount) for name, amount in asked]
                 self._slots[node.name] = 0
                 self._recount(node.name)
-            if place % _CLEARED_PER_STEP == 0:
-                yield
 
-    def take(self, units: Sequence[Unit]) -> Work[None]:
+    def take(self, units: Sequence[Unit]) -> None:
         """These units go."""
-        yield from self._move(units, self.removal.take)
+        self._move(units, self.removal.take)
 
-    def give_back(self, units: Sequence[Unit]) -> Work[None]:
+    def give_back(self, units: Sequence[Unit]) -> None:
         """These units are there again, whether or not the quorum fits."""
-        yield from self._move(units, self.removal.give_back)
+        self._move(units, self.removal.give_back)
 
-    def fits(self) -> Work[bool]:
+    def fits(self) -> bool:
         """Whether the quorum fits now."""
-        yield
         return self.has_slots()
 
     def has_slots(self) -> bool:
         """Whether there are slots for the quorum: without them it does not fit."""
         return self.total >= self._need
 
-    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+    def trim(self, units: Sequence[Unit]) -> list[Unit]:
         """Let those of these units come back that take no slot, the last first; the others."""
         stay = []
-        for place, unit in enumerate(reversed(units), 1):
+        for unit in reversed(units):
             before = self.total
-            yield from self.give_back([unit])
+            self.give_back([unit])
             if self.total < before:
-                yield from self.take([unit])
+                self.take([unit])
                 stay.append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         return stay
 
-    def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+    def put_back(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
         """Let units come back, one item after the other, each as a whole where the quorum still fits; the others."""
         stay = []
-        for place, item in enumerate(items, 1):
-            yield from self.give_back(item)
+        for item in items:
+            self.give_back(item)
             if self.total < self._need:
-                yield from self.take(item)
+                self.take(item)
                 stay.append(item)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         return stay
 
     def save(self) -> Seated:
         """What is known of the members' places now."""
         return self._seated
 
-    def restore(self, units: Sequence[Unit], seated: Seated) -> Work[None]:
+    def restore(self, units: Sequence[Unit], seated: Seated) -> None:
         """Let units come back without asking: it is as it was when this was known."""
-        yield from self.give_back(units)
+        self.give_back(units)
         self._seated = seated
 
-    def count_lost(self, units: Sequence[Unit]) -> Work[int]:
+    def count_lost(self, units: Sequence[Unit]) -> int:
         """How many slots are lost if these units come back; nothing changes."""
         before = self.total
-        yield from self.give_back(units)
+        self.give_back(units)
         lost = before - self.total
-        yield from self.take(units)
+        self.take(units)
         return lost
 
-    def count_each_lost(self, units: Sequence[Unit]) -> Work[list[int]]:
+    def count_each_lost(self, units: Sequence[Unit]) -> list[int]:
         """How many are lost with each of these units, if they come back one after the other; nothing changes."""
         lost = []
         for unit in units:
             before = self.total
-            yield from self.give_back([unit])
+            self.give_back([unit])
             lost.append(before - self.total)
-        yield from self.take(units)
+        self.take(units)
         return lost
 
-    def plan(self, ask: PlanRequest) -> Work[Plan]:
+    def plan(self, ask: PlanRequest) -> Plan:
         """The gang's plan as it is now."""
-        answer = yield from solve_group(self.snapshot(), ask)
+        answer = plan_group(self.snapshot(), ask)
         assert isinstance(answer, Plan), answer  # noqa: S101 - of members of one shape, slots are all there is to know
         return answer
 
@@ -241,12 +235,9 @@ class SlotRemoval:
         """The nodes as they are now."""
         return self.removal.snapshot()
 
-    def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> Work[None]:
-        for first in range(0, len(units), _UNITS_PER_STEP):
-            if first:
-                yield
-            for name in move(units[first : first + _UNITS_PER_STEP]):
-                self._recount(name)
+    def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> None:
+        for name in move(units):
+            self._recount(name)
 
     def _recount(self, name: str) -> None:
         before = self._slots.get(name)
@@ -263,8 +254,8 @@ class SlotRemoval:
 class PlanRemoval(SlotRemoval):
     """A removal for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
 
-    It is asked so many times and no more, and not after ``steps`` of work, nor after its deadline. After that units
-    come back only where they leave the members of the last plan their places.
+    It is asked so many times and no more, and not after ``work`` (`Limit.spent`), nor once there is an answer and that
+    is good enough. After that units come back only where they leave the members of the last plan their places.
     """
 
     def __init__(
@@ -272,9 +263,8 @@ class PlanRemoval(SlotRemoval):
         removal: Removal,
         shape: Shape,
         ask: PlanRequest,
-        steps: int,
+        work: int,
         *,
-        deadline: Deadline,
         banned: Collection[Unit] = (),
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
@@ -286,27 +276,26 @@ class PlanRemoval(SlotRemoval):
         self._ask = ask
         self._capacity = Capacity(removal.nodes, removal.used)
         self._plans_left = _MAX_PLANS
-        self._steps_left = steps
-        self._deadline = deadline
+        self._work_left = work
 
     @property
     def has_rules(self) -> bool:
         """Whether who else is where decides about members, or which volumes are left."""
         return self._rules is not None
 
-    def count(self) -> Work[None]:
+    def count(self) -> None:
         """As for members of one shape; and who is where, before anybody has gone."""
-        yield from super().count()
-        self._rules = yield from read_rules(self.snapshot(), self._kinds)
+        super().count()
+        self._rules = read_rules(self.snapshot(), self._kinds)
 
-    def take(self, units: Sequence[Unit]) -> Work[None]:
+    def take(self, units: Sequence[Unit]) -> None:
         """These units go."""
-        yield from super().take(units)
+        super().take(units)
         self._note(units, -1)
 
-    def give_back(self, units: Sequence[Unit]) -> Work[None]:
+    def give_back(self, units: Sequence[Unit]) -> None:
         """These units are there again, whether or not the quorum fits."""
-        yield from super().give_back(units)
+        super().give_back(units)
         self._note(units, 1)
 
     def _note(self, units: Iterable[Unit], pods: int) -> None:
@@ -317,16 +306,16 @@ class PlanRemoval(SlotRemoval):
             if pod.node in self.removal.nodes and self._decides(pod.shape):
                 rules.note(dict(pod.shape.requests), pod.node, pods)
 
-    def put_back(self, items: Sequence[Sequence[Unit]]) -> Work[list[Sequence[Unit]]]:
+    def put_back(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
         """As for members of one shape, in growing bunches."""
         if self._seated.plan is None:
-            yield from self._plan()
+            self._plan()
         stay = []
         place = 0
         size = 1
         while place < len(items):
             bunch = items[place : place + size]
-            if (yield from self._try([unit for item in bunch for unit in item])):
+            if self._try([unit for item in bunch for unit in item]):
                 place += len(bunch)
                 size *= 2
             elif len(bunch) == 1:
@@ -334,36 +323,34 @@ class PlanRemoval(SlotRemoval):
                 place += 1
             else:
                 size = len(bunch) // 2
-            yield
         return stay
 
-    def fits(self) -> Work[bool]:
+    def fits(self) -> bool:
         """Whether the planner finds room for the quorum now."""
         if not self.has_slots():
             return False
-        answer = yield from solve_quorum(self.snapshot(), self._ask, self._capacity)
+        answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
-    def trim(self, units: Sequence[Unit]) -> Work[list[Unit]]:
+    def trim(self, units: Sequence[Unit]) -> list[Unit]:
         """All of these units stay: what takes no slot may be in the way of a larger member."""
-        yield
         return list(units)
 
-    def plan(self, ask: PlanRequest) -> Work[Plan]:
+    def plan(self, ask: PlanRequest) -> Plan:
         """The gang's plan as it is now, at least the last one that was found for the quorum."""
-        answer = yield from self._finish(solve_group(self.snapshot(), ask, self._capacity))
+        answer = self._ask_planner(lambda: plan_group(self.snapshot(), ask, self._capacity))
         found = answer if isinstance(answer, Plan) else self._seated.plan
         assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
         return found
 
-    def _try(self, units: Sequence[Unit]) -> Work[bool]:
-        yield from self.give_back(units)
-        if self.total >= self._need and ((yield from self._is_seated(units)) or (yield from self._plan())):
+    def _try(self, units: Sequence[Unit]) -> bool:
+        self.give_back(units)
+        if self.total >= self._need and (self._is_seated(units) or self._plan()):
             return True
-        yield from self.take(units)
+        self.take(units)
         return False
 
-    def _is_seated(self, units: Sequence[Unit]) -> Work[bool]:
+    def _is_seated(self, units: Sequence[Unit]) -> bool:
         """Whether the members of the last plan keep their places beside units that have come back."""
         if self._seated.plan is None:
             return False
@@ -374,7 +361,8 @@ class PlanRemoval(SlotRemoval):
             return False
         if self._rules is None or not any(self._decides(pod.shape) for unit in units for pod in unit.pods):
             return True
-        return (yield from self._rules.holds(self._seated.moves))
+        self.limit.spend(len(self._seated.moves))
+        return self._rules.holds(self._seated.moves)
 
     def _decides(self, shape: Shape) -> bool:
         """Whether a pod of this shape matters to the rules of members."""
@@ -384,11 +372,11 @@ class PlanRemoval(SlotRemoval):
             found = self._deciding[id(shape)] = any(is_about(snapshot, name, self._kinds) for name in amounts)
         return found
 
-    def _plan(self) -> Work[bool]:
-        if not self._plans_left or self._steps_left <= 0:
+    def _plan(self) -> bool:
+        if not self._plans_left or self._work_left <= 0:
             return False
         self._plans_left -= 1
-        answer = yield from self._finish(solve_quorum(self.snapshot(), self._ask, self._capacity))
+        answer = self._ask_planner(lambda: plan_quorum(self.snapshot(), self._ask, self._capacity))
         if not isinstance(answer, Plan):
             return False
         kind_of = {member.uid: kind for kind in self._kinds for member in kind.members}
@@ -399,24 +387,17 @@ class PlanRemoval(SlotRemoval):
         self._seated = Seated(answer, seats, moves)
         return True
 
-    def _finish(self, work: Work[Plan | Verdict]) -> Work[Plan | Verdict | None]:
-        """Return the planner's answer; None if the deadline passes before and there is an earlier plan."""
-        while self._seated.plan is None or not self._deadline.passed:
-            try:
-                next(work)
-            except StopIteration as done:
-                answer: Plan | Verdict = done.value
-                return answer
-            self._steps_left -= 1
-            yield
-        return None
+    def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
+        """Return the planner's answer; None if there is an earlier plan, and that is good enough by now."""
+        before = self.limit.spent
+        answer = self.limit.attempt(plan, until_content=self._seated.plan is not None)
+        self._work_left -= self.limit.spent - before
+        return answer
 
     def _recount(self, name: str) -> None:
         super()._recount(name)
         self._capacity.note_used(name)
 
-
-_NODES_PER_STEP = 8
 
 Bulk = Sequence[Unit]
 """Units that come back together or not at all."""
@@ -441,7 +422,7 @@ class _Turn(NamedTuple):
     """Among the units of its node."""
 
 
-def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> Work[list[Unit]]:
+def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> list[Unit]:
     """Those of the units that have to stay gone; the others are there again.
 
     For members of one shape none of them is gone in vain: with it there, the quorum would not fit, or would not have
@@ -449,27 +430,24 @@ def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances,
     """
     by_priority: dict[int, list[Unit]] = {}
     below: Counter[str] = Counter()
-    for place, unit in enumerate(gone, 1):
+    for unit in gone:
         by_priority.setdefault(unit.priority, []).append(unit)
         below.update([pod.node for pod in unit.pods])
-        if place % _UNITS_PER_STEP == 0:
-            yield
     losses = Losses(allowances)
     victims: list[Unit] = []
     for priority in sorted(by_priority, reverse=True):
-        order = yield from _put_in_order(removal, by_priority[priority], below, newest)
+        order = _put_in_order(removal, by_priority[priority], below, newest)
         level = _Level(removal, losses)
-        yield from level.lose(order)
-        yield from level.keep_budgets()
-        yield from level.keep_gangs(allowances)
-        yield from level.keep_rest()
+        level.lose(order)
+        level.keep_budgets()
+        level.keep_gangs(allowances)
+        level.keep_rest()
         victims += level.gone
-        yield
     # By rules about others, who could not come back may do so beside those that have come back since.
     before = 0
     while removal.has_rules and len(victims) not in (1, before):
         before = len(victims)
-        stay = yield from removal.put_back([[unit] for unit in victims if unit not in removal.banned])
+        stay = removal.put_back([[unit] for unit in victims if unit not in removal.banned])
         left = {bulk[0] for bulk in stay}
         victims = [unit for unit in victims if unit in left or unit in removal.banned]
     return victims
@@ -484,58 +462,48 @@ class _Level:
         self._losses = losses
         self._doomed: set[Unit] = set()
 
-    def lose(self, order: Iterable[Unit]) -> Work[None]:
+    def lose(self, order: Iterable[Unit]) -> None:
         """Begin with all of them."""
-        for place, unit in enumerate(order, 1):
+        for unit in order:
             self.gone[unit] = None
             self._losses.add(unit)
             if unit in self._removal.banned:
                 self._doomed.add(unit)  # there is room beside it, and the gang may not have it
-            if place % _UNITS_PER_STEP == 0:
-                yield
 
-    def keep_budgets(self) -> Work[None]:
+    def keep_budgets(self) -> None:
         """Let units come back whose evictions violate budgets, and no more of them than do."""
         counted = [unit for unit in self.gone if unit.budgets]
-        yield
-        while picked := (yield from self._pick_violating(counted)):
-            yield from self._put_back([unit] for unit in picked)
+        while picked := self._pick_violating(counted):
+            self._put_back([unit] for unit in picked)
 
-    def keep_gangs(self, allowances: Allowances) -> Work[None]:
+    def keep_gangs(self, allowances: Allowances) -> None:
         """Let gangs come back as far as they need it to stand, those first that take least room."""
         members: dict[GroupKey, list[Unit]] = {}
-        for place, unit in enumerate(self.gone, 1):
+        for unit in self.gone:
             if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._doomed:
                 members.setdefault(unit.gang, []).append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         bulks: list[tuple[tuple[bool, int, int, GroupKey], Bulk]] = []
         for gang, units in members.items():
             bulk = self._pick_missing(gang, units)
             if bulk:
-                room = yield from self._removal.count_lost(bulk)
+                room = self._removal.count_lost(bulk)
                 pods = sum(len(unit.pods) for unit in bulk)
                 bulks.append(((not self._losses.is_critical(gang), room, -pods, gang), bulk))
-                yield
-        order = yield from sort_in_steps(bulks, lambda entry: entry[0])
-        yield from self._put_back(bulk for _, bulk in order)
+        order = sorted(bulks, key=lambda entry: entry[0])
+        self._put_back(bulk for _, bulk in order)
 
-    def keep_rest(self) -> Work[None]:
+    def keep_rest(self) -> None:
         """Let everything else come back that can."""
-        yield from self._put_back([unit] for unit in list(self.gone) if unit not in self._doomed)
+        self._put_back([unit] for unit in list(self.gone) if unit not in self._doomed)
 
-    def _pick_violating(self, counted: Iterable[Unit]) -> Work[list[Unit]]:
+    def _pick_violating(self, counted: Iterable[Unit]) -> list[Unit]:
         picked = []
-        for place, unit in enumerate(counted, 1):
+        for unit in counted:
             if unit in self.gone and unit not in self._doomed and self._losses.violates(unit):
                 self._losses.remove(unit)
                 picked.append(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
-        for place, unit in enumerate(picked, 1):
+        for unit in picked:
             self._losses.add(unit)
-            if place % _UNITS_PER_STEP == 0:
-                yield
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[Unit]) -> Bulk:
@@ -549,21 +517,19 @@ class _Level:
             short -= len(unit.pods)
         return bulk if short <= 0 else []
 
-    def _put_back(self, bulks: Iterable[Bulk]) -> Work[None]:
-        rest = iter(bulks)
-        while batch := list(islice(rest, _UNITS_PER_STEP)):
-            stay = {id(bulk) for bulk in (yield from self._removal.put_back(batch))}
-            for bulk in batch:
-                if id(bulk) not in stay:
-                    for unit in bulk:
-                        del self.gone[unit]
-                        self._losses.remove(unit)
-                elif len(bulk) == 1:
-                    self._doomed.add(bulk[0])
-            yield
+    def _put_back(self, bulks: Iterable[Bulk]) -> None:
+        bulks = list(bulks)
+        stay = {id(bulk) for bulk in self._removal.put_back(bulks)}
+        for bulk in bulks:
+            if id(bulk) not in stay:
+                for unit in bulk:
+                    del self.gone[unit]
+                    self._losses.remove(unit)
+            elif len(bulk) == 1:
+                self._doomed.add(bulk[0])
 
 
-def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> Work[list[Unit]]:
+def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> list[Unit]:
     """Units in the order in which they may come back: those first that take fewest slots for each pod.
 
     ``below`` has the number of pods of this priority and lower ones by node, and then of lower ones only.
@@ -571,7 +537,7 @@ def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[st
     alone: dict[str, list[Unit]] = {}
     joined: list[Unit] = []
     sizes: dict[int, float] = {}
-    for place, unit in enumerate(units, 1):
+    for unit in units:
         below.subtract([pod.node for pod in unit.pods])
         shape = unit.pods[0].shape  # shared by many
         if id(shape) not in sizes:
@@ -580,21 +546,16 @@ def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[st
             alone.setdefault(unit.pods[0].node, []).append(unit)
         else:
             joined.append(unit)
-        if place % _UNITS_PER_STEP == 0:
-            yield
     turns: dict[Unit, _Turn] = {}
     for unit in joined:
-        room = yield from removal.count_lost([unit])
+        room = removal.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
         turns[unit] = _Turn(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
-        yield
-    for place, (node, here) in enumerate(alone.items(), 1):
+    for node, here in alone.items():
         here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -age(unit, newest), unit.pods[0].uid))
-        lost = yield from removal.count_each_lost(here)
+        lost = removal.count_each_lost(here)
         turns.update(_take_turns(here, lost, node, below[node], newest))
-        if place % _NODES_PER_STEP == 0:
-            yield
-    return (yield from sort_in_steps(units, turns.__getitem__))
+    return sorted(units, key=turns.__getitem__)
 
 
 def _take_turns(

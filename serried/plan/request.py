@@ -11,6 +11,7 @@ from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.preference import Level, Style
 from serried.api.resources import Resources
+from serried.plan.limit import Limit
 
 if TYPE_CHECKING:
     from serried.plan.rule import PlanRuleType
@@ -54,6 +55,9 @@ class Snapshot:
 
     rules: "Sequence[PlanRuleType]" = field(kw_only=True)
     """What decides beside the nodes themselves. Without default: a plan that forgets a rule is wrong, and silent."""
+
+    limit: Limit = field(default_factory=Limit, compare=False, kw_only=True)
+    """How much work may be done on it. Without one, as much as it takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Whether a plan still holds: asked wherever time has passed since it was made.
 
-Plans that are made in slices, victims that were searched for, and records that are written before the first eviction
+Plans that a child has made, victims that were searched for, and records that are written before the first eviction
 all reserve or evict later than they were planned. One function asks again, by everything that made the plan.
 """
 
@@ -14,35 +14,31 @@ from serried.plan.capacity import group_classes
 from serried.plan.fit import admits
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.rule import has_rules, read_rules
-from serried.plan.steps import Work
 
 
-def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> Work[bool]:
+def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> bool:
     """Return whether all members of a plan find their nodes ``now`` as they were ``then``, in the order of the plan.
 
     A node may have got more or less to give. One with other labels may be in another domain, so it will not do. Nor
     does one that a rule keeps a member off by now: those are asked as for a new plan, with ``now`` without the members.
-    In steps.
     """
     members = [member for member in ask.members if member.uid in plan.nodes]
     if not _have_room(plan, members, then, now):
         return False
-    rules = yield from read_rules(now, classes := group_classes(members))
+    rules = read_rules(now, classes := group_classes(members))
     if rules is None:
         return True
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
     moves = [(kind_of[uid], name) for uid, name in plan.nodes.items() if uid in kind_of]
     if any(name in rules.list_closed(kind) for kind, name in set(moves)):
         return False
-    return (yield from rules.holds(moves))
+    return rules.holds(moves)
 
 
-def keeps_rules(
-    members: Collection[Pod], nodes: Mapping[str, str], leaving: Iterable[Pod], now: Snapshot
-) -> Work[bool]:
+def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Iterable[Pod], now: Snapshot) -> bool:
     """Return whether the rules let members have their nodes in some order once the ``leaving`` pods have left theirs.
 
-    ``nodes`` are by member UID, and ``now`` counts the members there already. Says nothing of room. In steps.
+    ``nodes`` are by member UID, and ``now`` counts the members there already. Says nothing of room.
     """
     classes = group_classes(members)
     if not has_rules(now, classes):
@@ -51,13 +47,13 @@ def keeps_rules(
     for pod in (*members, *leaving):
         name = nodes.get(pod.uid, pod.node)
         used[name] = subtract(used.get(name) or now.used.get(name, {}), dict(pod.shape.requests))
-    rules = yield from read_rules(replace(now, used=Overlay(used, now.used), over={*now.over, *used}), classes)
+    rules = read_rules(replace(now, used=Overlay(used, now.used), over={*now.over, *used}), classes)
     if rules is None:
         return True
     moves = {member.uid: (kind, nodes[member.uid]) for kind in classes for member in kind.members}
     if any(name in rules.list_closed(kind) for kind, name in set(moves.values())):
         return False
-    return (yield from rules.find_order(moves)) is not None
+    return rules.find_order(moves) is not None
 
 
 def _have_room(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:

@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle
+from serried.plan.limit import Limit
 from serried.plan.request import Snapshot
-from serried.plan.steps import Work
-
-_MEMBERS_PER_STEP = 64
 
 
 class PlanRule(ABC):
@@ -39,8 +37,8 @@ class PlanRule(ABC):
     """Whether members decide about each other. Known after ``count``."""
 
     @abstractmethod
-    def count(self) -> Work[None]:
-        """Read the snapshot, in steps; before it nothing else may be asked."""
+    def count(self) -> None:
+        """Read the snapshot; before it nothing else may be asked."""
 
     @abstractmethod
     def list_keys(self) -> list[str]:
@@ -59,8 +57,8 @@ class PlanRule(ABC):
         """Return why the rule keeps the next member of a class off a node, None if it does not."""
 
     @abstractmethod
-    def describe(self) -> Work[str]:
-        """Return what the rule keeps members off, a phrase; "" if nothing. In steps."""
+    def describe(self) -> str:
+        """Return what the rule keeps members off, a phrase; "" if nothing."""
 
     def note(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules need not know
         """Count so many pods that are no members, with these amounts, on a node; a negative number takes them off."""
@@ -126,18 +124,19 @@ def is_about(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) ->
     return any(each.is_about(amount, classes) for each in snapshot.rules)
 
 
-def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> Work["GangRules | None"]:
-    """Return the rules that decide about these classes, None without any. In steps."""
+def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":
+    """Return the rules that decide about these classes, None without any."""
     rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
-        yield from rule.count()
-    return GangRules(rules) if rules else None
+        rule.count()
+    return GangRules(rules, snapshot.limit) if rules else None
 
 
 class GangRules:
     """All rules that decide about the members of one gang; at least one."""
 
-    def __init__(self, rules: Sequence[PlanRule]) -> None:
+    def __init__(self, rules: Sequence[PlanRule], limit: Limit) -> None:
+        self.limit = limit
         self._rules = rules
 
     def list_closed(self, kind: MemberClass) -> frozenset[str]:
@@ -170,7 +169,7 @@ class GangRules:
         for each in self._rules:
             each.note(amounts, name, pods)
 
-    def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> Work[bool]:
+    def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> bool:
         """Return whether members could come to these nodes one after the other; nobody is placed afterwards."""
         placed = 0
         for kind, name in moves:
@@ -178,13 +177,11 @@ class GangRules:
                 break
             self.place(kind, name)
             placed += 1
-            if placed % _MEMBERS_PER_STEP == 0:
-                yield
         for kind, name in reversed(moves[:placed]):
             self.place(kind, name, -1)
         return placed == len(moves)
 
-    def find_order(self, moves: Mapping[str, tuple[MemberClass, str]]) -> Work[dict[str, str] | None]:
+    def find_order(self, moves: Mapping[str, tuple[MemberClass, str]]) -> dict[str, str] | None:
         """Return members (UIDs) with their nodes in an order in which they could come; None if none is found.
 
         ``moves`` is the class and node of each. After each pass those that were kept off are tried again. Nobody is
@@ -198,7 +195,6 @@ class GangRules:
                 if self.admits(kind, name):
                     self.place(kind, name)
                     order[uid] = left.pop(uid)[1]
-            yield
         for uid in reversed(order):
             self.place(*moves[uid], -1)
         return None if left else order
@@ -228,10 +224,10 @@ class GangRules:
         """As `PlanRule.find_hurdle`, of the first rule that has one."""
         return next((found for each in self._rules if (found := each.find_hurdle(kind, name)) is not None), None)
 
-    def describe(self) -> Work[str]:
+    def describe(self) -> str:
         """As `PlanRule.describe`, of all rules."""
         said = ""
         for each in self._rules:
-            more = yield from each.describe()
+            more = each.describe()
             said = f"{said}, {more}" if said and more else said or more
         return said

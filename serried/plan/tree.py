@@ -7,15 +7,13 @@ first: members beyond them get room only when every group that is placed has its
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from serried.api.resources import Resources, add
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork, group_classes
-from serried.plan.gang import feasible, hope_for, score, solve_gang
+from serried.plan.gang import feasible, hope_for, plan_gang, score
 from serried.plan.placement import Trial, generate_placements, list_steps
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
-from serried.plan.steps import Work, finish
 
 _MAX_ALTERNATIVES = 16
 """How many other quorums of groups with surplus are tried in all: they must not use up the tries of other domains."""
@@ -24,9 +22,6 @@ _MIN_TRIES = 100
 """How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""
 
 Within = tuple[tuple[str, str], ...]
-
-Option = TypeVar("Option")
-Options = Iterator[Option | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +49,19 @@ def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None =
 
     Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
     """
-    return finish(solve_group(snapshot, ask, capacity))
+    return plan_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
-def solve_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """As `plan_group`, in steps, between which neither snapshot nor capacity may change."""
-    return solve_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
-
-
-def solve_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Work[Plan | Verdict]:
-    """Plan as `solve_group`, but give nodes only to members that a quorum needs. In a tree that stands, all get one."""
+def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
+    """Plan as `plan_group`, but give nodes only to members that a quorum needs. In a tree that stands, all get one."""
     if ask.parts:
-        return (yield from _Search(snapshot, capacity).plan(ask, surplus=not ask.need))
-    answer = yield from solve_gang(snapshot, ask, capacity)
+        return _Search(snapshot, capacity).plan(ask, surplus=not ask.need)
+    answer = plan_gang(snapshot, ask, capacity)
     return cut_to_quorum(ask, answer) if isinstance(answer, Plan) else answer
 
 
 class _Search:
-    """The options of a choice come from a generator, which says None after a step that has led to none yet."""
+    """The options of a choice come from an iterator, which looks for the next one when it is asked for it."""
 
     def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
         self._base = snapshot.used
@@ -89,28 +79,23 @@ class _Search:
 
         self._obstacle: tuple[PlanRequest, Seating] | None = None
 
-    def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Work[Plan | Verdict]:
+    def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Plan | Verdict:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
         self._alternatives = _MAX_ALTERNATIVES
         self._followed = tuple(_list_followed(ask))
-        found = None
-        for option in self._seat(ask, Seating()):
-            if option is not None:
-                found = option
-                break
-            yield
+        found = next(self._seat(ask, Seating()), None)
         if found is not None and surplus:
-            found = yield from self._add_surplus(ask, found)
+            found = self._add_surplus(ask, found)
         if found is None or not found.nodes:
-            return (yield from self._refuse(ask))
+            return self._refuse(ask)
         couples = found.couples or _depends(_list_leaves(ask))
         return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if couples else ())
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
-    def _seat(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+    def _seat(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
         """The ways to place a group's quorum beside what is seated, the best first."""
         self._left -= 1
         if self._left < 0:
@@ -119,7 +104,7 @@ class _Search:
             yield from self._seat_exactly(ask, seating)
             yield from self._seat_elsewhere(ask, seating)
             return
-        for domain in (yield from self._rank_domains(ask, seating)):
+        for domain in self._rank_domains(ask, seating):
             here = _settle(ask, domain, seating)
             if ask.parts:
                 around = _narrow(ask, domain)
@@ -131,16 +116,16 @@ class _Search:
         if ask.need and not ask.parts:
             yield from self._seat_elsewhere(ask, seating)
 
-    def _seat_some(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+    def _seat_some(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
         """The ways to place a quorum of a group's members in its domain: its first ones, then others that fit."""
         first = ask.members[: ask.need]
-        placed = yield from self._try(replace(ask, members=first), seating)
+        placed = self._try(replace(ask, members=first), seating)
         if placed is not None:
             yield placed
         kinds = group_classes(ask.members)
         if len(first) == len(ask.members) or (len(kinds) == 1 and not ask.excluded):
             return
-        answer = yield from self._solve(ask, seating)
+        answer = self._solve(ask, seating)
         if isinstance(answer, Verdict):
             self._note_obstacle(ask, seating)
             return
@@ -160,37 +145,37 @@ class _Search:
             if quorum not in tried:
                 tried.add(quorum)
                 chosen = tuple(member for member in ask.members if member.uid in quorum)
-                placed = yield from self._try(replace(ask, members=chosen), seating)
+                placed = self._try(replace(ask, members=chosen), seating)
                 if placed is not None:
                     yield placed
 
-    def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+    def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
         # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
-        best = yield from self._solve(ask, seating)
+        best = self._solve(ask, seating)
         if isinstance(best, Verdict):
             self._note_obstacle(ask, seating)
             return
         yield self._take(ask, best, _settle(ask, best.domain, seating))
-        domains = (yield from self._rank_domains(ask, seating)) if ask.topology_key is not None else []
+        domains = self._rank_domains(ask, seating) if ask.topology_key is not None else []
         for domain in domains:
             if domain != best.domain:
-                placed = yield from self._try(_confine(ask, domain), _settle(ask, domain, seating))
+                placed = self._try(_confine(ask, domain), _settle(ask, domain, seating))
                 if placed is not None:
                     yield placed
 
-    def _seat_elsewhere(self, ask: PlanRequest, seating: Seating) -> Options[Seating]:
+    def _seat_elsewhere(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
         """The ways to place a group that is free to go anywhere in each domain where others would be beside it."""
         names = {name for member in ask.members for name, _ in member.shape.requests}
         keys = [key for amount, key in self._followed if amount in names] if ask.topology_key is None else []
         for key in dict.fromkeys(keys):
             keyed = replace(ask, topology_key=key, pinned=frozenset(), taken=frozenset())
-            for domain in (yield from self._rank_domains(keyed, seating)):
+            for domain in self._rank_domains(keyed, seating):
                 self._left -= 1
                 if self._left < 0:
                     return
                 yield from self._seat_some(_confine(keyed, domain), _settle(ask, "", seating))
 
-    def _seat_parts(self, parts: Sequence[PlanRequest], above: PlanRequest, seating: Seating) -> Options[Seating]:
+    def _seat_parts(self, parts: Sequence[PlanRequest], above: PlanRequest, seating: Seating) -> Iterator[Seating]:
         """The ways to place as many of these groups as are wanted, and as many more as fit."""
         # A stack and not recursion: there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
@@ -201,32 +186,30 @@ class _Search:
             except StopIteration:
                 stack.pop()
                 continue
-            if option is None:
-                yield None
-            elif len(stack) < len(parts):
+            if len(stack) < len(parts):
                 place = len(stack)
                 stack.append(self._choose(parts[place], *option, more[place]))
             else:
                 yield option[0]
 
-    def _choose(self, part: PlanRequest, seating: Seating, wanted: int, more: int) -> Options[tuple[Seating, int]]:
+    def _choose(self, part: PlanRequest, seating: Seating, wanted: int, more: int) -> Iterator[tuple[Seating, int]]:
         """With this group, each way; then without it if ``more`` are left to choose from. And how many to go then."""
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
             for placed in self._seat(part, seating):
-                yield None if placed is None else (placed, left)
+                yield placed, left
         if wanted <= more:
             yield seating, wanted
 
-    def _rank_domains(self, ask: PlanRequest, seating: Seating) -> Work[list[str]]:
+    def _rank_domains(self, ask: PlanRequest, seating: Seating) -> list[str]:
         """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
         self._show(seating)
         trial = Trial(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
-        yield from trial.count()
+        trial.count()
         (step,) = list_steps(trial.ask)
-        hopes = yield from hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
+        hopes = hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
         fitting = feasible(hopes, ask.need) if ask.need else hopes
         if not fitting:
             self._note_obstacle(ask, seating)
@@ -235,8 +218,8 @@ class _Search:
         fitting.sort(key=lambda candidate: score(candidate, ask.style))
         return [candidate.placement.domain[len(ask.within)] for candidate in fitting]
 
-    def _try(self, ask: PlanRequest, seating: Seating) -> Work[Seating | None]:
-        answer = yield from self._solve(ask, seating)
+    def _try(self, ask: PlanRequest, seating: Seating) -> Seating | None:
+        answer = self._solve(ask, seating)
         if isinstance(answer, Verdict):
             self._note_obstacle(ask, seating)
             return None
@@ -244,26 +227,26 @@ class _Search:
 
     # --- members beyond the quorums ----------------------------------------------------------------------------
 
-    def _add_surplus(self, ask: PlanRequest, seating: Seating) -> Work[Seating]:
+    def _add_surplus(self, ask: PlanRequest, seating: Seating) -> Seating:
         if ask.name not in seating.domains:
             return seating
         for part in ask.parts:
-            seating = yield from self._add_surplus(part, seating)
+            seating = self._add_surplus(part, seating)
         within, domain = seating.domains[ask.name]
         rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in seating.nodes)
         if not rest:
             return seating
         mates = frozenset(seating.nodes[member.uid] for member in ask.members if member.uid in seating.nodes)
         late = replace(ask, members=rest, need=0, within=within, assigned_nodes=ask.assigned_nodes | mates)
-        answer = yield from self._solve(_confine(late, domain), seating)
+        answer = self._solve(_confine(late, domain), seating)
         return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
 
     # --- the cluster with the members that are seated ------------------------------------------------------------
 
-    def _solve(self, ask: PlanRequest, seating: Seating) -> Work[Plan | Verdict]:
+    def _solve(self, ask: PlanRequest, seating: Seating) -> Plan | Verdict:
         """The plan of one group beside the members that are seated."""
         self._show(seating)
-        return (yield from solve_gang(self._snapshot, ask, self._capacity))
+        return plan_gang(self._snapshot, ask, self._capacity)
 
     def _show(self, seating: Seating) -> None:
         for name in self._seated.keys() - seating.used.keys():
@@ -290,19 +273,19 @@ class _Search:
         if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
             self._obstacle = ask, seating
 
-    def _refuse(self, ask: PlanRequest) -> Work[Plan | Verdict]:
+    def _refuse(self, ask: PlanRequest) -> Plan | Verdict:
         """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt.
 
         Or a plan after all, if it is no more than one gang.
         """
-        flat = yield from self._solve(replace(ask, parts=()), Seating())
+        flat = self._solve(replace(ask, parts=()), Seating())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
             return flat  # group after group, some ways are not tried
         if self._obstacle is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
         last, seating = self._obstacle
         have = sum(part.need > 0 and part.name in seating.domains and part.name != last.name for part in ask.parts)
-        why = yield from self._solve(replace(last, parts=()), seating)
+        why = self._solve(replace(last, parts=()), seating)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
 

@@ -122,7 +122,7 @@ def shrink(pod: Pod, resource: str, most: int) -> Pod:
 def test_with_each_advice_carried_out_the_gang_fits(case: tuple[Problem, list[Resident]]) -> None:
     problem, residents = case
     assume(not fits(problem.snapshot.nodes, problem.snapshot.used, problem.ask))
-    found = find_advice(problem.snapshot, problem.ask, residents, {BLOCK, RACK})
+    found = find_advice(problem.snapshot, problem.ask, residents, keys={BLOCK, RACK})
     assert len({advice.change for advice in found}) == len(found), "one of each kind"
     for advice in found:
         event(advice.change)

@@ -11,7 +11,7 @@ from extender.look.decide import Match, Ruling, compare, decide, recall
 from extender.look.snapshot import Capture, compress, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.examples import scale
 from tests.support.extender_harness import GANG, Harness
 from tests.support.random_stories import draw_gang, draw_ground

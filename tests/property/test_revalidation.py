@@ -16,7 +16,6 @@ from serried.api.node import decode_node
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan
 from serried.plan.revalidate import revalidate
-from serried.plan.steps import finish
 from tests.support.builders import usable
 from tests.support.truth.ours import Ours, read_pod
 from tests.support.truth.rules import Cluster, Raw, list_feasible
@@ -125,7 +124,7 @@ def test_a_plan_that_still_holds_is_one_that_kube_scheduler_would_carry_out(rand
     for _ in range(random.randint(0, 6)):
         world.change(frozenset(plan.nodes.values()))
         now = world.ours.ask(count, need, key)
-        holds = finish(revalidate(plan, now, then, store.snapshots.take(0, now.members)))
+        holds = revalidate(plan, now, then, store.snapshots.take(0, now.members))
         carried = come_in_order(world.cluster, world.members, plan, key)
         event(f"holds: {holds}, would be carried out: {carried}")
         assert not holds or carried

@@ -20,7 +20,7 @@ from extender.look.snapshot import Capture
 from extender.options import PlainRule
 from serried.api.level import NATIVE
 from serried.api.pod import Pod
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 from tests.support.random_stories import draw_gang, draw_ground

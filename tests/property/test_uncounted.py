@@ -8,7 +8,7 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Table
-from serried.plan.steps import finish
+from serried.plan.limit import Limit
 from serried.rules.all import RULES
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -75,7 +75,7 @@ class UncountedMachine(RuleBasedStateMachine):
         for uid, (_, asked) in self.pods.items():
             table = self.store.capacity.table(self.store.pods[uid].shape)
             anew = Table(self.store.pods[uid].shape)
-            finish(anew.fill(self.store.nodes.values(), self.store.occupancy.used))
+            anew.fill(self.store.nodes.values(), self.store.occupancy.used, Limit())
             assert table.by_node == anew.by_node
             assert {name: table.by_node.get(name, 0) for name in self.nodes} == {
                 name: self._count(name, asked) for name in self.nodes

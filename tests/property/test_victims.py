@@ -7,8 +7,10 @@ at heart, comes to the cheapest set is counted here; for equal pods it is always
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import event, example, given
@@ -16,9 +18,9 @@ from hypothesis import strategies as st
 
 from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
 from serried.plan.gang import plan_gang
-from serried.plan.preemption import plan_victims, solve_victims
+from serried.plan.limit import Limit
+from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Deadline
 from tests.support.oracle import is_sound
 from tests.support.preemption import HIGH, Occupied, count_violations, find_least, fits_without, price
 from tests.support.preemption_cases import BINDING, EXCLUSIVE, MIXED, PLAIN, Features, draw_case
@@ -207,17 +209,10 @@ def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> boo
 
 
 def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
-    """What is planned when deadline is made after so many steps."""
-    deadline = Deadline()
-    work = solve_victims(field.snapshot, ask, HIGH, field.units, field.allowances, deadline=deadline)
-    for place in count():
-        deadline.passed = place >= steps
-        try:
-            next(work)
-        except StopIteration as done:
-            found: Preemption | NoVictims = done.value
-            return found
-    raise AssertionError("there are always more steps")
+    """What is planned when any answer will do after so many looks at the stopwatch."""
+    hurried = replace(field.snapshot, limit=Limit(partial(next, count()), content_after=steps))
+    with patch("serried.plan.limit._UNITS_PER_LOOK", 1):
+        return plan_victims(hurried, ask, HIGH, field.units, field.allowances)
 
 
 @pytest.mark.parametrize(

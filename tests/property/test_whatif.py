@@ -10,8 +10,9 @@ from extender.look.decide import Changes, Hypothesis, Prediction, Ruling, recall
 from extender.look.owners import find_existing
 from serried.api.group import PodGroup, list_leaves
 from serried.api.level import NATIVE
+from serried.ops.steps import finish
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Deadline, finish
+from serried.plan.limit import Limit
 from tests.property.test_replay import RANDOMS, begin, come
 from tests.support.examples import scale
 
@@ -36,7 +37,7 @@ async def play(source: Random) -> tuple[Prediction, Ruling]:
     key = come(source, world)
     try:
         assume(not waits_for_levels(world.store.groups[key]))  # live it tries one after the other, here all are open
-        (predicted,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, key)]))
+        (predicted,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, key)])
         world.group_scheduler.consider(key)
         live = recall(finish(take_capture(world.core, NATIVE, key)), key)
     finally:

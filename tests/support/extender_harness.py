@@ -30,8 +30,9 @@ from serried.api.pod import HELD, Pod
 from serried.api.reservation import Victim
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import EndedMembers, Store
+from serried.ops.fork import Fork
+from serried.ops.fork import fork as true_fork
 from serried.ops.metrics import ExtenderMetrics
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from tests.support.budgets import BudgetBuilder
 from tests.support.builders import (
@@ -49,9 +50,11 @@ from tests.support.clock import Clock
 from tests.support.composites import CompositeBuilder
 from tests.support.devices import DeviceClassBuilder
 from tests.support.fake_api import FakeApi
+from tests.support.inline_fork import fork_inline
 from tests.support.memory import read_memory
 from tests.support.priorities import PriorityClassBuilder
 from tests.support.rules import settle
+from tests.support.steps import finish
 
 SCHEDULER = "serried"
 GANG = GroupKey("default", "g")
@@ -156,6 +159,7 @@ class Harness:
         backfill: BackfillMode = BackfillMode.FORECAST,
         rules: Rules = USUAL,
         stopwatch: Callable[[], float] | None = None,
+        fork: Fork = fork_inline,
         api: FakeApi | None = None,
         disrupted: Disrupted = Disrupted.PREEMPTED,
         level: ApiLevel = NATIVE,
@@ -192,9 +196,10 @@ class Harness:
             Context(self.store, self.term, self.heard, self.heard, options, self.clock, self.wall),
             self.records,
             stopwatch=stopwatch or self.clock,
-            rest=_turn,
+            fork=fork,
             features=[each for each in FEATURES if each not in LEFT_OUT],
         )
+        self.core.fork = true_fork  # for pages
         self.ledger, self.groups, self.queue = self.core.ledger, self.core.groups, self.core.queue
         self.nominator, self.service = self.core.nominator, self.core.service
         self.group_scheduler, self.recovery = self.core.group_scheduler, self.core.recovery
@@ -415,7 +420,3 @@ def gang(min_count: int) -> PodGroupBuilder:
 def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
     """Nodes n1, n2, ... with so many CPUs."""
     return [node(f"n{index}").cpu(cpus) for index in range(1, count + 1)]
-
-
-async def _turn(_: float) -> None:
-    await asyncio.sleep(0)

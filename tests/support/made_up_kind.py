@@ -124,10 +124,9 @@ def ask_what_if() -> dict[str, Any]:
     from cli.admission import _list_templates  # noqa: PLC0415
     from extender.look.owners import gather  # noqa: PLC0415
     from serried.cluster.cache import Store  # noqa: PLC0415
-    from serried.plan.steps import finish  # noqa: PLC0415
     from serried.rules.all import RULES  # noqa: PLC0415
 
-    found = finish(gather([("document 1", MANIFEST)], Store({"serried"}, rules=RULES), "default"))
+    found = gather([("document 1", MANIFEST)], Store({"serried"}, rules=RULES), "default")
     (newcomer,) = found.newcomers
     return {
         "refused": found.refused,

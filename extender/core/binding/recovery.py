@@ -41,7 +41,6 @@ from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
 from serried.plan.coupled import restore_waves
-from serried.plan.steps import finish
 
 FindPod = Callable[[str], Pod | None]
 """The pod with a UID; None if it is gone, or was never there."""
@@ -293,7 +292,7 @@ class Recovery:
         members = tuple(pods.values())
         nodes = {uid: slot.node for uid, slot in reservation.slots.items() if uid in pods}
         priority = min(member.priority for member in members)
-        return finish(restore_waves(self._store.snapshots.take(priority, members), members, nodes))
+        return restore_waves(self._store.snapshots.take(priority, members), members, nodes)
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
         """The record's own PodGroup, not one made anew under its name.

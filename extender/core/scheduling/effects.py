@@ -92,7 +92,7 @@ class LookUpOwner:
 
 @dataclass(frozen=True, slots=True)
 class WorkOnTasks:
-    """Make the plans and forecasts that take several slices (`extender.core.scheduling.planning_tasks`)."""
+    """Have the plans and forecasts made that take long (`extender.core.scheduling.planning_tasks`)."""
 
 
 Effect = StartCycle | Nominate | Release | Activate | Requeue | ActivateIdle | InBackground | LookUpOwner | WorkOnTasks

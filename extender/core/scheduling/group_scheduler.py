@@ -32,9 +32,9 @@ from serried.api.resolved import resolve_owner
 from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.membership import owner_of_provisional
+from serried.ops.steps import Work, sort_in_steps
 from serried.plan.quorum import GroupMembers, date_quorum, is_whole
 from serried.plan.request import Turn, Waiting
-from serried.plan.steps import Work, sort_in_steps
 
 _ERROR_SECONDS = 10.0
 """The pause before a group is looked at again after an error of ours."""

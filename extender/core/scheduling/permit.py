@@ -33,7 +33,6 @@ from serried.cluster.ledger import Ledger
 from serried.plan.fit import admits, slots
 from serried.plan.quorum import Standing, count_missing
 from serried.plan.revalidate import keeps_rules
-from serried.plan.steps import finish
 
 
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
@@ -270,7 +269,7 @@ class Permit:
         leaving = [pod for uid in reservation.victims if (pod := self._store.pods.get(uid)) is not None and pod.bound]
         priority = self._store.priorities.of_group(reservation.group)
         now = self._store.snapshots.take(priority, members)
-        return not finish(keeps_rules(members, nodes, leaving, now))
+        return not keeps_rules(members, nodes, leaving, now)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
         return next(self._store.members.iterate_standing(cycle.reservation.group, Standing.BOUND), None)

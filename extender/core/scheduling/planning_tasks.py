@@ -1,8 +1,8 @@
-"""Plans and forecasts that would hold the loop are made in slices, between which it serves filter (decision 18).
+"""Plans and forecasts that would hold the loop are made in a forked child, while filter is served (decision 54).
 
-What is short runs straight through. What is not begins on a copy of the cluster as it is then, and whoever asked gets
-`Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still holds. Those
-that take little go first, one namespace after the other.
+What is short runs straight through. What is not is asked of a child, which sees the cluster as it is then, and whoever
+asked gets `Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still
+holds. One child works at a time, the others are stopped. Those that take little go first, namespace after namespace.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ import math
 import operator
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from extender.core.scheduling.effects import Context, WorkOnTasks
@@ -22,20 +23,21 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import Vacancy
+from serried.ops.fork import Child, ChildError, Fork, WorkError, fork
 from serried.ops.log import name_group
-from serried.plan.capacity import Capacity
+from serried.plan.capacity import Capacity, Packed
 from serried.plan.fit import weigh
 from serried.plan.forecast import Forecast
+from serried.plan.limit import Limit, TooLong
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.revalidate import revalidate
-from serried.plan.steps import Deadline, Work, finish
-from serried.plan.tree import solve_group
+from serried.plan.tree import plan_group
 
 GO_SECONDS = 0.05
 """Work that every task gets at once. One that takes more comes after those that take less."""
 
-Make = Callable[[Snapshot, Capacity], Work[Any]]
-"""Begins the work on a snapshot."""
+Make = Callable[[Snapshot, Capacity], Any]
+"""Works out an answer on a snapshot. Raises TooLong if the snapshot's limit does not let it."""
 
 
 class TaskKind(Enum):
@@ -59,9 +61,6 @@ class PlanningTask:
 
     make: Make
 
-    deadline: Deadline | None = None
-    """How it is told to end soon; None if it cannot end sooner."""
-
     limit: float = 0.0
     """Seconds of work after which it is given up."""
 
@@ -71,11 +70,20 @@ class PlanningTask:
     tried: bool = False
     """Whether it was tried straight before."""
 
-    work: Work[Any] | None = None
-    """The work while it goes on."""
+    child: Child | None = None
+    """Who works on it; None before and after."""
 
     spent: float = 0.0
     """Seconds of work so far."""
+
+    riders: list["PlanningTask"] = field(default_factory=list)
+    """The tasks that its child works on, too, if there is time."""
+
+    rides: bool = False
+    """Whether the child of another one works on it."""
+
+    pause: float = 0.0
+    """For how many seconds more its group rests, as nobody could work on it."""
 
     done: bool = False
     """Whether the answer is there."""
@@ -94,6 +102,12 @@ class PlanningTask:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     """The nodes as they were when the work began."""
 
+    names: Sequence[str] = ()
+    """Their names, in an order that the child knows, too."""
+
+    version: int = 0
+    """The version of the capacity then."""
+
     room: tuple[int, int] = (0, 0)
     """How often room had become free by then (`Snapshots.count_freed`)."""
 
@@ -106,7 +120,6 @@ class PlanningTask:
         """Its answer does not hold any more."""
         self.restarts += 1
         self.done = False
-        self.work = None
         self.found = None
 
     def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
@@ -115,8 +128,20 @@ class PlanningTask:
         return same and self.request.asks_the_same(request)
 
 
-_MAX_BEGUN = 8
-"""How many tasks of one namespace are under way at a time: each has a copy of the cluster, and takes its turns."""
+_MAX_BEGUN = 2
+"""How many tasks of one namespace are under way at a time: each has a child, and takes its turns."""
+
+_MAX_CHILDREN = 6
+"""The same of all namespaces: each child has some MiB of memory of its own."""
+
+_MAX_RIDERS = 16
+"""How many plans a child makes after the one that it was started for."""
+
+_BATCH_SECONDS = 0.1
+"""How much work all of them together may be: a fork costs the loop some milliseconds, and one may wait for the rest."""
+
+_RIDE_SECONDS = 0.5
+"""How long these plans wait for its answer, and for no other child."""
 
 _MAX_SEARCHES_BEGUN = 1
 """The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
@@ -147,7 +172,7 @@ class TaskTurns:
         """Those that have not begun, in the order in which they were asked for."""
 
         self._begun: list[PlanningTask] = []
-        """Those that have: each has a copy of the cluster."""
+        """Those that have: each has a child."""
 
         self._served: dict[str, int] = {}
         """When a task of each namespace was begun last, as a number of ``_count``."""
@@ -172,7 +197,8 @@ class TaskTurns:
     def choose(self) -> PlanningTask | None:
         """The next one; None if nothing is to be done."""
         self._begun = [each for each in self._begun if self._is_open(each)]
-        waiting = [task for lane in self._list_free() if (task := self._find_first(lane)) is not None]
+        room = len(self._begun) < _MAX_CHILDREN
+        waiting = [task for lane in self._list_free() if (task := self._find_first(lane)) is not None] if room else []
         chosen = min([*self._begun, *waiting], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
             self._begun.append(self._fresh[_lane_of(chosen)].popleft())
@@ -197,12 +223,19 @@ class TaskTurns:
         fresh = self._fresh[lane]
         while fresh:
             if self._is_open(fresh[0]):
-                return fresh[0]
+                return None if fresh[0].rides else fresh[0]
             fresh.popleft()
         del self._fresh[lane]
         if not any(each.namespace == lane.namespace for each in self._fresh):
             self._served.pop(lane.namespace, None)
         return None
+
+    def list_riders(self) -> list[PlanningTask]:
+        """The plans that a child may make after another one: the next ones of each namespace."""
+        lanes = (fresh for lane, fresh in self._fresh.items() if not lane.searches)
+        open_plans = ((each for each in fresh if each.kind is TaskKind.PLAN and self._is_open(each)) for fresh in lanes)
+        found = [task for plans in open_plans for task in islice(plans, _MAX_RIDERS) if not task.rides]
+        return sorted(found, key=lambda task: task.turn)[:_MAX_RIDERS]
 
     def _is_open(self, task: PlanningTask) -> bool:
         return not task.done and task in self._tasks.get(task.group, ())
@@ -220,8 +253,20 @@ STRAIGHT_SECONDS = 0.005
 URGENT_SECONDS = 0.02
 """The same for a plan that a cycle cannot do without: one member needs another node."""
 
-_SLICE_SECONDS = 0.002
-"""The length of a slice; the loop has as long for itself after each."""
+_TURN_SECONDS = 0.01
+"""How long a child works before it is looked whether another one comes first."""
+
+_MAX_TURN_SECONDS = 0.1
+"""How much of a turn counts at the most."""
+
+_HANG_FACTOR = 4.0
+"""A child that has not answered after this many times the work that it may do, and some seconds, is ended."""
+
+_HANG_SECONDS = 5.0
+"""These seconds."""
+
+_FAILURE_PAUSES = (0.5, 30.0)
+"""For how long a group rests for which no child could be started, or one died: each time in a row twice as long."""
 
 _PLAN_SECONDS = 2.0
 """How much work a plan may take."""
@@ -235,8 +280,8 @@ _PREEMPTION_SECONDS = 5.0
 _MAX_PREEMPTION_SECONDS = 80.0
 """How much work a search may take that was given up again and again: each time twice as much, up to this."""
 
-_DEADLINE_FRACTION = 0.5
-"""After which part of the work that it may take a search for victims is to end with what it has."""
+_CONTENT_FRACTION = 0.5
+"""After which part of the work that it may take a search for victims is to be content with what it has."""
 
 _MAX_PLAN_SECONDS = 32.0
 """How much work a plan may take that was given up again and again: each time twice as much, up to this."""
@@ -248,13 +293,36 @@ _MAX_NODES_COUNTED_AT_ONCE = 2_000
 """A plan that has to count more nodes for classes that are not counted yet is not tried straight."""
 
 _MAX_WEIGHT_READ_AT_ONCE = 200
-"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone may take longer than a slice."""
+"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone may take too long."""
 
 _MAX_RESTARTS = 3
 """How often a plan is made anew because the cluster has changed meanwhile."""
 
 _MAX_ANSWERS = 4
 """How many answers of a group wait to be asked for."""
+
+
+class Report(NamedTuple):
+    """What a child says of one task."""
+
+    finished: bool
+    """Whether it has an answer; False if that took too long."""
+
+    found: Any
+    """The answer."""
+
+    seconds: float
+    """The work that it was."""
+
+
+class Said(NamedTuple):
+    """What a child says."""
+
+    reports: list[Report]
+    """Of the task that it was started for, then of those that it came to beside."""
+
+    packed: Packed
+    """What it has counted on its way."""
 
 
 class Unfinished(Exception):
@@ -285,12 +353,13 @@ class PlanningTasks:
     """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
 
     Groups are told of an answer that is there; the outbox asks for ``work`` when it has something to do.
-    ``stopwatch`` measures the work, in seconds, ``rest`` lets the loop have its turn for so many seconds.
+    ``stopwatch`` measures the work of a thread, in seconds. ``fork`` starts a child; None lets everything run straight
+    through, however long it takes.
     """
 
     _context: Context
-    _stopwatch: Callable[[], float] = time.perf_counter
-    _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _stopwatch: Callable[[], float] = time.thread_time
+    _fork: Fork | None = fork
 
     _tasks: dict[GroupKey, list[PlanningTask]] = field(default_factory=dict, init=False)
 
@@ -314,6 +383,9 @@ class PlanningTasks:
     _shift: int = field(default=0, init=False)
     """A number that changes when all work ends: who began before then stops."""
 
+    _failure_pause: float = field(default=0.0, init=False)
+    """For how long the last group has to rest whose child has failed; 0 if one has answered since."""
+
     def __post_init__(self) -> None:
         self._turns = TaskTurns(self._tasks)
 
@@ -330,7 +402,7 @@ class PlanningTasks:
         It may run straight through for ``straight_seconds``.
         """
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
-        make: Make = lambda snapshot, capacity: solve_group(snapshot, request, capacity)  # noqa: E731
+        make: Make = lambda snapshot, capacity: plan_group(snapshot, request, capacity)  # noqa: E731
         key = group or GroupKey("", "")
         return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(leaving), make), straight_seconds)
 
@@ -340,16 +412,14 @@ class PlanningTasks:
         self._drop(group, TaskKind.FORECAST)
         return found
 
-    def seek_victims(
-        self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make, deadline: Deadline
-    ) -> Answer:
+    def seek_victims(self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make) -> Answer:
         """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
 
-        When half of the time is over, ``deadline`` is made: the work is to end with the best that it has. A search that
+        When half of the time is over, the search is to be content with the best that it has. One that
         takes too long all the same gets twice the time the next time. The cluster may have changed since the search
         began: whether the answer holds, the caller sees to.
         """
-        answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(leaving), make, deadline))
+        answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(leaving), make))
         self._drop(group, TaskKind.PREEMPTION)
         return answer
 
@@ -357,6 +427,7 @@ class PlanningTasks:
         group, kind, request, leaving = asked.group, asked.kind, asked.request, asked.leaving
         task = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
         if task is None:
+            straight_seconds = straight_seconds if self._fork is not None else math.inf
             asked.tried = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
             answer = self._run_straight(request, leaving, asked.make, straight_seconds) if asked.tried else None
             if answer is not None:
@@ -369,23 +440,22 @@ class PlanningTasks:
         if task.failure is not None:
             self._drop(group, kind)
             raise task.failure
-        return self._take(task) if self._holds(task, request) else self._renew(task, request)
+        return self._give(task) if self._holds(task, request) else self._renew(task, request)
 
     def _run_straight(
         self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
     ) -> Answer | None:
         begun = self._stopwatch()
-        work = make(
-            self._context.store.snapshots.take(request.yielding_priority, request.members, leaving),
-            self._context.store.capacity,
-        )
         try:
-            while self._stopwatch() - begun < limit:
-                next(work)
-        except StopIteration as done:
-            return Answer(done.value, self._stopwatch() - begun)
-        work.close()  # the cluster may change before it goes on, so it would not know what it has seen
-        return None
+            found = make(self._take(request, leaving, Limit(self._stopwatch, limit)), self._context.store.capacity)
+        except TooLong:
+            return None
+        return Answer(found, self._stopwatch() - begun)
+
+    def _take(self, request: PlanRequest, leaving: tuple[Vacancy, ...], limit: Limit) -> Snapshot:
+        return replace(
+            self._context.store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit
+        )
 
     def _is_long(self, group: GroupKey, request: PlanRequest) -> bool:
         if group in self._slow:
@@ -406,7 +476,7 @@ class PlanningTasks:
         if not isinstance(task.found, Plan):
             return True
         now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.leaving)
-        return finish(revalidate(task.found, request, task.nodes, now))
+        return revalidate(task.found, request, task.nodes, now)
 
     def _renew(self, task: PlanningTask, request: PlanRequest) -> Answer:
         """The ground has changed: once more, straight if by now that will do.
@@ -418,7 +488,7 @@ class PlanningTasks:
         again = request
         if task.spent > GO_SECONDS and request.topology_key is not None:
             again = replace(request, pinned=frozenset({task.found.domain}))
-        make: Make = lambda snapshot, capacity: solve_group(snapshot, again, capacity)  # noqa: E731
+        make: Make = lambda snapshot, capacity: plan_group(snapshot, again, capacity)  # noqa: E731
         answer = self._run_straight(again, task.leaving, make, GO_SECONDS if last else STRAIGHT_SECONDS)
         if answer is not None and (again is request or isinstance(answer.found, Plan)):
             self._tasks[task.group].remove(task)
@@ -431,13 +501,13 @@ class PlanningTasks:
         changed = "the cluster changed each time before a plan was there"
         members = len(task.request.members)
         task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.spent), need=members, detail=changed)
-        return self._take(task)
+        return self._give(task)
 
-    def _take(self, task: PlanningTask) -> Answer:
+    def _give(self, task: PlanningTask) -> Answer:
         seconds = None if task.told else task.spent
         if seconds is not None:
             before = self._backoffs.get(task.group, PlanBackoff(0.0, stale=False))
-            pause = before.pause + (task.spent * _PAUSE_FACTOR if task.spent > GO_SECONDS else 0.0)
+            pause = before.pause + (task.spent * _PAUSE_FACTOR if task.spent > GO_SECONDS else 0.0) + task.pause
             self._backoffs[task.group] = PlanBackoff(
                 pause, before.stale or task.room != self._context.store.snapshots.count_freed()
             )
@@ -466,7 +536,7 @@ class PlanningTasks:
 
     def forget(self, group: GroupKey) -> None:
         """Nobody waits for the answers of a group any more."""
-        self._tasks.pop(group, None)
+        _end(self._tasks.pop(group, ()))
         self._slow.pop(group, None)
         self._patience.pop(group, None)
         self._backoffs.pop(group, None)
@@ -475,6 +545,8 @@ class PlanningTasks:
         """Nobody waits for anything; who works on it stops, whether or not it is told so itself."""
         self._working = False
         self._shift += 1
+        for tasks in self._tasks.values():
+            _end(tasks)
         self._tasks.clear()
         self._turns.clear()
         self._slow.clear()
@@ -485,9 +557,13 @@ class PlanningTasks:
         return [task for task in self._tasks.get(group, ()) if task.kind is kind]
 
     def _drop(self, group: GroupKey, kind: TaskKind) -> None:
-        left = [task for task in self._tasks.get(group, ()) if task.kind is not kind]
-        if left:
-            self._tasks[group] = left
+        self._keep(group, [task for task in self._tasks.get(group, ()) if task.kind is not kind])
+
+    def _keep(self, group: GroupKey, kept: list[PlanningTask]) -> None:
+        """Keep these of the tasks of a group."""
+        _end(task for task in self._tasks.get(group, ()) if task not in kept)
+        if kept:
+            self._tasks[group] = kept
         else:
             self._tasks.pop(group, None)
 
@@ -497,7 +573,7 @@ class PlanningTasks:
         self._turn += 1
         # A question that is asked in another way now is asked no more; two may belong to one answer.
         kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
-        self._tasks[task.group] = [*kept[-_MAX_ANSWERS:], task]
+        self._keep(task.group, [*kept[-_MAX_ANSWERS:], task])
         self._turns.add(task)
         self._set_to_work()
 
@@ -509,65 +585,135 @@ class PlanningTasks:
             self._context.outbox.put(WorkOnTasks())
 
     def work(self) -> Coroutine[Any, Any, None]:
-        """Make all answers that are asked for, the loop's turn after each slice."""
+        """Have all answers made that are asked for, by one child after the other."""
         return self._work(self._shift)
 
     async def _work(self, shift: int) -> None:
+        worked: PlanningTask | None = None
         try:
             while shift == self._shift and (task := self._turns.choose()) is not None:
-                begun = self._stopwatch()
-                self._advance(task, begun)
-                await self._rest(self._stopwatch() - begun)
+                if worked is not None and worked is not task and worked.child is not None:
+                    worked.child.pause()
+                worked = task
+                await self._advance(task)
         finally:
             if shift == self._shift:
                 self._working = False
+                for tasks in self._tasks.values():
+                    _end(tasks)
 
-    def _advance(self, task: PlanningTask, begun: float) -> None:
-        if task.work is None and not task.tried and not self._is_long(task.group, task.request):
+    async def _advance(self, task: PlanningTask) -> None:
+        if task.child is None and not task.tried and not self._is_long(task.group, task.request):
             # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
             self._tasks[task.group].remove(task)
             self._context.groups.note_task(task.group)
             return
-        self._make_slice(task, begun)
-        task.spent += self._stopwatch() - begun
-        if not task.done and task.spent > task.limit:
-            self._give_up(task)
-        elif task.deadline is not None:
-            task.deadline.passed = task.spent > task.limit * _DEADLINE_FRACTION
+        child = task.child or self._begin(task)
+        if child is not None:
+            child.resume()
+            clock = asyncio.get_running_loop().time
+            begun = clock()
+            await asyncio.wait((child.answer,), timeout=_TURN_SECONDS)
+            # If all of us stood still, so did the child.
+            task.spent += min(clock() - begun, _MAX_TURN_SECONDS)
+            if task.child is not child:
+                return  # nobody waits for it any more
+            if task.spent > _RIDE_SECONDS:
+                _set_down(task)
+            if child.answer.done():
+                self._hear(task, child)
+            elif task.spent > _HANG_SECONDS + _HANG_FACTOR * task.limit:
+                self._fail(task, f"the process that worked on it has not answered after {task.spent:.0f} s")
         if task.done:
-            task.work = None
-            self._note_cost(task)
-            self._context.groups.note_task(task.group)
+            _end((task,))
+            self._settle_task(task)
 
-    def _make_slice(self, task: PlanningTask, begun: float) -> None:
+    def _begin(self, task: PlanningTask) -> Child | None:
+        """Start a child for a task; None if there is none to be had, and the task is given up."""
+        assert self._fork is not None  # noqa: S101 - without it nothing is a task
+        if task.kind is TaskKind.PLAN:
+            task.riders = [each for each in self._turns.list_riders() if each.tried or self._is_long_task(each)]
+        store = self._context.store
+        nodes, room = dict(store.nodes), store.snapshots.count_freed()
+        for each in (task, *task.riders):
+            each.nodes, each.room = nodes, room
+        task.names, task.version, task.spent = tuple(nodes), store.capacity.version, 0.0
         try:
-            work = task.work or self._begin(task)
-            next(work)
-            while self._stopwatch() - begun < _SLICE_SECONDS:
-                next(work)
-        except StopIteration as done:
-            task.found = done.value
-            task.done = True
-        except Exception as error:
-            log.exception("a plan failed", extra=name_group(task.group))
+            task.child = self._fork(partial(self._work_out, task), 2 * task.limit + 1)
+        except OSError as error:
+            task.riders = []
+            self._fail(task, f"no process could be started for it: {error.strerror}")
+            return None
+        for each in task.riders:
+            each.rides = True
+        return task.child
+
+    def _is_long_task(self, task: PlanningTask) -> bool:
+        return self._is_long(task.group, task.request)
+
+    def _work_out(self, task: PlanningTask) -> Said:
+        """Work out the answer, and those of riders as far as there is time. In the child."""
+        capacity = self._context.store.capacity
+        made, reports = capacity.made, [self._answer_for(task, task.limit)]
+        for each in task.riders:
+            left = _BATCH_SECONDS - sum(report.seconds for report in reports)
+            if left <= 0 or not (report := self._answer_for(each, left)).finished:
+                break
+            reports.append(report)
+        return Said(reports, capacity.pack(made, task.names))
+
+    def _answer_for(self, task: PlanningTask, seconds: float) -> Report:
+        begun = self._stopwatch()
+        limit = Limit(self._stopwatch, seconds, seconds * _CONTENT_FRACTION)
+        found, finished = None, True
+        try:
+            found = task.make(self._take(task.request, task.leaving, limit), self._context.store.capacity)
+        except TooLong:
+            finished = False
+        return Report(finished, found, self._stopwatch() - begun)
+
+    def _hear(self, task: PlanningTask, child: Child) -> None:
+        try:
+            said: Said = child.answer.result()
+        except ChildError as error:
+            self._fail(task, f"the process that worked on it {error}")
+            return
+        except WorkError as error:
+            log.error("a plan failed: %s", error, extra=name_group(task.group))
             task.failure = error
             task.done = True
+            return
+        self._failure_pause = 0.0
+        self._context.store.capacity.adopt(said.packed, task.names, task.version)
+        for each, report in zip((task, *task.riders), said.reports, strict=False):
+            each.spent = report.seconds
+            if report.finished:
+                each.found = report.found
+                each.done = True
+            else:
+                self._give_up(each)
+        for each in task.riders:
+            if each.done:
+                self._settle_task(each)
 
-    def _begin(self, task: PlanningTask) -> Work[Any]:
-        snapshot = self._context.store.snapshots.take(
-            task.request.yielding_priority, task.request.members, task.leaving
-        )
-        frozen = self._context.store.capacity.freeze()
-        shown = frozen.show(snapshot)
-        task.nodes = shown.nodes
-        task.room = self._context.store.snapshots.count_freed()
-        task.work = task.make(shown, frozen)
-        return task.work
+    def _settle_task(self, task: PlanningTask) -> None:
+        """A task is done: its group is told."""
+        self._note_cost(task)
+        self._context.groups.note_task(task.group)
 
-    def _give_up(self, task: PlanningTask) -> None:
+    def _fail(self, task: PlanningTask, why: str) -> None:
+        """The machine has not let a child work, a phrase says ``why``: nobody asks again at once."""
+        log.warning("a plan was not made: %s", why, extra=name_group(task.group))
+        least, most = _FAILURE_PAUSES
+        task.pause = self._failure_pause = min(most, max(least, 2 * self._failure_pause))
+        self._give_up(task, why)
+
+    def _give_up(self, task: PlanningTask, why: str = "") -> None:
+        """A task has no answer: it has taken too long, or the phrase says ``why``."""
         task.done = True
         if task.kind is TaskKind.PLAN:
-            task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.limit), need=len(task.request.members))
+            need = len(task.request.members)
+            task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.limit), need=need, detail=why)
             self._slow[task.group] = min(_MAX_PLAN_SECONDS, 2 * task.limit)
         if task.kind is TaskKind.PREEMPTION:
             self._patience[task.group] = min(_MAX_PREEMPTION_SECONDS, 2 * task.limit)
@@ -575,3 +721,19 @@ class PlanningTasks:
     def _note_cost(self, task: PlanningTask) -> None:
         if task.spent > GO_SECONDS and task.kind is not TaskKind.PREEMPTION:
             self._slow.setdefault(task.group, _PLAN_SECONDS)
+
+
+def _end(tasks: Iterable[PlanningTask]) -> None:
+    """Nobody works on these any more."""
+    for task in tasks:
+        _set_down(task)
+        if task.child is not None:
+            task.child.kill()
+            task.child = None
+
+
+def _set_down(task: PlanningTask) -> None:
+    """Its child has no time for others."""
+    for each in task.riders:
+        each.rides = False
+    task.riders = []

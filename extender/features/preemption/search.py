@@ -14,7 +14,7 @@ member needs, and yet enough once those of lower priority beside it go. A few ga
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from extender.core.feature import Decision, Feature, Memory, Refused
@@ -32,12 +32,12 @@ from serried.api.reservation import Reservation, name_some
 from serried.api.resources import Resources, add, count_slots, subtract
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.usage import Vacancy
+from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
-from serried.plan.preemption import solve_victims
+from serried.plan.preemption import plan_victims
 from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.revalidate import revalidate
-from serried.plan.steps import Deadline, Work, finish
 
 _MIN_PAUSE_SECONDS = 1.0
 """The shortest time between two searches of a gang that only freed room has led to."""
@@ -77,7 +77,6 @@ class Search(Memory):
     again_at: float | None = None
     """From when freed room leads to another search after one in vain, in loop seconds; None before any."""
 
-    deadline: Deadline = field(default_factory=Deadline)
     restarts: int = 0
 
     freed: tuple[int, ...] = ()
@@ -293,7 +292,6 @@ class Preemptions(Feature):
         backoff = self._planning_tasks.settle(group)
         if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
             search.restarts += 1
-            search.deadline = Deadline()
             if search.restarts <= _MAX_RESTARTS:
                 return self._go_on(gang, group)
             found = None
@@ -384,7 +382,7 @@ class Preemptions(Feature):
         """The answer to a search. Raises Unfinished."""
         group = search.waiting.group
         leaving = self._list_leaving(search)
-        answer = self._planning_tasks.seek_victims(group, search.ask, leaving, self.prepare(search), search.deadline)
+        answer = self._planning_tasks.seek_victims(group, search.ask, leaving, self.prepare(search))
         found: Preemption | NoVictims | None = answer.found
         self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
         return found
@@ -397,33 +395,30 @@ class Preemptions(Feature):
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
-        def make(snapshot: Snapshot, capacity: Capacity) -> Work[Preemption | NoVictims]:
-            running = yield from self._units.list_running(search.waiting.group, gone)
+        def make(snapshot: Snapshot, capacity: Capacity) -> Preemption | NoVictims:
+            running = self._units.list_running(search.waiting.group, gone, snapshot.limit)
             if self._method is Method.EVICTION:
-                running = yield from keep_budgets(running)
+                running = keep_budgets(running)
             if not search.ask.need:
-                running = yield from keep_gangs(running)
-            gentle = (yield from spare_young(running, spared, latest)) if self._spare_seconds else running
-            found = yield from self._solve(snapshot, search, gentle, capacity)
+                running = keep_gangs(running)
+            gentle = spare_young(running, spared, latest) if self._spare_seconds else running
+            found = self._solve(snapshot, search, gentle, capacity)
             if isinstance(found, NoVictims) and gentle is not running:
-                return (yield from self._solve(snapshot, search, running, capacity))
+                return self._solve(snapshot, search, running, capacity)
             return found
 
         return make
 
     def _solve(
         self, snapshot: Snapshot, search: Search, running: Running, capacity: Capacity
-    ) -> Work[Preemption | NoVictims]:
-        return (
-            yield from solve_victims(
-                snapshot,
-                search.ask,
-                search.waiting.priority,
-                running.units,
-                running.allowances,
-                capacity,
-                search.deadline,
-            )
+    ) -> Preemption | NoVictims:
+        return plan_victims(
+            snapshot,
+            search.ask,
+            search.waiting.priority,
+            running.units,
+            running.allowances,
+            capacity,
         )
 
     def _find_spared_priority(self, priority: int) -> int:
@@ -438,7 +433,7 @@ class Preemptions(Feature):
         search = gang.memory.find(Search)
         if search is None:
             return "it does not wait for room"
-        return self.find_objection(search) or replace(search, deadline=Deadline())
+        return self.find_objection(search) or search
 
     def explain(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
         """What such a search has found, and whether it would be done, a sentence; None is not found in time."""
@@ -477,12 +472,12 @@ class Preemptions(Feature):
         if key and any(node is not None and node.labels.get(key) != found.plan.domain for node in assigned):
             return False
         without = replace(now, used=Overlay(used, now.used), over=used.keys())
-        return finish(revalidate(found.plan, ask, now.nodes, without))
+        return revalidate(found.plan, ask, now.nodes, without)
 
     def _breaks_more(self, found: Preemption) -> bool:
         """Whether more gangs would break by now: what they could spare has ended meanwhile, or ends for others."""
         allowances = Allowances(self._units.list_spares(found.victims))
-        now = finish(measure_cost(found.victims, allowances, 0)).damages
+        now = measure_cost(found.victims, allowances, 0).damages
         return any(each.broken > was.broken for each, was in zip(now, found.cost.damages, strict=True))
 
     def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:

@@ -1,6 +1,6 @@
 """What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go.
 
-All in steps: a large cluster has a unit for each of its pods.
+A large cluster has a unit for each of its pods.
 """
 
 import math
@@ -18,21 +18,10 @@ from serried.api.pod import Pod, Shape
 from serried.cluster.priorities import DisruptionGroup, find_exclusive_key
 from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
 from serried.plan.fit import slots
-from serried.plan.steps import Work
-
-_PODS_PER_STEP = 200
-
-_PODS_PER_SLOT = 3
-"""How many pods that run take as long to look at as one that is planned."""
-
-_BUDGETS_PER_POD = 5
-"""How many budgets take as long to ask as a pod that is under none."""
+from serried.plan.limit import Limit
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
 """How far a gang may be that gives its slots to one of higher priority."""
-
-_SHAPES_PER_POD = 5
-"""Of how many shapes a node may be asked in the time that a pod takes to look at."""
 
 _MAX_RIVALS = 64
 """Of more different shapes one fits anywhere, as far as anybody asks: whoever wants to can make any number of them."""
@@ -116,32 +105,31 @@ class Units:
         self._profiles = context.store.profiles
         self._rivals = context.store.rivals
 
-    def list_running(self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset()) -> Work[Running]:
-        """The units beside those of the gang itself, as of the moment of the first step.
+    def list_running(
+        self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset(), limit: Limit | None = None
+    ) -> Running:
+        """The units beside those of the gang itself.
 
         Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
         are none, either, and take of what their budgets allow and their gangs can spare; so do those with the UIDs
         ``gone``.
         """
-        pods = list(self._pods.values())
+        limit = limit or Limit()
         away = self._pending_victims.uids | gone if gone else self._pending_victims.uids
-        rivals = tuple(self._rivals)
-        units = yield from self._list_planned(preemptor, away)
+        units = self._list_planned(preemptor, away, limit)
         alone_in = find_exclusive_key(self._groups.get(preemptor))
-        listing = _Listing(units, alone_in, self._budgets.values(), away, rivals)
-        for pod in pods:
-            if listing.step.spend(1):
-                yield
+        listing = _Listing(units, alone_in, self._budgets.values(), away, tuple(self._rivals), limit)
+        for pod in self._pods.values():
+            limit.spend()
             if not _counts(pod, away):
-                yield from listing.charge_budgets(pod)
+                listing.charge_budgets(pod)
                 continue
             group = self._find_group(pod)
             if group is None or group.key != preemptor:
-                yield from self._add(listing, pod, group)
-        yield
+                self._add(listing, pod, group)
         return Running(tuple(units), Allowances(listing.gangs, listing.allowed))
 
-    def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> Work[None]:
+    def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
         """The unit that a pod goes with, if it was not added with another pod of it."""
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_own(group.key)
@@ -154,10 +142,10 @@ class Units:
             listing.disruption_groups.add(disruption_group)
             together = self._list_together(disruption_group, listing.away)
             if not together:
-                return  # since the first step all of it was deleted, or is to end for others
+                return  # all of it is deleted, or is to end for others
         priority = listing.priorities[group.key] if group is not None else None
-        budgets, doubly_guarded = yield from listing.find_budgets(together)
-        protection = self._find_protection(together) or (yield from self._seek_contest(listing, together))
+        budgets, doubly_guarded = listing.find_budgets(together)
+        protection = self._find_protection(together) or self._seek_contest(listing, together)
         unit = Unit(
             together,
             pod.priority if priority is None else priority,
@@ -170,19 +158,14 @@ class Units:
         )
         listing.units.append(unit)
 
-    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str]) -> Work[list[Unit]]:
-        """The gangs that give way as they are, of those that were planned at the moment of the first step."""
-        states = self._states.states
-        begun = [(key, state.cycle) for key, state in states.items() if key != preemptor and state.cycle is not None]
+    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str], limit: Limit) -> list[Unit]:
+        """The gangs that are planned and give way as they are."""
         units: list[Unit] = []
-        step = _Step()
-        for key, cycle in begun:
-            if step.spend(1 + len(cycle.reservation.slots) * _PODS_PER_SLOT):
-                yield
-            state = states.get(key)
-            if state is None or state.cycle is not cycle or not away.isdisjoint(cycle.reservation.slots):
+        for key, state in self._states.states.items():
+            if key == preemptor or state.cycle is None:
                 continue
-            if (unit := self._find_planned(key)) is not None:
+            limit.spend(1 + len(state.cycle.reservation.slots))
+            if away.isdisjoint(state.cycle.reservation.slots) and (unit := self._find_planned(key)) is not None:
                 units.append(unit)
         return units
 
@@ -254,12 +237,11 @@ class Units:
         """Why room on one of these nodes would not be a gang's once pods of ours leave it, a phrase; "" if it would."""
         return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
 
-    def _seek_contest(self, listing: "_Listing", pods: Iterable[Pod]) -> Work[str]:
+    def _seek_contest(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
         """The same of the nodes of pods, each of which is asked about once."""
         for name in {pod.node for pod in pods} if listing.rivals else ():
             if name not in listing.contested:
-                if listing.step.spend(min(len(listing.rivals), _MAX_RIVALS) // _SHAPES_PER_POD):
-                    yield
+                listing.limit.spend(min(len(listing.rivals), _MAX_RIVALS))
                 listing.contested[name] = self._is_contested(name, listing.rivals)
             if listing.contested[name]:
                 return _CONTESTED
@@ -297,19 +279,6 @@ class Units:
             yield from _list_tree_spares(group.key, group.tree, placed, None)
 
 
-class _Step:
-    """Counts what is done in a step."""
-
-    def __init__(self) -> None:
-        self._left = _PODS_PER_STEP
-
-    def spend(self, pods: int) -> bool:
-        """Whether the next step begins before these pods are looked at: there were enough in this one."""
-        over = self._left <= 0
-        self._left = (_PODS_PER_STEP if over else self._left) - pods
-        return over
-
-
 @dataclass(slots=True, eq=False)
 class _Listing:
     """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
@@ -322,11 +291,11 @@ class _Listing:
     budgets: InitVar[Collection[DisruptionBudget]]
     away: AbstractSet[str]
     rivals: Collection[Shape]
+    limit: Limit
 
     contested: dict[str, bool] = field(default_factory=dict, init=False)
     """By node: whether one of the rivals could go there, as far as was asked."""
 
-    step: _Step = field(default_factory=_Step, init=False)
     gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
 
     priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
@@ -343,24 +312,23 @@ class _Listing:
             self.allowed[budget.key] = budget.allowed
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
-    def find_budgets(self, pods: Iterable[Pod]) -> Work[tuple[tuple[Key, ...], bool]]:
+    def find_budgets(self, pods: Iterable[Pod]) -> tuple[tuple[Key, ...], bool]:
         """The budgets that count these pods, each as often as it does; and whether two of them are asked of one pod."""
         found: list[Key] = []
         doubled = False
         for pod in pods if self._budgets else ():
             # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
             here = self._budgets.get(pod.namespace, ())
-            if self.step.spend(len(here) // _BUDGETS_PER_POD):
-                yield
+            self.limit.spend(len(here))
             own = [budget for budget in here if is_asked(budget, pod)]
             doubled = doubled or len(own) > 1
             found += [budget.key for budget in own if counts(budget, pod)]
         return tuple(found), doubled
 
-    def charge_budgets(self, pod: Pod) -> Work[None]:
+    def charge_budgets(self, pod: Pod) -> None:
         """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
         if pod.bound and not pod.deleting:
-            budgets, _ = yield from self.find_budgets((pod,))
+            budgets, _ = self.find_budgets((pod,))
             for key in budgets:
                 self.allowed[key] = max(0, self.allowed[key] - 1)
 
@@ -394,12 +362,10 @@ def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
     return placed.get(tree.name, -1) >= tree.need
 
 
-_UNITS_PER_STEP = 200
-
 _YOUNG = "they have just started"
 
 
-def keep_budgets(running: Running) -> Work[Running]:
+def keep_budgets(running: Running) -> Running:
     """As if the API server would evict no more than budgets allow (Eviction of policy/v1).
 
     So they bind all victims together. Units do not go at all that have more pods under a budget than it allows, or a
@@ -408,23 +374,21 @@ def keep_budgets(running: Running) -> Work[Running]:
     allowed = running.allowances.budgets
     if not allowed:
         return running
-    kept = yield from _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
+    kept = _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
     return Running(kept.units, replace(kept.allowances, limits=allowed))
 
 
-def keep_gangs(running: Running) -> Work[Running]:
+def keep_gangs(running: Running) -> Running:
     """As if no gang could lose more members than it has to spare: none goes whole, and none that is planned gives way.
 
     One that has fewer than it needs is left alone, too: it is being mended.
     """
     gangs = running.allowances.gangs
-    kept = yield from _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
+    kept = _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
     units: list[Unit] = []
-    for number, unit in enumerate(kept.units, 1):
+    for unit in kept.units:
         gang = unit.gang
         units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
-        if not number % _UNITS_PER_STEP:
-            yield
     limits: dict[Budget, int] = dict(running.allowances.limits)
     limits.update((gang, spare.count) for gang, spare in gangs.items())
     return Running(tuple(units), replace(kept.allowances, limits=limits))
@@ -435,17 +399,15 @@ def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
     return spare is not None and len(unit.pods) <= spare.count
 
 
-def spare_young(running: Running, priority: int, latest: float) -> Work[Running]:
+def spare_young(running: Running, priority: int, latest: float) -> Running:
     """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
-    return (yield from _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest))
+    return _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest)
 
 
-def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Work[Running]:
-    units: list[Unit] = []
-    for number, unit in enumerate(running.units, 1):
-        units.append(replace(unit, protection=why) if not unit.protection and concerns(unit) else unit)
-        if not number % _UNITS_PER_STEP:
-            yield
+def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Running:
+    units = [
+        replace(unit, protection=why) if not unit.protection and concerns(unit) else unit for unit in running.units
+    ]
     return Running(tuple(units), running.allowances)
 
 

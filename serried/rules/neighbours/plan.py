@@ -12,7 +12,6 @@ their order matter, and they are placed one by one (`serried.plan.coupled`).
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from serried.api import neighbours
 from serried.api.neighbours import ABSENT, APART, COUNTS, UNSEEN, Beside, Spread, read_apart
@@ -22,9 +21,6 @@ from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, HurdleKind, admits_labels, tolerates
 from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
-from serried.plan.steps import Work
-
-_NODES_PER_STEP = 500
 
 _NOTHING: Resources = {}
 _NO_RULES = neighbours.Neighbours()
@@ -149,26 +145,24 @@ class Neighbours(PlanRule):
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
-    def count(self) -> Work[None]:
-        """Find out who is where, in steps."""
-        apart = yield from self._find_apart()
+    def count(self) -> None:
+        """Find out who is where."""
+        apart = self._find_apart()
         for kind in self._classes:
             self._rules[kind] = self._read(kind, apart)
         counts: list[tuple[Count | SpreadCount, str]] = [(each, each.amount) for each in self._counts.values()]
         counts += [(each, ABSENT + amount) for (amount, _, absent), each in self._counts.items() if absent]
         counts += [(each, each.amount) for rules in self._rules.values() for each in rules.spread]
-        rest = iter(self._snapshot.nodes.items())
-        while batch := list(islice(rest, _NODES_PER_STEP)):
-            for name, node in batch:
-                used = self._snapshot.used.get(name, _NOTHING)
-                for count, counted in counts:
-                    count.add(node, used.get(counted, 0))
-            yield
+        for name, node in self._snapshot.nodes.items():
+            self._snapshot.limit.spend(len(counts))
+            used = self._snapshot.used.get(name, _NOTHING)
+            for count, counted in counts:
+                count.add(node, used.get(counted, 0))
         for kind in self._classes:
-            yield from self._close(kind)
+            self._close(kind)
         self.couples = any(self._is_open(kind, rules) for kind, rules in self._rules.items())
 
-    def _find_apart(self) -> Work[dict[str, list[tuple[str, str]]]]:
+    def _find_apart(self) -> dict[str, list[tuple[str, str]]]:
         """The amounts with their keys by which pods, running or to be placed, keep others away, by whom they mean."""
         wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
         found: dict[str, list[tuple[str, str]]] = {}
@@ -177,11 +171,9 @@ class Neighbours(PlanRule):
         seen: set[str] = set()
         for kind in self._classes:
             seen.update(kind.request)
-        rest = iter(self._snapshot.used.values())
-        while batch := list(islice(rest, _NODES_PER_STEP)):
-            for used in batch:
-                seen.update(used)
-            yield
+        for used in self._snapshot.used.values():
+            self._snapshot.limit.spend()
+            seen.update(used)
         for name in sorted(seen):
             if name.startswith(APART):
                 key, matching = read_apart(name)
@@ -212,7 +204,7 @@ class Neighbours(PlanRule):
             found = self._counts[amount, key, absent] = Count(amount, key)
         return found
 
-    def _close(self, kind: MemberClass) -> Work[None]:
+    def _close(self, kind: MemberClass) -> None:
         """Find the nodes that stay closed to a class whoever is placed beside it."""
         rules = self._rules[kind]
         if not (rules.off or rules.near or rules.spread):
@@ -221,10 +213,10 @@ class Neighbours(PlanRule):
         near = bool(rules.near) and not self._contributes(rules.near[0].amount)
         spread = [each for each in rules.spread if not each.rule.itself and not self._contributes(each.amount)]
         closed = []
-        rest = iter(self._snapshot.nodes.items())
-        while batch := list(islice(rest, _NODES_PER_STEP)):
-            closed += [name for name, node in batch if not self._may_ever(rules, node, spread, near=near)]
-            yield
+        for name, node in self._snapshot.nodes.items():
+            self._snapshot.limit.spend()
+            if not self._may_ever(rules, node, spread, near=near):
+                closed.append(name)
         self.closed[kind] = frozenset(closed)
 
     def _may_ever(self, rules: _Rules, node: Node, spread: Iterable[SpreadCount], *, near: bool) -> bool:
@@ -369,16 +361,15 @@ class Neighbours(PlanRule):
         found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")
         return found or "of the pods there"
 
-    def describe(self) -> Work[str]:
-        """The rules of the gang, and how many nodes they close to its members by now; "" without any. In steps."""
+    def describe(self) -> str:
+        """The rules of the gang, and how many nodes they close to its members by now; "" without any."""
         said: dict[str, None] = {}
         for kind in self._classes:
             hurdles: Counter[Hurdle] = Counter()
-            for place, name in enumerate(self._snapshot.nodes, 1):
+            for name in self._snapshot.nodes:
+                self._snapshot.limit.spend()
                 hurdle = self.find_hurdle(kind, name)
                 hurdles.update(() if hurdle is None else (hurdle,))
-                if place % _NODES_PER_STEP == 0:
-                    yield
             said.update((f"{each} keeps members off {count} nodes", None) for each, count in sorted(hurdles.items()))
             said.update((rule, None) for rule in _describe_own(kind))
         return ", ".join(said)

@@ -8,7 +8,7 @@ where kube-scheduler has taken another. Then that one is planned again.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
@@ -17,12 +17,9 @@ from serried.api.selectors import Terms
 from serried.api.volume import SHARED, Choice, Pool, Volume
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, HurdleKind, matches_terms
+from serried.plan.limit import Limit
 from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
-from serried.plan.steps import Work
-
-_NODES_PER_STEP = 500
-_VOLUMES_PER_STEP = 500
 
 _Taken = list[tuple[Choice, Volume | None]]
 """What a member takes: the volume that is chosen for each claim, None for one that is made."""
@@ -47,12 +44,11 @@ class _Shelf:
         self._passed: dict[tuple[str | None, ...], int] = {}
         """How many of these are gone before the first that may not be."""
 
-    def sort(self) -> Work[None]:
-        """Sort the volumes by label, in steps."""
+    def sort(self, limit: Limit) -> None:
+        """Sort the volumes by label."""
         for place, volume in enumerate(self._volumes):
+            limit.spend()
             self._sort(place, volume.terms)
-            if place % _VOLUMES_PER_STEP == 0:
-                yield
 
     def _sort(self, place: int, terms: Terms | None) -> None:
         if terms is None:
@@ -177,23 +173,22 @@ class VolumeChoices(PlanRule):
         self._attachments = _Attachments(snapshot, classes)
         self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
-    def count(self) -> Work[None]:
-        """Take off what planned members of other gangs will take, and find the nodes that are closed, in steps."""
+    def count(self) -> None:
+        """Take off what planned members of other gangs will take, and find the nodes that are closed."""
+        limit = self._snapshot.limit
         for shelf in self._shelves.values():
-            yield from shelf.sort()
-        rest = iter(self._snapshot.used.items())
-        while batch := list(islice(rest, _NODES_PER_STEP)):
-            for name, used in batch:
-                for amount in [each for each in used if each.startswith(CHOSEN)]:
-                    self._take_off(name, amount, used[amount])
-            yield
+            shelf.sort(limit)
+        for name, used in self._snapshot.used.items():
+            limit.spend()
+            for amount in [each for each in used if each.startswith(CHOSEN)]:
+                self._take_off(name, amount, used[amount])
         for kind in self._classes:
             closed: list[str] = []
             asked = self._attachments.matter or any(each.pool for each in self._choices[kind])
-            names = iter(self._snapshot.nodes if asked else ())
-            while some := list(islice(names, _NODES_PER_STEP)):
-                closed += [name for name in some if not self.admits(kind, name)]
-                yield
+            for name in self._snapshot.nodes if asked else ():
+                limit.spend()
+                if not self.admits(kind, name):
+                    closed.append(name)
             self.closed[kind] = frozenset(closed)
 
     def _take_off(self, name: str, amount: str, count: int) -> None:
@@ -233,9 +228,8 @@ class VolumeChoices(PlanRule):
     def _reaches(self, volume: Volume, name: str) -> bool:
         return volume.terms is None or matches_terms(volume.terms, self._snapshot.nodes[name])
 
-    def describe(self) -> Work[str]:
+    def describe(self) -> str:
         """Return which volumes are too few for all members, a phrase; "" if there are as many as claims."""
-        yield
         wanted: Counter[str] = Counter()
         claims: set[str] = set()
         for kind in self._classes:

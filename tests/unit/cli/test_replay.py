@@ -14,7 +14,7 @@ from extender.look.snapshot import Capture, compress, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import OwnerRef
 from serried.api.verdict import Reason, Verdict
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.commands import Ended
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes

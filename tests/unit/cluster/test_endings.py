@@ -9,8 +9,8 @@ from serried.api.names import GroupKey, Key, read_time
 from serried.api.pod import Pod
 from serried.cluster.cache import EndedMembers, Store
 from serried.cluster.run_times import Endings, PodEnds, Trust
+from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from tests.support.builders import Builder, JobBuilder, PodBuilder, job, pod, pod_group
 from tests.support.memory import read_memory
@@ -203,4 +203,4 @@ def list_endings(store: Store) -> list[str]:
     about = (store.pods, store.groups, store.members, store.occupancy, store.vacancies, store.endings)
     ends = PodEnds(*about, clock=lambda: 0.0, wall=lambda: NOW)
     asked = PlanRequest([pod("x").value()], 1, None)
-    return sorted(each.uid for each in finish(ends.list_others(GroupKey("default", "other"), asked, {})))
+    return sorted(each.uid for each in ends.list_others(GroupKey("default", "other"), asked, {}, Limit()))

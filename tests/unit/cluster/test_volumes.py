@@ -12,7 +12,6 @@ from serried.cluster.rule import KindState
 from serried.plan.capacity import group_classes
 from serried.plan.fit import admits, slots
 from serried.plan.request import Snapshot
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from serried.rules.volumes.cluster import Volumes
 from serried.rules.volumes.plan import VolumeChoices
@@ -55,7 +54,7 @@ def reached(store: Store) -> str:
     nodes = {each.value().name: each.value() for each in NODES}
     (kind,) = group_classes([store.pods["pod-p"]])
     choices = VolumeChoices(Snapshot(nodes, {}, rules=PLAN_RULES), [kind])
-    finish(choices.count())
+    choices.count()
     return " ".join(n for n in nodes if admits(kind.shape, nodes[n]) and choices.admits(kind, n))
 
 

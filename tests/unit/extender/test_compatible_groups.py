@@ -17,7 +17,7 @@ from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason, Verdict
 from serried.kube.events import EventWriter
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.builders import CompatibleGroupBuilder, PodBuilder, compatible_group, pod
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 

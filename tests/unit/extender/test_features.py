@@ -8,8 +8,8 @@ from extender.core.feature import Decision, Feature, Features, Memory, Refused
 from extender.core.parts import Parts
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
+from serried.ops.steps import finish
 from serried.plan.request import Plan, PlanRequest, Waiting
-from serried.plan.steps import finish
 from tests.support import extender_harness
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

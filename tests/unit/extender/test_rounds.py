@@ -6,7 +6,7 @@ from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.unschedulable import QueueEntry
 from extender.wiring import Rounds
 from serried.api.names import GroupKey
-from serried.plan.steps import finish, sort_in_steps
+from serried.ops.steps import finish, sort_in_steps
 from tests.support.builders import pod_group
 from tests.support.extender_harness import Harness
 

@@ -11,9 +11,9 @@ from serried.plan import budget_reprieve
 from serried.plan import preemption as survey
 from serried.plan.budget_reprieve import StepLimit
 from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
-from serried.plan.preemption import solve_victims
+from serried.plan.limit import Limit
+from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest
-from serried.plan.steps import Deadline, finish
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.preemption import HIGH, Occupied, find_least, names, occupied, price
 
@@ -197,7 +197,7 @@ def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) 
 def test_so_is_whether_they_would_do_which_takes(ask: PlanRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rack that is no choice takes work, too: with very many of them there would be no end."""
     assert isinstance(crossed().plan(ask), Preemption)
-    monkeypatch.setattr(survey, "StepLimit", lambda: StepLimit(steps=0))
+    monkeypatch.setattr(survey, "StepLimit", lambda: StepLimit(units=0))
     found = crossed().plan(ask)
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION
@@ -261,8 +261,7 @@ def test_members_of_several_shapes_find_a_rack_behind_those_that_budgets_keep() 
 
 def test_at_its_deadline_no_more_go_than_budgets_allow_either() -> None:
     field = SPLIT.with_binding_budgets()
-    found = finish(
-        solve_victims(field.snapshot, ONE, HIGH, field.units, field.allowances, deadline=Deadline(passed=True))
-    )
+    hurried = replace(field.snapshot, limit=Limit(lambda: 0.0, content_after=0.0))
+    found = plan_victims(hurried, ONE, HIGH, field.units, field.allowances)
     assert isinstance(found, Preemption)
     assert names(found.victims) == ["p5", "q"]

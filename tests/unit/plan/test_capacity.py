@@ -9,7 +9,7 @@ from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.plan.capacity import Capacity, Fork
 from serried.plan.fit import list_named
-from serried.plan.steps import finish
+from serried.plan.limit import Limit
 from tests.support.builders import node, pod
 from tests.support.containers import count_items
 
@@ -31,8 +31,11 @@ def on_name(name: str) -> Shape:
     return pod("p").cpu(1).affine(term).value().shape
 
 
-def count_steps(capacity: Capacity, shape: Shape) -> int:
-    return sum(1 for _ in capacity.count(shape))
+def count_nodes(capacity: Capacity, shape: Shape) -> int:
+    """How many nodes are looked at for a shape that weighs little."""
+    limit = Limit()
+    capacity.table(shape, limit)
+    return limit.spent
 
 
 def test_a_class_that_names_its_nodes_is_counted_on_these() -> None:
@@ -118,22 +121,46 @@ def test_a_fork_goes_its_own_way_and_leaves_the_original_as_it_is() -> None:
     shape = pod("p").cpu(1).value().shape
     used = {"n0": {"cpu": 3000}}
     fork = Fork(capacity, nodes, used, ["n0"])
-    assert finish(fork.count(shape)).by_node == {"n0": 1, "n1": 4, "n2": 4}
+    assert fork.table(shape).by_node == {"n0": 1, "n1": 4, "n2": 4}
     used["n1"] = {"cpu": 2000}
     fork.note_used("n1")
     assert fork.table(shape).by_node == {"n0": 1, "n1": 2, "n2": 4}
     assert capacity.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}
 
 
-def test_what_a_frozen_capacity_has_counted_the_original_need_not_count_again() -> None:
+def test_what_a_copy_has_counted_the_original_need_not_count_again() -> None:
     nodes = cluster(3)
-    capacity = Capacity(nodes, {})
+    capacity, copied = Capacity(nodes, {}), Capacity(dict(nodes), {})
     shape = pod("p").cpu(1).value().shape
-    assert count_steps(capacity.freeze(), shape) > 0
-    assert count_steps(capacity, shape) == 0
+    assert count_nodes(copied, shape) == 3
+    capacity.adopt(copied.pack(0, nodes), tuple(nodes), capacity.version)
     nodes["n1"] = node("n1").cpu(1).value()
     capacity.note_node(None, nodes["n1"])
-    assert capacity.table(shape).by_node["n1"] == 1
+    assert not capacity.count_missing([shape])
+    assert count_nodes(capacity, shape) == 1
+    assert capacity.table(shape).by_node == {"n0": 4, "n1": 1, "n2": 4}
+
+
+def test_a_copy_hands_over_no_more_than_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serried.plan.capacity._MAX_SLOTS_PACKED", 7)
+    nodes, shapes = cluster(3), many_shapes(5)
+    copied = Capacity(nodes, {})
+    for shape in shapes:
+        copied.table(shape)
+    assert len(copied.pack(0, nodes)) == 2
+    assert len(copied.pack(4, nodes)) == 1
+
+
+def test_what_is_known_of_a_time_that_is_forgotten_is_not_taken_over() -> None:
+    nodes = cluster(3)
+    capacity, copied = Capacity(nodes, {}), Capacity(dict(nodes), {})
+    shape = pod("p").cpu(1).value().shape
+    copied.table(shape)
+    version = capacity.version
+    for index in range(10_000):
+        capacity.note_used(f"gone-{index}")
+    capacity.adopt(copied.pack(0, nodes), tuple(nodes), version)
+    assert capacity.count_missing([shape])
 
 
 def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> None:
@@ -163,13 +190,10 @@ def test_what_nodes_hold_empty_follows_nodes_and_not_what_runs_on_them() -> None
     capacity.note_used("n0")
     assert (capacity.table(shape).total, ground.table(shape).total) == (4, 8)
 
-    frozen = capacity.freeze()
     old = nodes["n1"]
     nodes["n1"] = node("n1").cpu(1).value()
     capacity.note_node(old, nodes["n1"])
     assert ground.table(shape).total == 5
-    assert frozen.ground is not None
-    assert frozen.ground.table(shape).total == 8
 
 
 def test_names_of_nodes_that_are_gone_are_forgotten_though_nobody_asks_for_a_class() -> None:
@@ -189,11 +213,9 @@ def test_a_table_is_right_after_more_changes_than_are_remembered() -> None:
     nodes, used = cluster(3), dict[str, dict[str, int]]()
     capacity = Capacity(nodes, used)
     shape = pod("p").cpu(1).value().shape
-    frozen = capacity.freeze()
     assert capacity.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}
     used["n1"] = {"cpu": 3000}
     capacity.note_used("n1")
     for index in range(10_000):
         capacity.note_used(f"gone-{index}")
     assert capacity.table(shape).by_node == {"n0": 4, "n1": 1, "n2": 4}
-    assert frozen.table(shape).by_node == {"n0": 4, "n1": 4, "n2": 4}

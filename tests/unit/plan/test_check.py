@@ -5,7 +5,6 @@ import pytest
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.revalidate import revalidate
-from serried.plan.steps import finish
 from tests.support.builders import RACK, NodeBuilder, node, pod
 from tests.support.rules import PLAN_RULES
 
@@ -32,4 +31,4 @@ def test_a_plan_of_two_members_on_one_node_holds(now: list[NodeBuilder], used: i
     assert isinstance(plan, Plan)
     by_others = {"n1": {"cpu": 1000 * used}}
     snapshot = Snapshot({each.value().name: each.value() for each in now}, by_others, rules=PLAN_RULES)
-    assert finish(revalidate(plan, PAIR, then, snapshot)) is holds
+    assert revalidate(plan, PAIR, then, snapshot) is holds

@@ -9,7 +9,6 @@ from serried.cluster.rule import KindState
 from serried.plan.coupled import restore_waves
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 
@@ -38,7 +37,7 @@ class Ground:
 
     def restore(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
         """The waves of a plan that was recorded."""
-        return finish(restore_waves(self.store.snapshots.take(0, self.members), self.members, plan.nodes))
+        return restore_waves(self.store.snapshots.take(0, self.members), self.members, plan.nodes)
 
 
 def one(name: str, cpu: int, labels: dict[str, str], other: dict[str, str]) -> PodBuilder:

@@ -7,7 +7,6 @@ from serried.api.pod import Pod, Shape
 from serried.plan.gang import assign, measure
 from serried.plan.placement import CLUSTER, Budget, Step, Trial
 from serried.plan.request import PlanRequest, Snapshot
-from serried.plan.steps import finish
 from tests.support.rules import PLAN_RULES
 
 WHOLE = Step((), ())
@@ -30,8 +29,8 @@ def test_what_was_measured_is_assigned_though_it_could_not_be_found_again() -> N
     for seed in range(600):
         trial = trial_of(seed)
         before = trial.budget.left
-        measured = finish(measure(trial, WHOLE, CLUSTER))
+        measured = measure(trial, WHOLE, CLUSTER)
         found_by_mixing += trial.budget.left < before and measured.placed == len(trial.ask.members)
         trial.budget = Budget(0)
-        assert len(finish(assign(trial, WHOLE, measured))) == measured.placed
+        assert len(assign(trial, WHOLE, measured)) == measured.placed
     assert found_by_mixing > 5

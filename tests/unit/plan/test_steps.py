@@ -1,6 +1,6 @@
 import pytest
 
-from serried.plan.steps import finish, sort_in_steps
+from serried.ops.steps import finish, sort_in_steps
 
 
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 2_300])

@@ -17,13 +17,13 @@ from serried.cluster.cache import Store
 from serried.feed import Feed, Kind
 from serried.kube.wire import JOBS, LineSplitter, decode_change
 from serried.ops.metrics import ExtenderMetrics
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import node, pod
 from tests.support.controller_harness import GROUPS, controller_on, until
 from tests.support.controller_harness import gang as gang_job
 from tests.support.extender_harness import SCHEDULER, Harness, gang, members, small_nodes
+from tests.support.steps import finish
 from tests.support.volumes import csi_node
 from tests.support.walks import Length, Walk
 

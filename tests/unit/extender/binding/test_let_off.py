@@ -1,5 +1,7 @@
 """Victims that stay after all: who goes with them stays, too; and nobody is a victim before the records are read."""
 
+import pytest
+
 from extender.core.binding.records import Records
 from extender.features.preemption.search import find_preemption
 from serried.api.names import PREEMPTED, Disruption, Key
@@ -172,7 +174,10 @@ class TestWithoutTheRecords:
         await world.go()
         assert sorted(list_ended(world)) == ["v0", "v1"]
 
-    async def test_what_an_earlier_term_was_looking_for_is_not_found_by_the_next(self) -> None:
+    async def test_what_an_earlier_term_was_looking_for_is_not_found_by_the_next(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
         world = Harness(stopwatch=Ticking())
         fill(world).look()
         assert world.groups.states[GANG].cycle is None

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ from extender.look.routes import debug_routes
 from extender.options import PreemptionMode
 from serried.api.level import NATIVE
 from serried.api.names import Disruption, write_time
-from serried.plan.steps import Deadline, Work
+from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import Builder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -177,17 +177,16 @@ async def test_one_that_does_not_lead_says_so(world: Harness) -> None:
 async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it(
     world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(*_: object) -> Work[None]:
+    def make(snapshot: Snapshot, _: object) -> None:
         while True:
-            yield
+            snapshot.limit.spend()
 
     ticks = count()
     await full(world).add(*urgent(2)).go()
     world.group_scheduler.take_dirty()
-    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(deadline=Deadline()))
+    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(ask=PlanRequest((), 0)))
     monkeypatch.setattr(world.core.preemptions, "prepare", lambda _: make)
-    monkeypatch.setattr("extender.look.explain.freeze", Mock(return_value=(None, None)))
-    told = await Inquiries(world.core, lambda: next(ticks) * 0.001, AsyncMock()).try_out(GANG)
+    told = await Inquiries(world.core, lambda: next(ticks) * 0.001).try_out(GANG)
     assert told.found is None
     assert told.message == "no victims were found in time"
     assert GANG not in world.group_scheduler.take_dirty()

@@ -9,7 +9,7 @@ from extender.look.snapshot import Capture, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.rule import KindState
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.volumes import csi_node, storage_class, volume, volume_claim

@@ -4,7 +4,7 @@ import pytest
 
 from extender.look.cluster import take_capture
 from serried.api.level import NATIVE
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.budgets import budget
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 

@@ -11,7 +11,7 @@ from extender.options import PATIENCE_SECONDS
 from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, Verdict, render
-from serried.plan.steps import finish
+from serried.ops.steps import finish
 from tests.support.builders import Builder, JobBuilder, PodBuilder, PodGroupBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import DAY, EPOCH, GANG, SCHEDULER, Harness, gang, members
 

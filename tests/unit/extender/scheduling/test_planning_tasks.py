@@ -5,6 +5,7 @@ a plan: so a plan takes as long as it has steps, and a gang of many shapes has m
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -17,16 +18,23 @@ from extender.core.scheduling.planning_tasks import GO_SECONDS, PlanningTasks, U
 from extender.options import BackfillMode, PreemptionMode
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
-from serried.plan import forecast
+from serried.ops.fork import WorkError, fork
+from serried.ops.steps import finish
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import Blocker, NoVictims, Preemption
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.plan.steps import Deadline, Work, finish
+from serried.plan.tree import plan_group
 from tests.support.builders import RACK, Builder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members
+from tests.support.inline_fork import fork_inline
 from tests.support.memory import read_memory
 
 SMALL = GroupKey("default", "h")
+
+
+@pytest.fixture(autouse=True)
+def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 8)
 
 
 class Stopwatch:
@@ -65,18 +73,19 @@ async def until(world: Harness, happens: Callable[[], bool], turns: int = 60) ->
         world.look()
         for _ in range(turns):
             await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
         if happens():
             return
     raise AssertionError("it never happened")
 
 
 async def begin(world: Harness) -> None:
-    """The first slice of a plan is done, and not the last one."""
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
-    assert task.work is not None
-    assert not task.done
+    """A child has begun with a plan, and nobody has heard of it yet."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+        if any(task.child for task in read_memory(world.core.planning_tasks)["tasks"][GANG]):
+            return
+    raise AssertionError("no child has begun")
 
 
 def is_planned(world: Harness, group: GroupKey = GANG) -> bool:
@@ -92,7 +101,7 @@ def is_over_committed(world: Harness) -> bool:
 
 @pytest.fixture
 def slow() -> Harness:
-    return racks(Harness(stopwatch=ticking()))
+    return racks(Harness(fork=fork, stopwatch=ticking()))
 
 
 async def test_a_small_plan_runs_straight_through(slow: Harness) -> None:
@@ -152,12 +161,18 @@ async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: Harness, m
     await slow.close()
 
 
-async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first() -> None:
-    world = racks(Harness(stopwatch=ticking()), cpus=64)
+async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan_slowly(snapshot: Snapshot, request: PlanRequest, capacity: Capacity) -> Plan | Verdict:
+        answer = plan_group(snapshot, request, capacity)
+        time.sleep(len(request.members) / 200)
+        return answer
+
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks.plan_group", plan_slowly)
+    world = racks(Harness(fork=fork, stopwatch=ticking()), cpus=64)
     long = [pod(f"l{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("long") for i in range(150)]
     world.add(pod_group("long").gang(150), *long)
     world.look()
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
     world.add(*odd(8))
     await until(world, lambda: is_planned(world), turns=1)
     assert not is_planned(world, GroupKey("default", "long"))
@@ -181,11 +196,13 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
 ) -> None:
     monkeypatch.setattr("extender.core.scheduling.planning_tasks._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
-    world = racks(Harness(stopwatch=stopwatch))
+    world = racks(Harness(fork=fork, stopwatch=stopwatch))
     world.add(*odd(12)).look()
-    for _ in range(500):
-        await asyncio.sleep(0)
     (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if task.done:
+            break
     assert task.done
     assert task.spent > GO_SECONDS
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(task.found.nodes.values())])
@@ -263,7 +280,7 @@ async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
 
 
 async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_later() -> None:
-    world = racks(Harness(stopwatch=ticking(step=0.1)))
+    world = racks(Harness(fork=fork, stopwatch=ticking(step=0.1)))
     world.add(*odd(12)).look()
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert world.heard.plans == ["PlanUnfinished"]
@@ -277,7 +294,7 @@ async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_lat
 
 
 async def test_a_forecast_is_made_in_slices_too() -> None:
-    world = Harness(stopwatch=ticking())
+    world = Harness(fork=fork, stopwatch=ticking())
     racks(world, cpus=16, size=6)
     for number, name in enumerate(sorted(world.store.nodes)):
         world.add(
@@ -303,8 +320,7 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
 async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_is_there_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forecast, "_ENDINGS_PER_STEP", 1)
-    world = racks(Harness(stopwatch=ticking(), preemption=PreemptionMode.ADVICE), cpus=2, size=8)
+    world = racks(Harness(fork=fork, stopwatch=ticking(), preemption=PreemptionMode.ADVICE), cpus=2, size=8)
     world.add(*[pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)])
     world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).look()
     parts = {"are kept for it", "it would fit without 3 pods"}
@@ -315,8 +331,8 @@ async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_i
 async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forecast, "_ENDINGS_PER_STEP", 1)
-    world = racks(Harness(stopwatch=ticking()), cpus=2, size=8)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    world = racks(Harness(fork=fork, stopwatch=ticking()), cpus=2, size=8)
     full = {name: pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)}
     world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
     assert len(world.core.planning_tasks) == 1
@@ -333,8 +349,8 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
 async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_others_that_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("serried.plan.capacity._NODES_PER_STEP", 1)
-    world = racks(Harness(stopwatch=ticking(), backfill=BackfillMode.OFF), cpus=1, size=8)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    world = racks(Harness(fork=fork, stopwatch=ticking(), backfill=BackfillMode.OFF), cpus=1, size=8)
     world.add(*[pod(f"x{name}").cpu(1).on(name) for name in sorted(world.store.nodes)])
     world.add(pod_group("h").gang(3), *[each.in_group("h") for each in members(3, first=100)])
     await until(world, lambda: Reason.NO_CAPACITY in world.reasons(SMALL))
@@ -396,8 +412,8 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.core.planning_tasks) == 1
-    monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._begin", _fail)
-    with pytest.raises(RuntimeError, match="of all"):
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._work_out", _fail)
+    with pytest.raises(WorkError, match="of all"):
         await until(slow, lambda: False)
     await slow.close()
 
@@ -416,31 +432,30 @@ class Victims:
     """A search for victims that ends after so many steps, or soon after it is told to."""
 
     def __init__(self, steps: int, after_deadline: int) -> None:
-        self.deadline = Deadline()
         self._steps = steps
         self._after_deadline = after_deadline
 
-    def make(self, snapshot: Snapshot, capacity: Capacity) -> Work[NoVictims]:
+    def make(self, snapshot: Snapshot, capacity: Capacity) -> NoVictims:
         left = self._steps
         done = 0
         while left > 0:
-            yield
+            snapshot.limit.spend()
             done += 1
-            left = min(left - 1, self._after_deadline if self.deadline.passed else left)
+            left = min(left - 1, self._after_deadline if snapshot.limit.content else left)
         return NoVictims(Verdict(Reason.NO_CAPACITY, have=done), Blocker.ROOM)
 
 
 def seek(planning_tasks: PlanningTasks, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
     pods = [pod(f"m{i}").cpu(1).value() for i in range(members_)]
     found: Preemption | NoVictims | None = planning_tasks.seek_victims(
-        GANG, PlanRequest(pods, members_), (), search.make, search.deadline
+        GANG, PlanRequest(pods, members_), (), search.make
     ).found
     return found
 
 
 def tasks_at(step: float) -> PlanningTasks:
-    """Tasks in which a step takes so many seconds, and each slice is one."""
-    return PlanningTasks(Harness().core.context, ticking(step=step), lambda _: asyncio.sleep(0))
+    """Tasks in which a look at the stopwatch takes so many seconds."""
+    return PlanningTasks(Harness().core.context, ticking(step=step), fork_inline)
 
 
 async def test_a_search_for_victims_is_told_to_end_with_what_it_has_when_half_of_its_time_is_over() -> None:
@@ -451,7 +466,6 @@ async def test_a_search_for_victims_is_told_to_end_with_what_it_has_when_half_of
     await planning_tasks.work()
     found = seek(planning_tasks, search)
     assert isinstance(found, NoVictims)
-    assert search.deadline.passed
     assert 2.5 / 0.3 <= found.verdict.have <= 2.5 / 0.1 + 5
 
 

@@ -20,9 +20,12 @@ class SlowWatch:
         return self._now
 
 
-@pytest.mark.parametrize("sliced", [False, True], ids=["made straight", "made in slices"])
-async def test_two_gangs_that_keep_off_each_other_s_rack_are_planned_in_two(*, sliced: bool) -> None:
-    world = Harness(stopwatch=SlowWatch()) if sliced else Harness()
+@pytest.mark.parametrize("forked", [False, True], ids=["made straight", "made by a child"])
+async def test_two_gangs_that_keep_off_each_other_s_rack_are_planned_in_two(
+    monkeypatch: pytest.MonkeyPatch, *, forked: bool
+) -> None:
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    world = Harness(stopwatch=SlowWatch()) if forked else Harness()
     world.add(*(node(f"r{rack}n{index}").cpu(8).rack(f"r{rack}") for rack in (0, 1) for index in range(8)))
     for mine, other in (("ga", "gb"), ("gb", "ga")):
         world.add(pod_group(mine).gang(4).topology(RACK))

@@ -1,17 +1,16 @@
-"""What runs is read in steps between which filter is served, however many gangs are in flight, and budgets written."""
+"""What runs is read as far as the limit lets it, however many gangs are in flight, and budgets written."""
 
-from collections import Counter
-from dataclasses import replace
+from functools import partial
+from itertools import count
 
 import pytest
 
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.group import GroupState
-from extender.features.preemption import units as module
-from extender.features.preemption.units import Running, Units
-from serried.api.names import Disruption, GroupKey
+from extender.features.preemption.units import Units
+from serried.api.names import Disruption
 from serried.api.reservation import Reservation, Slot
-from serried.plan.steps import finish
+from serried.plan.limit import Limit, TooLong
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group
 from tests.support.composites import composite
@@ -39,66 +38,19 @@ def plan(world: Harness, name: str) -> BindingCycle:
     return cycle
 
 
-def read_in_steps(units: Units) -> tuple[Running, int]:
-    work = units.list_running(GANG)
-    steps = 1
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value, steps
-        steps += 1
-
-
-async def test_gangs_in_flight_are_read_in_steps(world: Harness) -> None:
+async def test_each_gang_in_flight_that_is_read_is_charged(world: Harness) -> None:
     for number in range(MANY):
         plan(world, f"g{number}")
-    running, steps = read_in_steps(read_units(world))
-    assert len(running.units) == MANY
-    assert steps > MANY // 2
+    limit = Limit()
+    assert len(read_units(world).list_running(GANG, limit=limit).units) == MANY
+    assert limit.spent >= MANY * SIZE
 
 
-async def test_budgets_by_the_thousand_make_more_steps_and_no_longer_ones(world: Harness) -> None:
+async def test_so_are_all_budgets_that_are_asked_about_a_pod(world: Harness) -> None:
     world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(MANY)))
     world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
-    running, steps = read_in_steps(read_units(world))
-    assert len(running.units) == MANY
-    assert steps > MANY // 2
-
-
-async def test_the_budgets_of_a_gang_that_goes_whole_are_asked_in_steps_too(
-    world: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: Counter[int] = Counter()
-
-    def count(*_: object) -> bool:
-        asked[step] += 1
-        return False
-
-    step = 0
-    monkeypatch.setattr(module, "is_asked", count)
-    world.add(pod_group("whole").gang(MANY).disruption(Disruption.ALL))
-    world.add(*(pod(f"p{place}").cpu(1).scheduler(SCHEDULER).in_group("whole").on("n1") for place in range(MANY)))
-    world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
-    for step, _ in enumerate(read_units(world).list_running(GANG), start=1):
-        assert asked[step] == 0
-    assert asked.total() == MANY * 1000
-    assert max(asked.values()) <= 2000
-
-
-async def test_a_gang_that_has_got_another_plan_meanwhile_is_not_taken_for_the_one_that_was_there(
-    world: Harness,
-) -> None:
-    for number in range(MANY):
-        plan(world, f"g{number}")
-    work = read_units(world).list_running(GANG)
-    next(work)
-    for number in range(MANY):
-        key = GroupKey("default", f"g{number}")
-        state = world.groups.states[key]
-        assert state.cycle is not None
-        state.cycle = BindingCycle(state.cycle.group, state.cycle.reservation, started=1.0, progressed=1.0)
-    assert len(finish(work).units) < MANY // 2
+    with pytest.raises(TooLong):
+        read_units(world).list_running(GANG, limit=Limit(partial(next, count()), seconds=MANY // 2))
 
 
 def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
@@ -112,7 +64,7 @@ def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
 
 def read_spares(world: Harness) -> dict[str, int]:
     """How many each gang that stands can lose, by its name."""
-    allowances = finish(read_units(world).list_running(GANG)).allowances
+    allowances = read_units(world).list_running(GANG).allowances
     return {key.name: spare.count for key, spare in allowances.gangs.items()}
 
 
@@ -151,19 +103,10 @@ class TestWhatAGangCanSpare:
 
 
 class TestAGangThatGoesWhole:
-    async def test_and_is_deleted_while_what_runs_is_read_is_no_unit(self, world: Harness) -> None:
-        world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(300)))
-        run(world.add(pod_group("whole").gang(MANY).disruption(Disruption.ALL)), "whole", MANY)
-        work = read_units(world).list_running(GANG)
-        next(work)
-        for each in world.store.members.of_group(GroupKey("default", "whole")):
-            world.store.put_pod(replace(each, deleting=True))
-        assert [len(unit.pods) for unit in finish(work).units] == [1] * 300
-
     async def test_has_none_in_its_unit_who_ends_for_another_gang(self, world: Harness) -> None:
         uids = run(world.add(pod_group("whole").gang(2).disruption(Disruption.ALL)), "whole", 3)
         world.store.pending_victims.add(uids[:1], GANG)
         units = read_units(world)
-        (unit,) = finish(units.list_running(GANG)).units
+        (unit,) = units.list_running(GANG).units
         assert [each.uid for each in unit.pods] == uids[1:]
         assert units.is_current(unit)

@@ -1,9 +1,5 @@
 """A question takes its time, and the cluster goes on meanwhile."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from unittest.mock import Mock
-
 import pytest
 
 from extender.core.scheduling.refusals import Fact
@@ -13,63 +9,11 @@ from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import Reason, render
 from serried.plan.eviction import Preemption
-from serried.plan.steps import Deadline, finish
-from tests.support.builders import RACK, PodBuilder, node, pod, pod_group
+from serried.plan.limit import Limit
+from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 H = GroupKey("default", "h")
-
-
-async def test_a_node_that_goes_meanwhile_is_not_there_and_others_are_still_like_it(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(6), *members(6)).go()
-    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), added=(("n1", 2),)), Deadline())
-    hypothesis.check()
-    work = hypothesis.solve([find_existing(world.store, GANG)])
-    next(work)
-    world.store.drop_node("n1")
-    (found,) = finish(work)
-    assert found.plan is not None
-    assert set(found.plan.nodes.values()) == {"n1+1", "n1+2", "n2"}
-
-
-def fill(name: str) -> PodBuilder:
-    """A pod that takes a whole small node."""
-    return pod(f"late-{name}").cpu(2).on(name)
-
-
-async def test_room_that_is_taken_meanwhile_is_not_answered(world: Harness) -> None:
-    world.add(*small_nodes(3), pod_group("h").gang(2), *[each.cpu(2).in_group("h") for each in members(2)])
-    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
-    next(work)
-    world.add(fill("n1"))
-    (found,) = finish(work)
-    assert found.plan is not None
-    assert set(found.plan.nodes.values()) == {"n2", "n3"}
-
-
-async def test_nor_is_a_rack_from_which_a_new_pod_keeps_the_gang(world: Harness) -> None:
-    quiet = [each.apart({"app": "noise"}, RACK).in_group("h") for each in members(2)]
-    world.add(*[each.rack("a") for each in small_nodes(2)], pod_group("h").gang(2), *quiet)
-    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
-    next(work)
-    world.add(pod("noise").label("app", "noise").on("n1"))
-    (found,) = finish(work)
-    assert found.verdict is not None
-    assert found.verdict.reason is Reason.NO_CAPACITY
-
-
-async def test_a_cluster_that_never_rests_is_answered_all_the_same(
-    world: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At each step the free node is taken and another one comes. The third plan is the answer, outdated or not."""
-    world.add(node("n0").cpu(2), pod_group("h").gang(1), members(1)[0].cpu(2).in_group("h"))
-    work = Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)])
-    looks = Mock(side_effect=world.store.snapshots.take)
-    monkeypatch.setattr(world.store.snapshots, "take", looks)
-    for steps, _ in enumerate(work):
-        world.add(fill(f"n{steps}"), node(f"n{steps + 1}").cpu(2))
-        found = looks.call_count
-    assert found == 3 + 2, "for three plans, of which two were looked at again"
 
 
 @pytest.mark.parametrize(
@@ -93,44 +37,11 @@ async def test_a_cluster_that_never_rests_is_answered_all_the_same(
 async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harness, changes: Changes, said: str) -> None:
     one, two, three = members(3)
     world.add(*small_nodes(3), gang(2), one.on("n1"), two.on("n1"), three.on("n2"))
-    hypothesis = Hypothesis(world.core, changes, Deadline())
+    hypothesis = Hypothesis(world.core, changes, Limit())
     hypothesis.check()
-    (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
+    (found,) = hypothesis.solve([find_existing(world.store, GANG)])
     assert found.verdict is not None
     assert render(found.verdict) == said
-
-
-def lose_head(world: Harness) -> None:
-    world.core.backfill.head = None
-
-
-def change_head(world: Harness) -> None:
-    head = world.core.backfill.head
-    assert head is not None
-    other = replace(head.waiting, group=GroupKey("default", "other"))
-    world.core.backfill.head = replace(head, waiting=other)
-
-
-@pytest.mark.parametrize(
-    "change", [pytest.param(lose_head, id="it was placed"), pytest.param(change_head, id="another one is the first")]
-)
-async def test_a_gang_that_is_refused_names_the_first_of_the_moment_when_it_was_refused(
-    world: Harness, monkeypatch: pytest.MonkeyPatch, change: Callable[[Harness], None]
-) -> None:
-    web, coming = pod("web").cpu(1).on("n1"), [each.in_group("h") for each in members(2, 10)]
-    await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
-    world.add(pod_group("h").gang(2), *coming)
-    hypothesis = Hypothesis(world.core, Changes(), Deadline())
-    hypothesis.check()
-    work = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
-    closed_to = Mock(side_effect=world.queue.closed_to)
-    monkeypatch.setattr(world.queue, "closed_to", closed_to)
-    while not closed_to.called:
-        next(work)
-    change(world)
-    (found,) = finish(work)
-    assert found.verdict is not None
-    assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
 
 
 async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for_which_it_is_kept(
@@ -142,8 +53,8 @@ async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for
     stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
     await world.add(stays, alone[0].gang(2), *[each.cpu(2) for each in members(2)]).go()
     world.add(alone[1].gang(1), *[each.in_group("h") for each in members(1, 10)])
-    hypothesis = Hypothesis(world.core, Changes(), Deadline())
-    (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
+    hypothesis = Hypothesis(world.core, Changes(), Limit())
+    (found,) = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
     assert found.verdict is not None
     assert (found.verdict.reason, found.verdict.key) == (Reason.BEHIND_HEAD, str(GANG))
 
@@ -153,8 +64,8 @@ async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_t
     world.add(node("a1").cpu(2).rack("a"), low, members(1)[0].cpu(1).on("a1"))
     high = pod_group("h").topology().annotation(EXCLUSIVE, "true").gang(1).priority(100)
     world.add(high, *[each.in_group("h").priority(100) for each in members(1, 10)])
-    hypothesis = Hypothesis(world.core, Changes(), Deadline())
-    (found,) = finish(hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))]))
+    hypothesis = Hypothesis(world.core, Changes(), Limit())
+    (found,) = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
     assert isinstance(found.preemption, Preemption)
     assert [pod.name for unit in found.preemption.victims for pod in unit.pods] == ["m0"]
 
@@ -171,7 +82,7 @@ async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pa
     assert world.core.backfill.head is not None
     world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
     before = dict(world.core.backfill.head.passed)
-    (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
+    (found,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, H)])
     assert (found.verdict.reason if found.verdict is not None else None) is reason
     assert world.core.backfill.head.passed == before
 
@@ -184,7 +95,7 @@ async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness
     assert world.core.backfill.head is not None
     assert world.core.backfill.head.forecast.nodes >= {"n1", "n2"}
     world.add(pod_group("h").gang(3).priority(50), *[each.in_group("h").priority(50) for each in members(3, 10)])
-    (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, H)]))
+    (found,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, H)])
     assert found.plan is None
     assert not isinstance(found.preemption, Preemption)
 
@@ -196,16 +107,16 @@ async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_membe
     refused = Fact(world.core.clock() + 60, text="there is no such volume", member=world.pod("m0").uid)
     for rejection, goes in ((None, True), (refused, False)):
         world.groups.states[GANG].refusals.rejection = rejection
-        (found,) = finish(Hypothesis(world.core, Changes(), Deadline()).solve([find_existing(world.store, GANG)]))
+        (found,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, GANG)])
         assert isinstance(found.preemption, Preemption) is goes
 
 
 async def test_a_planned_gang_that_is_taken_away_itself_gives_its_room_back_once(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(2), *members(2)).go()
     world.add(*members(2, first=2))
-    hypothesis = Hypothesis(world.core, Changes(removed=(GANG,)), Deadline())
+    hypothesis = Hypothesis(world.core, Changes(removed=(GANG,)), Limit())
     hypothesis.check()
-    (found,) = finish(hypothesis.solve([find_existing(world.store, GANG)]))
+    (found,) = hypothesis.solve([find_existing(world.store, GANG)])
     assert found.plan is not None
     assert len(found.plan.nodes) == 2
 
@@ -213,7 +124,7 @@ async def test_a_planned_gang_that_is_taken_away_itself_gives_its_room_back_once
 async def test_of_a_drained_node_the_members_of_a_gang_that_is_taken_away_need_no_other_place(world: Harness) -> None:
     world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(1), members(1)[0].on("n1"), pod_group("h").gang(1))
     world.add(*[each.in_group("h") for each in members(1, 10)])
-    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), removed=(GANG,)), Deadline())
+    hypothesis = Hypothesis(world.core, Changes(drained=("n1",), removed=(GANG,)), Limit())
     hypothesis.check()
-    finish(hypothesis.solve([find_existing(world.store, H)]))
+    hypothesis.solve([find_existing(world.store, H)])
     assert hypothesis.displaced == 1

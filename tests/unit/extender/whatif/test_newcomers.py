@@ -14,7 +14,6 @@ from serried.api.level import NATIVE
 from serried.api.parent import Parent
 from serried.api.preference import Preference
 from serried.cluster.cache import Store
-from serried.plan.steps import finish
 from serried.rules.all import RULES
 from tests.support.builders import RACK, Builder, JobBuilder, job, pod, pod_group, usable, workload
 from tests.support.composites import composite
@@ -26,7 +25,7 @@ Raw = dict[str, Any]
 
 def gather_all(*manifests: Raw) -> list[Newcomer]:
     """The gangs of some manifests, in an empty cluster. Raises ValueError for one that is refused."""
-    found = finish(gather([("document 1", raw) for raw in manifests], Store([SCHEDULER], rules=RULES), "default"))
+    found = gather([("document 1", raw) for raw in manifests], Store([SCHEDULER], rules=RULES), "default")
     if found.refused:
         raise ValueError("; ".join(found.refused))
     return found.newcomers

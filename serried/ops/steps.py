@@ -1,12 +1,10 @@
-"""Work that is done in steps, so that its caller may do something else between two of them.
+"""Work that is done in steps, so that the loop may serve filter between two of them. Here is no clock.
 
-A step is short: a few thousand slots counted, or members of one shape packed. Here is no clock: the caller
-decides when to stop.
+For pages and for the order of the queue. Plans are no such work: what takes long of them is made in a forked child.
 """
 
 import heapq
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -18,14 +16,6 @@ _ITEMS_PER_STEP = 500
 
 Work = Generator[None, None, Result]
 """Work that says after each step that it is not done, and returns its result."""
-
-
-@dataclass(slots=True)
-class Deadline:
-    """Whether it is time to end: the one who does the steps sets it, the work reads it."""
-
-    passed: bool = False
-    """Whether the work is to end soon with the best that it has. Set between two steps, and never taken back."""
 
 
 def finish(work: Work[Result]) -> Result:

@@ -1,6 +1,11 @@
-"""Plans and forecasts that are made in slices while the cluster changes, against those of the cluster as it was."""
+"""Plans that are ended by their limit, and what copies have counted: whatever is known afterwards is true."""
 
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
 from random import Random
 from unittest.mock import patch
 
@@ -11,13 +16,13 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity, Census, group_classes
-from serried.plan.forecast import Ending, foresee, solve_forecast
-from serried.plan.gang import plan_gang, solve_gang
-from serried.plan.preemption import plan_victims, solve_victims
+from serried.plan.forecast import Ending, foresee
+from serried.plan.gang import plan_gang
+from serried.plan.limit import Limit, TooLong
+from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.revalidate import revalidate
-from serried.plan.steps import Result, Work, finish
-from serried.plan.tree import plan_group, solve_group
+from serried.plan.tree import plan_group
 from serried.rules.all import RULES
 from tests.support.builders import RACK, pod
 from tests.support.oracle import is_sound
@@ -120,86 +125,92 @@ def freeze(store: Store) -> Snapshot:
     return Snapshot(dict(snapshot.nodes), {name: dict(snapshot.used[name]) for name in snapshot.used}, rules=PLAN_RULES)
 
 
-def slice_up(work: Work[Result], store: Store, changes: list[Change]) -> Result:
-    """Do the work, with one change after each step as far as there are any."""
-    left: Iterator[Change] = iter(changes)
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            found: Result = done.value
-            return found
-        for change in left:
-            change(store)
-            break
+def end_after(looks: int) -> Limit:
+    """A limit that ends the work after so many charges."""
+    return Limit(partial(next, count()), seconds=looks)
 
 
-@patch("serried.plan.capacity._NODES_PER_STEP", 1)
-@given(store=stores(), ask=asks(), changes=CHANGES)
-def test_a_plan_in_slices_is_that_of_the_cluster_at_its_begin(
-    store: Store, ask: PlanRequest, changes: list[Change]
+def show(store: Store, looks: int) -> Snapshot:
+    return replace(store.snapshots.take(0, []), limit=end_after(looks))
+
+
+def knows_what_is_true(store: Store, ask: PlanRequest) -> bool:
+    """Whether what is counted of the cluster is what it is if it is counted anew."""
+    snapshot = store.snapshots.take(0, [])
+    for kind in group_classes(ask.members):
+        kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
+        if sorted(kept.node_slots(kind, None)) != sorted(anew.node_slots(kind, None)):
+            return False
+        if kept.total(kind) != anew.total(kind):
+            return False
+    return True
+
+
+@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@given(store=stores(), ask=asks() | trees(), changes=CHANGES, looks=st.integers(0, 60))
+def test_a_plan_that_is_ended_leaves_nothing_behind_that_is_not_true(
+    store: Store, ask: PlanRequest, changes: list[Change], looks: int
 ) -> None:
-    before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
-    event(type(found).__name__)
-    assert found == plan_gang(before, ask, Capacity(before.nodes, before.used, Capacity(before.nodes, {})))
+    found: object = None
+    with suppress(TooLong):
+        found = plan_group(show(store, looks), ask, store.capacity)
+    event("ended" if found is None else "in time")
+    for change in changes:
+        change(store)
+    assert knows_what_is_true(store, ask)
+    now = freeze(store)
+    anew = Capacity(now.nodes, now.used, Capacity(now.nodes, {}))
+    assert plan_group(now, ask, anew) == plan_group(store.snapshots.take(0, []), ask, store.capacity)
 
 
-@patch("serried.plan.capacity._NODES_PER_STEP", 1)
-@given(store=stores(), ask=trees(), changes=CHANGES)
-def test_so_is_the_plan_of_a_tree(store: Store, ask: PlanRequest, changes: list[Change]) -> None:
-    before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_group(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
-    event(type(found).__name__)
-    assert found == plan_group(before, ask)
-
-
-@patch("serried.plan.capacity._NODES_PER_STEP", 1)
-@patch("serried.plan.forecast._ENDINGS_PER_STEP", 1)
-@given(store=stores(), ask=asks(), changes=CHANGES, times=st.lists(st.none() | st.integers(1, 9), max_size=4))
-def test_so_is_a_forecast(store: Store, ask: PlanRequest, changes: list[Change], times: list[int | None]) -> None:
+@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@given(store=stores(), ask=asks(), looks=st.integers(0, 60), times=st.lists(st.none() | st.integers(1, 9), max_size=4))
+def test_nor_does_a_forecast(store: Store, ask: PlanRequest, looks: int, times: list[int | None]) -> None:
     pods = [found for found in store.pods.values() if found.bound]
     endings = [Ending(each.node, each.shape.requests, at) for each, at in zip(pods, times, strict=False)]
-    before, frozen = freeze(store), store.capacity.freeze()
-    found = slice_up(solve_forecast(frozen.show(store.snapshots.take(0, [])), ask, endings, frozen), store, changes)
-    event(type(found).__name__)
-    assert found == foresee(before, ask, endings)
+    with suppress(TooLong):
+        foresee(show(store, looks), ask, endings, store.capacity)
+    assert knows_what_is_true(store, ask)
+    assert foresee(freeze(store), ask, endings) == foresee(store.snapshots.take(0, []), ask, endings, store.capacity)
 
 
-@patch("serried.plan.capacity._NODES_PER_STEP", 1)
-@patch("serried.plan.preemption._UNITS_PER_STEP", 1)
-@patch("serried.plan.reprieve._UNITS_PER_STEP", 1)
-@patch("serried.plan.budget_reprieve._UNITS_PER_STEP", 1)
-@patch("serried.plan.budget_reprieve._NODES_PER_STEP", 1)
-@given(source=st.randoms(use_true_random=False), features=st.sampled_from([Features(), MIXED, BINDING]))
-def test_so_are_victims(source: Random, features: Features) -> None:
+@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@given(
+    source=st.randoms(use_true_random=False),
+    features=st.sampled_from([Features(), MIXED, BINDING]),
+    looks=st.integers(0, 400),
+)
+def test_nor_does_a_search_for_victims(source: Random, features: Features, looks: int) -> None:
     field, ask = draw_case(source, features)
     store = Store(["serried"], rules=RULES)
     for each in field.nodes.values():
         store.put_node(each)
-    running = [bound for unit in field.units for bound in unit.pods]
-    for bound in running:
+    for bound in [bound for unit in field.units for bound in unit.pods]:
         store.put_pod(bound)
-    changes = [drop_a_pod(bound.uid) for bound in source.sample(running, len(running) // 2)]
-    before, frozen = freeze(store), store.capacity.freeze()
-    shown = frozen.show(store.snapshots.take(0, []))
-    found = slice_up(solve_victims(shown, ask, HIGH, field.units, field.allowances, frozen), store, changes)
-    event(type(found).__name__)
-    assert found == plan_victims(before, ask, HIGH, field.units, field.allowances)
+    with suppress(TooLong):
+        plan_victims(show(store, looks), ask, HIGH, field.units, field.allowances, store.capacity)
+    assert knows_what_is_true(store, ask)
+    again = plan_victims(store.snapshots.take(0, []), ask, HIGH, field.units, field.allowances, store.capacity)
+    assert again == plan_victims(freeze(store), ask, HIGH, field.units, field.allowances)
 
 
-@patch("serried.plan.capacity._NODES_PER_STEP", 1)
 @given(store=stores(), ask=asks(), changes=CHANGES)
-def test_what_a_plan_in_slices_has_counted_is_true_of_the_cluster_as_it_is_then(
+def test_what_a_copy_has_counted_is_true_of_the_cluster_as_it_is_by_then(
     store: Store, ask: PlanRequest, changes: list[Change]
 ) -> None:
-    frozen = store.capacity.freeze()
-    slice_up(solve_gang(frozen.show(store.snapshots.take(0, [])), ask, frozen), store, changes)
-    snapshot = store.snapshots.take(0, [])
-    for kind in group_classes(ask.members):
-        kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
-        assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
-        assert kept.total(kind) == anew.total(kind)
+    names, version = tuple(store.nodes), store.capacity.version
+    before = Store(["serried"], rules=RULES)
+    for each in store.nodes.values():
+        before.put_node(each)
+    for bound in store.pods.values():
+        before.put_pod(bound)
+    plan_group(before.snapshots.take(0, []), ask, before.capacity)
+    packed = pickle.loads(pickle.dumps(before.capacity.pack(0, names)))  # noqa: S301 - our own
+    for change in changes:
+        change(store)
+    store.capacity.adopt(packed, names, version)
+    event(f"{len(packed)} tables")
+    assert knows_what_is_true(store, ask)
 
 
 @given(store=stores(), ask=asks(), changes=CHANGES)
@@ -212,7 +223,7 @@ def test_a_plan_that_still_holds_is_sound_in_the_cluster_as_it_is_now(
         change(store)
     now = store.snapshots.take(0, [])
     if isinstance(plan, Plan):
-        holds = finish(revalidate(plan, ask, before.nodes, now))
+        holds = revalidate(plan, ask, before.nodes, now)
         event(f"holds: {holds}")
         if holds:
             assert is_sound(now, ask, dict(plan.nodes))
