@@ -13,7 +13,7 @@ TROUBLES = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 PAGES = [
     *(REPOSITORY / "docs").glob("*.md"),
     *(REPOSITORY / "docs" / "contributing").glob("*.md"),
-    *(REPOSITORY / "examples").iterdir(),
+    *(REPOSITORY / "examples").rglob("*.*"),
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
 ]
