@@ -198,6 +198,7 @@ class Nominator:
         if cycle.preempts:
             if not in_turn and cycle.seats.comes_first(uid, cycle.reservation.slots):
                 await self._keep_off(cycle, pod, slot.node)
+                self._follow(cycle, uid, slot.node)
             return
         if cycle.seats.waits(uid):
             return  # it is sent when they have theirs
@@ -236,7 +237,20 @@ class Nominator:
         if cycle.over:
             await self._clear(pod)
 
+    def _follow(self, cycle: BindingCycle, uid: str, node: str) -> None:
+        """Nominate a member again whose seat was changed while its nomination to this node was written."""
+        slot = cycle.reservation.slots.get(uid)
+        if slot is not None and slot.node != node and not cycle.over and not cycle.member(uid).reached:
+            self.nominate(cycle, [uid])
+
     async def _nominate(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
+        cycle.mark_nominating(pod.uid, begun=True)
+        try:
+            await self._write_nomination(cycle, pod, node)
+        finally:
+            cycle.mark_nominating(pod.uid, begun=False)
+
+    async def _write_nomination(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         self._open[pod.uid], term = self._clock(), self._terms
         if pod.nominated and pod.nominated != node:
             # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.

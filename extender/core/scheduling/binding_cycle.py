@@ -269,6 +269,10 @@ class BindingCycle:
         self.member(uid).said = said
         self.mark_unschedulable(uid)
 
+    def mark_nominating(self, uid: str, *, begun: bool) -> None:
+        """A write of our nomination is on its way to a member, or has its answer."""
+        self.member(uid).nominating = begun
+
     def mark_nominated(self, uid: str) -> None:
         """Our nomination is written on a member. The cycle may have ended under the write."""
         self.member(uid).nominated = True

@@ -74,6 +74,9 @@ class Member:
     nominated: bool = False
     """Whether our nomination was written on it. It may be another node's by now, or erased."""
 
+    nominating: bool = False
+    """Whether a write of our nomination is on its way: it may stand before we hear so."""
+
     missed: bool = False
     """Whether its node was missing among those that the scheduler offered, so that it is nominated (again).
 

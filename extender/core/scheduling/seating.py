@@ -36,12 +36,14 @@ class Seating:
         is taken that the ledger does not hold, so a call that was a simulation does no harm.
         """
         pod, own = self._store.pods.get(asked.uid), cycle.reservation.slots[asked.uid].node
-        if own in names:
-            return own
+        offered = own if own in names else None
         if pod is None or not cycle.may_move(pod.uid):
-            return None
-        if cycle.seats.is_in_turn(pod.uid):
-            return self._take_in_turn(cycle, pod, names)
+            return offered
+        in_turn = cycle.seats.is_in_turn(pod.uid)
+        if offered is not None and not (in_turn and _keeps_order(pod)):
+            return offered
+        if in_turn:
+            return self._take_in_turn(cycle, pod, names) or offered
         # A node that was tried and refused is passed on to nobody, unless the room there is still to come.
         refused = asked.nominated == own and not cycle.preempts
         spare = self._take_spare(cycle, pod, names, refused=refused) if cycle.seats.any_node else None
@@ -86,22 +88,24 @@ class Seating:
         """Whether a member may change seats with an alike one of its PodGroup, to which the scheduler has not come.
 
         Both seats are open, and the mate is on its way to its own by no nomination, unless victims end there first.
-        Members that join a running gang keep theirs: a slot may be kept for one alone.
+        A slot that is kept for the replacement of a dead member is for that one alone.
         """
-        joins = not cycle.reservation.need or bool(cycle.reservation.committed)
-        if joins and not cycle.preempts:
+        slots, seats, other = cycle.reservation.slots, cycle.seats, self._store.pods.get(mate)
+        if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
             return False
-        slots, seats, member = cycle.reservation.slots, cycle.seats, cycle.member(mate)
-        if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or member.reached:
+        if other is None or other.shape != pod.shape or mate == seats.called:
             return False
-        if mate == seats.called or seats.is_closed(mate) or seats.is_closed(pod.uid) or not cycle.may_move(mate):
+        if seats.is_closed(mate) or seats.is_closed(pod.uid) or self._is_kept(mate) or self._is_kept(pod.uid):
             return False
-        if not (cycle.preempts or seats.is_in_turn(mate)) and (member.nominated or member.missed):
+        member, in_turn = cycle.member(mate), seats.is_in_turn(mate)
+        sent = member.nominated or member.nominating or member.missed or bool(other.nominated)
+        if member.reached or (sent and not (cycle.preempts or in_turn)):
             return False
-        if not seats.is_in_turn(mate) and (self._keeps_own(cycle, mate) or self._keeps_own(cycle, pod.uid)):
-            return False
-        other = self._store.pods.get(mate)
-        return other is not None and other.shape == pod.shape
+        return in_turn or not (self._keeps_own(cycle, mate) or self._keeps_own(cycle, pod.uid))
+
+    def _is_kept(self, uid: str) -> bool:
+        """Whether a slot is kept for a member, as it replaces one that has died."""
+        return self._store.vacancies.of_replacement(uid) is not None
 
     def _keeps_own(self, cycle: BindingCycle, uid: str) -> bool:
         """Whether a member has its seat by its rank: where room is left over, or nobody asks for a level, none has."""
@@ -235,6 +239,16 @@ class Seating:
         left = tuple(uid for uid in opened if uid in slots)
         if left:
             self._outbox.put(Nominate(cycle, left))
+
+
+def _keeps_order(pod: Pod) -> bool:
+    """Whether a member in turn takes the first seat that it is offered also where its own is offered.
+
+    With one rule about other pods alike members may come in any order: the emptiest domain with a seat takes one more.
+    With several, seats that are taken in another order than the plan's may leave the rest no node.
+    """
+    rules = pod.shape.neighbours
+    return rules is None or (rules.beside is not None) + len(rules.apart) + len(rules.spread) != 1
 
 
 def _misses_often(cycle: BindingCycle) -> bool:

@@ -10,9 +10,8 @@ member that has a seat now stands for it.
                                                                     fails, or hangs up
 
 Seats are closed only where members decide about each other (`serried.plan.coupled`): those of later waves, as a member
-there may leave the members before it no node. Alike members whose waves follow each other share one wave: they may come
-in any order, as each comes where kube-scheduler offers a seat of the wave, and the seats left over still do for the
-others. Of members that share a claim without a volume one goes first.
+there may leave the members before it no node. Alike members whose waves follow each other share one wave: whichever
+comes takes a seat of the wave that it is offered. Of members that share a claim without a volume one goes first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -57,7 +56,7 @@ class Seats:
     """
 
     refused_calls: int = 0
-    """On how many nodes kube-scheduler has refused the member that is called, since a seat was taken last."""
+    """On how many nodes kube-scheduler has refused the member that is called, since then or since a seat was taken."""
 
     _closed: set[str] = field(init=False)
     _in_turn: frozenset[str] = field(init=False)
@@ -140,6 +139,7 @@ class Seats:
         if self.called in self.missed and self.called in slots:
             return ""
         self.called = next((uid for uid in self.missed if uid in slots), "")
+        self.refused_calls = 0
         return self.called
 
     def open_next(self, is_taken: Callable[[str], bool]) -> Sequence[str]:
