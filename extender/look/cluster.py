@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from extender.core.binding.records import Records
 from extender.core.feature import Memory
@@ -223,7 +223,7 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
         state.refusals.rejection = Fact(until, text=text, member=uid)
     for kind in (kind for feature in core.context.features.all for kind in feature.memories):
         if kind.captured in memory.features:
-            state.memory[kind] = _adapter_of(kind).validate_python(memory.features[kind.captured])
+            state.memory[kind] = _read(kind, memory)
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)
     group = core.store.groups.get(memory.group)
@@ -243,6 +243,16 @@ def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
 def _write(kind: type[Memory], memory: Memory) -> Any:
     """What a feature remembers of a group, as JSON."""
     return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
+
+
+def _read(kind: type[Memory], memory: GroupMemory) -> Memory:
+    """What a feature remembered of a group. Raises ValueError, with the place in the snapshot."""
+    try:
+        return _adapter_of(kind).validate_python(memory.features[kind.captured])
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        where = ".".join(["memories", str(memory.group), kind.captured, *map(str, first["loc"])])
+        raise ValueError(f"snapshot.{where}: {first['msg']}") from None
 
 
 def _restore_head(kept: KeptNodes) -> Head:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from extender.core.scheduling.refusals import Fact
 from extender.look.cluster import restore, take_capture
 from extender.look.decide import Ruling, decide, recall
@@ -35,6 +37,17 @@ async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harnes
     capture = take(world)
     assert decide_live(world).nodes == decide(capture, GANG).nodes == {"again": "n3"}
     assert decide(replace(capture, vacancies=()), GANG).nodes != {"again": "n3"}
+
+
+async def test_what_a_feature_remembers_is_refused_with_its_place_if_it_makes_no_sense(world: Harness) -> None:
+    await world.add(*small_nodes(2), gang(2), *(each.on("n1") for each in members(2))).go()
+    world.delete("m0")
+    await world.go()
+    capture = take(world)
+    (memory,) = capture.memories
+    damaged = replace(memory, features={name: {"broken_since": "yesterday"} for name in memory.features})
+    with pytest.raises(ValueError, match=r"snapshot\.memories\.default/g\.\w+\.broken_since: Input should be"):
+        decide(replace(capture, memories=(damaged,)), GANG)
 
 
 async def test_a_member_that_its_kubelet_has_refused_counts_nowhere(world: Harness) -> None:
