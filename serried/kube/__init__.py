@@ -1,1 +1,1 @@
-"""The only room that talks to the API server."""
+"""The client of the Kubernetes API: requests, watches, Events, leader election. Only this package opens connections."""

@@ -1,7 +1,8 @@
-"""Credentials for the API server: of a pod's ServiceAccount, or of a kubeconfig, in the order of client-go.
+"""Credentials for the API server, from a pod's ServiceAccount or from a kubeconfig, with client-go's precedence.
 
-A token that stands in the kubeconfig wins over a command that makes one. What such a command gives is kept until it
-expires, or until the server refuses it. Source: k8s.io/client-go/tools/clientcmd and plugin/pkg/client/auth/exec.
+`load_credentials` is the entry. A token in the kubeconfig takes precedence over an exec plugin. The token or
+certificate from an exec plugin is cached until it expires or the API server rejects it. Source:
+k8s.io/client-go/tools/clientcmd and plugin/pkg/client/auth/exec.
 """
 
 import base64
@@ -25,15 +26,15 @@ from serried.kube.kubeconfig import USUAL_KUBECONFIG, CredentialsError, Entry, K
 __all__ = ["TOKEN_LIFETIME_SECONDS", "Credentials", "CredentialsError", "load_credentials"]
 
 TOKEN_LIFETIME_SECONDS = 60.0
-"""How long a token is used before its source is asked again: service account tokens rotate on disk."""
+"""The age at which a token is read from its source again: ServiceAccount tokens are rotated on disk."""
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet puts a pod's token, the authority of the API server and the pod's namespace."""
+"""The folder in which the kubelet stores a pod's token, the CA certificate of the API server and the namespace."""
 
 _EXEC_GROUP = "client.authentication.k8s.io/"
 _EXEC_VERSIONS = ("v1", "v1beta1")
 _EXEC_SECONDS = 600.0
-"""How long a command may take: it may send a person to a browser."""
+"""The timeout of an exec plugin: it may have to wait for a person who logs in with a browser."""
 
 
 def _no_token() -> str:
@@ -42,35 +43,35 @@ def _no_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Where the API server is and who we are."""
+    """The URL of the API server, and how to authenticate there."""
 
     host: str
     """The URL of the API server; it may have a path."""
 
     tls: ssl.SSLContext | None = None
-    """None for plain HTTP."""
+    """CA and client certificate; None for plain HTTP."""
 
     read_token: Callable[[], str] = field(default=_no_token, repr=False)
-    """Returns the current bearer token, "" if there is none. It may block (files, exec plugins).
+    """Returns the current bearer token, "" if there is none. May block (files, exec plugins).
 
-    Raises CredentialsError if its source fails; that may pass.
+    Raises CredentialsError if the source of the token fails, which may be temporary.
     """
 
     renew_token: Callable[[], str] = field(default=_no_token, repr=False)
-    """The same, and reads the source anew, for when the server has refused the token."""
+    """Reads the token from its source again, after the API server has rejected it. Returns and raises as read_token."""
 
     server_name: str = ""
-    """The name that the certificate must have; "" for that of the host."""
+    """The name that the server's certificate must have; "" for the name of the host."""
 
     proxy: str = ""
-    """The URL of a proxy, "" for none."""
+    """The URL of the HTTP proxy, "" for none."""
 
 
 def load_credentials(kubeconfig: str | None = None, context: str = "") -> Credentials:
-    """Credentials from the file ``kubeconfig``. Without one: in-cluster if available, else the default kubeconfig.
+    """Return credentials from the file ``kubeconfig``; if it is None, from the pod, else from the default kubeconfig.
 
-    ``context`` is one of the kubeconfig, and so no in-cluster credentials; "" is the current one. Raises
-    CredentialsError.
+    ``context`` is a context of the kubeconfig; "" is the current one. With a context, credentials of the pod are not
+    used. Raises CredentialsError.
     """
     if kubeconfig is None and not context and (found := find_account()):
         return found
@@ -83,7 +84,7 @@ def load_credentials(kubeconfig: str | None = None, context: str = "") -> Creden
 
 
 def find_account() -> Credentials | None:
-    """Those of the pod's ServiceAccount; None outside of a pod. Raises CredentialsError."""
+    """Return the credentials of the pod's ServiceAccount; None outside of a pod. Raises CredentialsError."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
     token, authority = ACCOUNT / "token", ACCOUNT / "ca.crt"
     if not (host and port and token.exists() and authority.exists()):
@@ -94,14 +95,14 @@ def find_account() -> Credentials | None:
 
 
 def read_credentials(kubeconfig: Kubeconfig, context: str = "") -> Credentials:
-    """Those of a context, "" for the current one; raises CredentialsError.
+    """Return the credentials of a context, "" for the current one; raise CredentialsError.
 
-    A command that makes credentials is run at once.
+    An exec plugin runs immediately.
     """
     try:
         return _read(kubeconfig, context)
     except (AttributeError, KeyError, TypeError, ValueError) as err:
-        # A list where an object is meant, and the like: what kubectl would refuse to decode.
+        # A field has the wrong type, such as a list instead of an object. kubectl rejects the file, too.
         raise CredentialsError(
             f"kubeconfig {kubeconfig.place} cannot be used: a field of context {context or kubeconfig.current}, or of "
             f"its cluster or user, has a value of the wrong type ({err})"
@@ -114,25 +115,28 @@ def _read(kubeconfig: Kubeconfig, context: str) -> Credentials:
     host = str(entry.cluster.get("server") or "").rstrip("/")
     if not host.startswith(("http://", "https://")):
         raise CredentialsError(f"{origin} names the server {host!r}: a URL with http:// or https:// is needed")
-    _refuse_unknown(entry.user, origin)
+    _reject_unsupported(entry.user, origin)
     tls = _make_tls(entry.cluster, origin) if host.startswith("https://") else None
     _load_certificate(tls, entry.user, origin)
     name = str(entry.cluster.get("tls-server-name") or "")
     proxy = _find_proxy(entry, host, origin)
-    if entry.user.get("exec") and not _state_token(entry.user):
-        plugin = _Plugin(entry, tls, origin)
+    if entry.user.get("exec") and not _read_user_token(entry.user):
+        plugin = _ExecPlugin(entry, tls, origin)
         return Credentials(host, tls, plugin.read, plugin.run, name, proxy)
 
     def renew() -> str:
-        return _state_token(read_kubeconfig(kubeconfig.place).choose(context).user)
+        return _read_user_token(read_kubeconfig(kubeconfig.place).choose(context).user)
 
-    # kubectl stores the token of an auth-provider anew.
-    read = renew if entry.user.get("auth-provider") else partial(_state_token, entry.user)
+    # kubectl renews the token of an auth-provider in the file, so the file is read each time.
+    read = renew if entry.user.get("auth-provider") else partial(_read_user_token, entry.user)
     return Credentials(host, tls, read_token=read, renew_token=renew, server_name=name, proxy=proxy)
 
 
-def _refuse_unknown(user: Mapping[str, Any], origin: str) -> None:
-    """Whoever asks with less, or as somebody else than kubectl would, gets answers that mislead."""
+def _reject_unsupported(user: Mapping[str, Any], origin: str) -> None:
+    """Raise CredentialsError if the user needs an authentication that is not supported, such as impersonation.
+
+    Ignoring the field would send requests as another user than kubectl does, and yield misleading answers.
+    """
     said = ""
     if any(name in user for name in ("as", "as-uid", "as-groups", "as-user-extra")):
         said = "has a user who impersonates another one (as), which is not supported: use a user without that"
@@ -145,7 +149,7 @@ def _refuse_unknown(user: Mapping[str, Any], origin: str) -> None:
 
 
 def _find_proxy(entry: Entry, host: str, origin: str) -> str:
-    """That of the cluster, else that of the environment."""
+    """Return the URL of the cluster's proxy, else of the environment's (HTTPS_PROXY, NO_PROXY); "" for none."""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - the help of a command needs no HTTP
 
     proxy = str(entry.cluster.get("proxy-url") or "")
@@ -157,14 +161,18 @@ def _find_proxy(entry: Entry, host: str, origin: str) -> str:
     return proxy or (usual if usual and not proxy_bypass(rest.partition("/")[0]) else "")
 
 
-def _state_token(user: Mapping[str, Any]) -> str:
-    """The token that a user names, "" for none; raises CredentialsError if its file has none, or it has expired."""
+def _read_user_token(user: Mapping[str, Any]) -> str:
+    """Return the token of a kubeconfig's user, "" for none.
+
+    Raises CredentialsError if the token's file is empty or missing, or if the token has expired.
+    """
     provided = str(((user.get("auth-provider") or {}).get("config") or {}).get("id-token") or "")
     stated = str(user.get("token") or provided)
     if user.get("tokenFile"):
         return _read_token_file(Path(str(user["tokenFile"])), stated)
     if stated == provided and _read_expiry(provided) <= datetime.now(UTC).timestamp():
-        # A renewed one has to be stored in the kubeconfig, whose comments and order only kubectl's own writer keeps.
+        # Serried does not renew it: the new one would have to be written into the kubeconfig, which only kubectl
+        # rewrites without losing comments and order.
         raise CredentialsError(
             "the id-token of the auth-provider oidc has expired: run any command of kubectl, which renews it in the "
             "kubeconfig, or use the exec plugin of kubelogin"
@@ -173,7 +181,7 @@ def _state_token(user: Mapping[str, Any]) -> str:
 
 
 def _read_expiry(token: str) -> float:
-    """When a JSON Web Token expires, in seconds since 1970; infinity where it does not say so."""
+    """Return when a JSON Web Token expires, in seconds since 1970; infinity if it has no expiry."""
     part = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
@@ -210,7 +218,7 @@ def _make_tls(cluster: Mapping[str, Any], origin: str) -> ssl.SSLContext:
             return ssl.create_default_context(cadata=pem)
         return ssl.create_default_context(cafile=file or None)
     except (OSError, ValueError) as err:
-        raise _unloaded(origin, err, file or "certificate-authority-data") from err
+        raise _certificate_error(origin, err, file or "certificate-authority-data") from err
 
 
 def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origin: str) -> None:
@@ -232,7 +240,7 @@ def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origi
             tls.load_cert_chain(*files)
     except OSError as err:
         said = ", ".join(f"{name}-data" if data else str(user[name]) for name, data in zip(names, inline, strict=True))
-        raise _unloaded(origin, err, said) from err
+        raise _certificate_error(origin, err, said) from err
 
 
 def _store(path: Path, content: bytes) -> str:
@@ -249,7 +257,7 @@ def _decode(data: object, name: str, origin: str) -> bytes:
         raise CredentialsError(f"{origin} has a {name} that is no base64: {err}") from err
 
 
-def _unloaded(origin: str, err: Exception, files: str) -> CredentialsError:
+def _certificate_error(origin: str, err: Exception, files: str) -> CredentialsError:
     return CredentialsError(
         f"{origin} has certificates that do not load ({err}; {files}): check certificate-authority, "
         "client-certificate and client-key"
@@ -259,8 +267,8 @@ def _unloaded(origin: str, err: Exception, files: str) -> CredentialsError:
 # ---------------------------------------------------------------- commands that make credentials
 
 
-class _Plugin:
-    """A command that makes a token or a certificate; it is run when one is needed, and when that has expired."""
+class _ExecPlugin:
+    """An exec plugin: a command that prints a token or a client certificate. The result is cached until it expires."""
 
     def __init__(self, entry: Entry, tls: ssl.SSLContext | None, origin: str) -> None:
         self._spec: Mapping[str, Any] = entry.user["exec"]
@@ -270,7 +278,7 @@ class _Plugin:
         self._command = str(self._spec.get("command") or "")
         self._token = ""
         self._expires = float("inf")
-        """Seconds since 1970."""
+        """When the token or certificate expires, in seconds since 1970; infinity if the plugin names no time."""
         version = str(self._spec.get("apiVersion") or "")
         if version.removeprefix(_EXEC_GROUP) not in _EXEC_VERSIONS:
             known = " or ".join(_EXEC_GROUP + each for each in _EXEC_VERSIONS)
@@ -278,18 +286,21 @@ class _Plugin:
         self.run()
 
     def read(self) -> str:
-        """The token, "" if the command gives a certificate; raises CredentialsError."""
+        """Return the token, "" if the plugin prints a certificate. Run the plugin if the last token has expired.
+
+        Raises CredentialsError.
+        """
         if datetime.now(UTC).timestamp() >= self._expires:
             return self.run()
         return self._token
 
     def run(self) -> str:
-        """As `read`, and runs the command in any case."""
+        """Run the plugin, whether or not the last token has expired. Return the token as `read` does."""
         status = self._parse(self._start())
         self._token = str(status.get("token") or "")
         pem = {name: status.get(f"{field}Data") for name, field in _CERTIFICATE.items()}
         if not (self._token or all(pem.values())):
-            raise self._failed("it gives neither a token nor a certificate with its key")
+            raise self._plugin_error("it gives neither a token nor a certificate with its key")
         self._expires = float("inf")
         if stamp := status.get("expirationTimestamp"):
             with suppress(ValueError):
@@ -302,36 +313,36 @@ class _Plugin:
 
     def _start(self) -> str:
         own = {str(each.get("name")): str(each.get("value") or "") for each in self._spec.get("env") or ()}
-        asks = self._may_ask()
+        asks = self._check_interactive()
         spec: dict[str, Any] = {"interactive": asks}
         if self._spec.get("provideClusterInfo"):
-            spec["cluster"] = _describe(self._cluster)
+            spec["cluster"] = _describe_cluster(self._cluster)
         info = {"apiVersion": self._spec["apiVersion"], "kind": "ExecCredential", "spec": spec}
         try:
             done = subprocess.run(  # noqa: S603 - the person's own command
                 [self._command, *map(str, self._spec.get("args") or ())],
                 env=os.environ | own | {"KUBERNETES_EXEC_INFO": json.dumps(info)},
                 stdin=None if asks else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # what it says to people goes to them
+                stdout=subprocess.PIPE,  # stderr is the terminal: the plugin shows its messages to the user there
                 text=True,
                 timeout=_EXEC_SECONDS,
                 check=False,
             )
         except FileNotFoundError as err:
             hint = str(self._spec.get("installHint") or "").strip()
-            raise self._failed(f"it is not installed{f'. {hint}' if hint else ''}") from err
+            raise self._plugin_error(f"it is not installed{f'. {hint}' if hint else ''}") from err
         except (OSError, ValueError, subprocess.TimeoutExpired) as err:
-            raise self._failed(str(err)) from err
+            raise self._plugin_error(str(err)) from err
         if done.returncode:
-            raise self._failed(f"exit code {done.returncode}")
+            raise self._plugin_error(f"exit code {done.returncode}")
         return done.stdout
 
-    def _may_ask(self) -> bool:
-        """Whether the command may ask a person; raises CredentialsError if it must and cannot."""
+    def _check_interactive(self) -> bool:
+        """Return whether the plugin may prompt a person; raise CredentialsError if it must, without a terminal."""
         mode = self._spec.get("interactiveMode") or "IfAvailable"
         present = sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not present:
-            raise self._failed("it asks a person, and there is no terminal")
+            raise self._plugin_error("it asks a person, and there is no terminal")
         return present and mode != "Never"
 
     def _parse(self, text: str) -> Mapping[str, Any]:
@@ -339,23 +350,23 @@ class _Plugin:
             document = json.loads(text)
             version, status = document.get("apiVersion"), document.get("status")
         except (ValueError, AttributeError) as err:
-            raise self._failed("it gives no ExecCredential") from err
+            raise self._plugin_error("it gives no ExecCredential") from err
         if version != self._spec["apiVersion"]:
-            raise self._failed(f"it gives an ExecCredential of {version}, not of {self._spec['apiVersion']}")
+            raise self._plugin_error(f"it gives an ExecCredential of {version}, not of {self._spec['apiVersion']}")
         if not isinstance(status, dict):
-            raise self._failed("it gives an ExecCredential without status")
+            raise self._plugin_error("it gives an ExecCredential without status")
         return status
 
-    def _failed(self, why: str) -> CredentialsError:
+    def _plugin_error(self, why: str) -> CredentialsError:
         return CredentialsError(f"{self._origin} has the exec plugin {self._command}, which fails: {why}")
 
 
 _CERTIFICATE = {"client-certificate": "clientCertificate", "client-key": "clientKey"}
-"""Names in a kubeconfig, and in an ExecCredential."""
+"""The fields of a client certificate: their names in a kubeconfig, and in an ExecCredential."""
 
 
-def _describe(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """A cluster as a command is told of it."""
+def _describe_cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cluster as an exec plugin gets it in KUBERNETES_EXEC_INFO (provideClusterInfo)."""
     data = cluster.get("certificate-authority-data")
     if not data and (file := cluster.get("certificate-authority")):
         with suppress(OSError):

@@ -1,6 +1,7 @@
-"""One call of the API server, and what every way to send it has in common: the token, and what a refusal says.
+"""A call of the API server (`Call`), and the base class of what sends it (`Transport`).
 
-Processes send by aiohttp (`serried.kube.transport`), commands by httpx (`cli.transport`).
+`Transport` adds the bearer token and renews it after a 401. There are two implementations: the extender and the
+controller send with aiohttp (`serried.kube.transport`), the commands with httpx (`cli.transport`).
 """
 
 import asyncio
@@ -12,15 +13,15 @@ from dataclasses import dataclass, replace
 
 from serried.kube.auth import TOKEN_LIFETIME_SECONDS, Credentials, CredentialsError
 from serried.kube.errors import Unauthorized, Unavailable
-from serried.kube.wire import Failure, decode_failure, limit_rest
+from serried.kube.wire import Failure, cap_retry_after, decode_failure
 
 JSON_TYPE = "application/json"
 
 Check = Callable[[], None]
-"""Called whenever a call is about to be sent, for the first time or again; what it raises ends the call.
+"""A check that runs immediately before a request is sent, also before each retry. An exception from it ends the call.
 
-It is called when the call has its connection, for which it may have waited long. What it raises must be no OSError and
-no error of the HTTP library: those are taken for a connection that was lost.
+It runs after the wait for a free connection, which may be long. The exception must be neither an OSError nor one of
+the HTTP library: the transport would treat it as a lost connection.
 """
 
 
@@ -33,7 +34,7 @@ class Call:
     path: str
 
     params: Mapping[str, str] | None = None
-    """The query."""
+    """The query parameters."""
 
     body: bytes | None = None
 
@@ -41,13 +42,13 @@ class Call:
     """The type of the body."""
 
     timeout_seconds: float = 30.0
-    """How long one attempt may take."""
+    """The timeout of one attempt."""
 
     repeatable: bool = False
     """Whether the call has the same effect when it is sent twice."""
 
     headers: Mapping[str, str] | None = None
-    """Headers beside those of every call."""
+    """Additional HTTP headers."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -61,17 +62,17 @@ class Response:
     body: bytes
 
     date: str = ""
-    """The header Date: what the server's clock showed."""
+    """The header Date: the time on the server's clock."""
 
 
 class Transport(ABC):
-    """The connections to one API server; they are opened at the first call."""
+    """The connections to one API server; opened at the first call, closed by `close`. `ApiClient` owns it."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._token = ""
         self._token_until = 0.0
-        """The monotonic time from which on the token is read again."""
+        """The monotonic time at which the token has to be read again."""
         self._token_lock = asyncio.Lock()
 
     @abstractmethod
@@ -79,27 +80,28 @@ class Transport(ABC):
         """Close all connections; idempotent."""
 
     async def send(self, call: Call, check: Check) -> Response:
-        """One attempt at a call; raises a subclass of ApiError for any answer but 2xx.
+        """Send a call once, and once more with a new token after 401. Return the answer if its status is 2xx.
 
-        Without credentials it is Unavailable: their source may have them in a moment again, as a server may be there.
+        Raises a subclass of ApiError for every other answer. If the token cannot be read the error is Unavailable,
+        because that may pass.
         """
         try:
             return await self._send(call, check)
         except Unauthorized:
-            # A rotated token that we hold too long looks like this. Once: a wrong one stays wrong.
+            # The token may have been rotated since it was read. Retry only once: a wrong token stays wrong.
             await self._renew_token(call)
         return await self._send(call, check)
 
     @abstractmethod
     async def _send(self, call: Call, check: Check) -> Response:
-        """As `send`, with the token that there is."""
+        """Send a call once, with the current token; raise as `send`."""
 
     @abstractmethod
     def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """A call whose answer arrives in chunks for as long as the server sends; one attempt.
+        """Send a call whose answer is an endless stream, such as a watch. Yield an iterator over its chunks.
 
-        Raises ApiError on entry for a refusal and for no answer within the timeout, and while reading for a
-        connection that breaks. An orderly end just ends the iteration.
+        There is one attempt. Raises ApiError on entry if the call is rejected or not answered within the timeout, and
+        during the iteration if the connection breaks. If the server ends the stream, the iteration ends.
         """
 
     async def _headers(self, call: Call) -> dict[str, str]:
@@ -130,8 +132,8 @@ class Transport(ABC):
 
 
 def read_failure(status: int, body: bytes, retry_after: str) -> Failure:
-    """What a refusal says. The header Retry-After counts before the body's retryAfterSeconds."""
+    """Return the failure in an error response. The header Retry-After overrides retryAfterSeconds in the body."""
     failure = decode_failure(status, body)
     stated = retry_after.isascii() and retry_after.isdigit()  # it may be a date as well, or anything
-    seconds = limit_rest(float(retry_after)) if stated else failure.retry_after
+    seconds = cap_retry_after(float(retry_after)) if stated else failure.retry_after
     return replace(failure, retry_after=seconds)

@@ -1,7 +1,7 @@
-"""The API client: one choke point for credentials, timeouts, retries and errors (docs/decisions/0002-http-client.md).
+"""The API client: credentials, timeouts, retries and errors in one place (docs/decisions/0002-http-client.md).
 
-Bytes go in and come out of `request`; the typed verbs add JSON. How many requests are in flight is the caller's
-business, how many connections is set here.
+`ApiClient.request` sends and returns bytes; the typed verbs (`get`, `create`, `bind`, ...) add JSON. The client limits
+connections; callers limit how many requests they start.
 """
 
 import copy
@@ -39,7 +39,7 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
-"""The methods that have the same effect when sent twice. A PUT is safe: it carries a resourceVersion or a UID."""
+"""Idempotent methods. A PUT is one because its object has a resourceVersion or a UID."""
 
 _OBJECTS_PER_PAGE = 500
 
@@ -48,13 +48,13 @@ _BACKOFF = Backoff(first=0.1, cap=10.0)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a call is attempted, and the waits between."""
+    """The number of attempts at a call, and the waits between them."""
 
     attempts: int = 4
-    """In all, the first one included."""
+    """The maximum number of attempts, including the first one."""
 
     backoff: Backoff = _BACKOFF
-    """The longest waits: each has full jitter. The Retry-After of a refusal is waited out as well, up to the cap."""
+    """The upper bounds of the waits (full jitter). A Retry-After is added, and both together are capped."""
 
 
 ONCE = RetryPolicy(attempts=1)
@@ -77,17 +77,17 @@ class ApiClient:
         self.metrics = metrics or _make_metrics()
         self._retry = retry
         self._timeout_seconds = timeout
-        """How long one attempt of one call may take."""
+        """The default timeout of one attempt."""
         self._transport = transport or _connect(credentials, f"serried/{__version__} ({component})", connections)
 
         self._may_write: Callable[[], bool] = lambda: True
-        """Asked whenever a change is about to be sent, before and after the wait for a connection."""
+        """Whether this process may write now. Called before every write, before and after the wait for a connection."""
 
     def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
-        """This client, over the same connections, for whoever may not write at every moment.
+        """Return a client over the same connections that writes only while this process leads.
 
-        ``may_write`` is asked whenever a change is about to be sent, for the first time or again, for whatever reason,
-        and last when it has its connection; without it the call raises Fenced.
+        ``may_write`` is called before each attempt at a write, and again when the attempt has its connection. If it
+        returns False the call raises Fenced.
         """
         other = copy.copy(self)
         other._may_write = may_write  # noqa: SLF001 - it is one of these
@@ -119,32 +119,34 @@ class ApiClient:
         retry: RetryPolicy | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """One call with the policy's retries; raises a subclass of ApiError for anything but 2xx.
+        """Send a request, with retries. Return the answer if its status is 2xx, else raise a subclass of ApiError.
 
-        Repeated are: 429; 503 with Retry-After; a connection that was never made; and, for requests that have the
-        same effect when sent twice (get, replace, delete, every patch but JSON patch), also 503 and lost connections.
+        Retried are: 429; 503 with Retry-After; a connection that was never made. Idempotent requests (get, replace,
+        delete, every patch but JSON patch) are also retried after any 503 and after a lost connection.
         """
         seconds = timeout or self._timeout_seconds
         repeatable = method in _REPEATABLE or content_type in {MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH}
         call = Call(method, path, params, body, content_type, seconds, repeatable, headers)
-        return await self._repeat(call, retry or self._retry)
+        return await self._send_with_retries(call, retry or self._retry)
 
     async def ask(self, method: str, path: str, **how: Any) -> JSON:
-        """As `request`, for the JSON object in the answer; raises Unavailable for any other answer, 2xx or not."""
+        """Send a request as `request` does. Return the JSON object in the answer; raise Unavailable if it is none."""
         return _decode(f"{method} {path}", await self.request(method, path, **how))
 
     async def ask_object(self, method: str, path: str, **how: Any) -> JSON:
-        """As `ask`, for an object of the API, or a Status."""
+        """Send a request as `ask` does, and raise Unavailable if the answer is neither an API object nor a Status."""
         return _check_object(f"{method} {path}", await self.ask(method, path, **how))
 
-    async def _repeat(self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None) -> Response:
+    async def _send_with_retries(
+        self, call: Call, policy: RetryPolicy, before: Callable[[], None] = lambda: None
+    ) -> Response:
         def check() -> None:
             before()
-            self._ask_fence(call)
+            self._check_fence(call)
 
         attempts = Attempts(policy.backoff, spread=full_jitter)
         while True:
-            self._ask_fence(call)  # whoever may not write need not wait for a connection first
+            self._check_fence(call)  # fail early: a process that may not write need not wait for a connection
             try:
                 return await self._transport.send(call, check)
             except Fenced:
@@ -153,17 +155,17 @@ class ApiClient:
                 self.metrics.failed(call.method, err.status)
                 if not isinstance(err, TooMany | Unavailable):
                     raise
-                if attempts.failures + 1 >= policy.attempts or not _may_repeat(call, err):
+                if attempts.failures + 1 >= policy.attempts or not _may_retry(call, err):
                     raise
                 await attempts.rest(asked_seconds=err.retry_after or 0.0)
 
-    def _ask_fence(self, call: Call) -> None:
+    def _check_fence(self, call: Call) -> None:
         if call.method != "GET" and not self._may_write():
             raise Fenced(str(call), Failure(0, "NotLeading", "not sent, for this instance does not lead any more"))
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A GET whose body arrives in chunks for as long as the server sends; one attempt, raises as the transport."""
+        """Send a GET whose answer is a stream, and yield an iterator over its chunks; see `Transport.stream`."""
         call = Call("GET", path, params=params, timeout_seconds=self._timeout_seconds, repeatable=True)
         async with self._transport.stream(call) as chunks:
             yield chunks
@@ -171,22 +173,25 @@ class ApiClient:
     # ---------------------------------------------------------------- typed
 
     async def get(self, resource: Resource, namespace: str, name: str, subresource: str = "") -> JSON:
-        """The object; ``namespace`` is "" for cluster-scoped resources, here and below."""
+        """Return an object. ``namespace`` is "" for cluster-scoped resources, here and below."""
         return await self.ask_object("GET", resource.path(namespace, name, subresource))
 
     async def list_all(self, resource: Resource) -> list[JSON]:
-        """Every object of a resource in all namespaces."""
+        """Return every object of a resource in all namespaces."""
         return [item async for item in self.items(resource, EVERYTHING)]
 
     async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[JSON, None]:
-        """The selected objects, of which a page at a time is held; raises as `pages`."""
+        """Yield the selected objects. Only one page is in memory at a time; raises as `pages` does."""
         async with aclosing(self.pages(resource.path(selection.namespace), selection, _OBJECTS_PER_PAGE)) as pages:
             async for page in pages:
                 for item in page.items:
                     yield item
 
     async def pages(self, path: str, selection: Selection, limit: int) -> AsyncGenerator[Page, None]:
-        """A list in pages of ``limit`` objects, all of one state; raises Gone when that is forgotten between two."""
+        """Yield a list in pages of ``limit`` objects, all of the same resourceVersion.
+
+        Raises Gone if the server has compacted that version before the last page was read.
+        """
         token = ""
         while True:
             page = await self.page(path, list_params(selection, limit, token))
@@ -196,7 +201,7 @@ class ApiClient:
                 return
 
     async def page(self, path: str, params: Mapping[str, str]) -> Page:
-        """One page of a list; raises Unavailable for a document that is none."""
+        """Return one page of a list; raise Unavailable if the answer is no list."""
         document = await self.read(path, params)
         try:
             return read_page(document)
@@ -204,49 +209,56 @@ class ApiClient:
             raise misread(f"GET {path}", 200, str(err)) from err
 
     async def read(self, path: str, params: Mapping[str, str] | None = None) -> JSON:
-        """Any JSON document: lists, discovery, /version."""
+        """Return any JSON document, such as a list, a discovery document or /version."""
         return await self.ask("GET", path, params=params)
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> JSON:
-        """The created object; raises AlreadyExists."""
+        """Create an object. Return it as stored; raise AlreadyExists if the name is in use."""
         self.metrics.wrote("create", resource.plural)
         return await self.ask_object("POST", resource.path(namespace), body=write_json(obj))
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> JSON:
-        """The object as updated. With a resourceVersion in ``obj`` it is a compare-and-swap: raises Conflict.
+        """Replace an object, and return it as stored. Raises Conflict if ``obj`` has an outdated resourceVersion.
 
-        If the first answer was lost and the request repeated, Conflict may mean that it had succeeded: read again.
+        Trap: if the first answer is lost, the retry may raise Conflict although the write succeeded. Read again then.
         """
         metadata = obj["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        self.metrics.wrote("update", _written(resource, subresource))
+        self.metrics.wrote("update", _metric_label(resource, subresource))
         return await self.ask_object("PUT", path, body=write_json(obj))
 
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> JSON:
-        """The object after a JSON merge patch. ``metadata.uid`` or ``resourceVersion`` in it are preconditions."""
+        """Apply a JSON merge patch, and return the patched object.
+
+        ``metadata.uid`` and ``metadata.resourceVersion`` in the patch are preconditions (Conflict).
+        """
         path = resource.path(namespace, name, subresource)
-        self.metrics.wrote("patch", _written(resource, subresource))
+        self.metrics.wrote("patch", _metric_label(resource, subresource))
         return await self.ask_object("PATCH", path, body=write_json(patch), content_type=MERGE_PATCH)
 
     async def patch_strategic(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> JSON:
-        """As `patch_merge`, but lists are merged by the key of their entries, conditions by ``type``.
+        """Apply a strategic merge patch, and return the patched object.
 
-        It costs the API server less than a server-side apply. Custom resources have no such patch.
+        Lists are merged by the key of their entries, conditions by ``type``. It costs the API server less than a
+        server-side apply. Custom resources do not support it.
         """
         path = resource.path(namespace, name, subresource)
-        self.metrics.wrote("patch", _written(resource, subresource))
+        self.metrics.wrote("patch", _metric_label(resource, subresource))
         return await self.ask_object("PATCH", path, body=write_json(patch), content_type=STRATEGIC_PATCH)
 
     async def patch_json(
         self, resource: Resource, namespace: str, name: str, steps: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> JSON:
-        """The object after a JSON patch; a failed ``test`` step raises Invalid. Not repeated if the answer is lost."""
+        """Apply a JSON patch, and return the patched object. Raises Invalid if a ``test`` step fails.
+
+        Not retried after a lost answer: the patch may have been applied.
+        """
         path = resource.path(namespace, name, subresource)
-        self.metrics.wrote("patch", _written(resource, subresource))
+        self.metrics.wrote("patch", _metric_label(resource, subresource))
         return await self.ask_object("PATCH", path, body=write_json(steps), content_type=JSON_PATCH)
 
     async def apply(
@@ -258,11 +270,11 @@ class ApiClient:
         subresource: str = "",
         manager: str = "serried",
     ) -> JSON:
-        """The object after a server-side apply as field manager ``manager``, forced: only the fields in ``obj``.
+        """Apply the fields in ``obj`` (forced server-side apply as field manager ``manager``); return the object.
 
-        What the same manager has applied before, and does not any more, is removed.
+        Fields that the same manager applied before, and that are not in ``obj``, are removed.
         """
-        self.metrics.wrote("apply", _written(resource, subresource))
+        self.metrics.wrote("apply", _metric_label(resource, subresource))
         return await self.ask_object(
             "PATCH",
             resource.path(namespace, name, subresource),
@@ -272,9 +284,9 @@ class ApiClient:
         )
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = "") -> JSON:
-        """Delete the object, only if it has this ``uid`` and resourceVersion where they are given (else Conflict).
+        """Delete an object. ``uid`` and ``version`` (a resourceVersion) are preconditions (Conflict), "" for none.
 
-        Raises NotFound, also if the first answer was lost and the repeated request finds it gone.
+        Raises NotFound if the object does not exist, also if the first answer was lost and its retry finds it deleted.
         """
         options: JSON = {"kind": "DeleteOptions", "apiVersion": "v1"}
         named = {"uid": uid, "resourceVersion": version}
@@ -293,23 +305,23 @@ class ApiClient:
         before: Callable[[], None] = lambda: None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Bind the pod of this ``uid`` to ``node``; done also if it is bound there already.
+        """Bind a pod to ``node``. Succeeds also if the pod with this ``uid`` is bound to that node already.
 
-        The API server adds ``annotations`` to the pod's own, and ``labels`` where PodTopologyLabelsAdmission is on (by
-        default since 1.35). ``before`` is called whenever it has a connection and is about to be sent; what it raises
-        ends the call. Raises Conflict if the pod is another one, is bound elsewhere, is being deleted or is gated.
+        The API server adds ``annotations`` to those of the pod, and ``labels`` if PodTopologyLabelsAdmission is on (the
+        default since 1.35). ``before`` runs immediately before each attempt is sent; an exception from it ends the
+        call. Raises Conflict if the pod has another UID, is bound elsewhere, is being deleted or is gated.
         """
         metadata: JSON = {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations or {})}
         if labels:
             metadata["labels"] = dict(labels)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = write_json({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
-        # A second Binding of the same pod has no effect but 409, so a lost answer is no reason to give up.
+        # A second Binding of the same pod only yields 409, so the call is retried after a lost answer.
         path = PODS.path(namespace, name, "binding")
         call = Call("POST", path, None, body, JSON_TYPE, self._timeout_seconds, repeatable=True)
         self.metrics.wrote("create", "pods/binding")
         try:
-            _check_object(call, _decode(call, await self._repeat(call, self._retry, before)))
+            _check_object(call, _decode(call, await self._send_with_retries(call, self._retry, before)))
         except Conflict:
             if not await self._is_bound(namespace, name, uid, node):
                 raise
@@ -322,12 +334,12 @@ class ApiClient:
         return (pod["metadata"].get("uid"), pod.get("spec", {}).get("nodeName")) == (uid, node)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """As budgets allow. Raises BudgetRefusal if one says no, NotFound or Conflict if that pod is gone."""
+        """Evict a pod. Raises BudgetRefusal if a PodDisruptionBudget forbids it, NotFound or Conflict if it is gone."""
         self.metrics.wrote("create", "pods/eviction")
         await self._evict(namespace, name, uid, {})
 
     async def rehearse_eviction(self, namespace: str, name: str, uid: str) -> None:
-        """As `evict`, with the same refusals, but nothing is done."""
+        """Send the eviction of a pod as a dry run: nothing changes, and it raises what `evict` would raise."""
         await self._evict(namespace, name, uid, {"dryRun": "All"})
 
     async def _evict(self, namespace: str, name: str, uid: str, params: Mapping[str, str]) -> None:
@@ -353,7 +365,7 @@ def _connect(credentials: Credentials, agent: str, connections: int) -> Transpor
     return AiohttpTransport(credentials, agent=agent, connections=connections)
 
 
-def _may_repeat(call: Call, err: TooMany | Unavailable) -> bool:
+def _may_retry(call: Call, err: TooMany | Unavailable) -> bool:
     if isinstance(err, TooMany):
         return True
     if err.unsent:
@@ -373,11 +385,11 @@ def _decode(call: object, response: Response) -> JSON:
 
 
 def _check_object(call: object, value: JSON) -> JSON:
-    """Whatever the API server answers about an object is one with metadata, or a Status."""
+    """Return ``value`` if it is an object with metadata or a Status, else raise Unavailable."""
     if not isinstance(value.get("metadata"), dict) and value.get("kind") != "Status":
         raise misread(str(call), 200, f"no object of the API: {str(value)[:80]}")
     return value
 
 
-def _written(resource: Resource, subresource: str) -> str:
+def _metric_label(resource: Resource, subresource: str) -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural

@@ -1,6 +1,8 @@
-"""Which API level the cluster serves.
+"""Discovery: find the version of Workloads and PodGroups that the cluster serves and Serried can read.
 
-No version is taken for granted: the group says which there are, and each one's published schema whether it can be used.
+`Discovery.find` returns an `ApiLevel`. It asks the API server for the versions of scheduling.k8s.io, and compares the
+published schema of each (OpenAPI v3) with the shapes that Serried knows. Without a usable version, Serried's own CRDs
+are used (the fallback level).
 """
 
 import asyncio
@@ -36,58 +38,58 @@ log = logging.getLogger(__name__)
 _INDEX = "/openapi/v3"
 
 _KNOWN = frozenset(level.version for level in NATIVE_LEVELS)
-"""The versions that are taken by their names while their schemas cannot be read."""
+"""Versions whose shape is known by their name, in case the API server does not show their schema."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What is thought of a version."""
+class SchemaVerdict:
+    """Whether Serried can read the objects of one API version, by the version's published schema."""
 
     shape: str
-    """The known version that it is like, maybe itself; "" if there is none."""
+    """The known version that has the same fields, maybe the version itself; "" if no known version has them."""
 
     refusal: str = ""
-    """Why its Workloads and PodGroups are not read, a sentence; "" if they are."""
+    """The sentence why Workloads and PodGroups of the version cannot be read; "" if they can."""
 
     composite_refusal: str = ""
-    """The same of its CompositePodGroups, if it has some."""
+    """The sentence why CompositePodGroups of the version cannot be read; "" if they can."""
 
 
 class Schemas:
-    """Judges versions by their schemas. A document is some 300 KB, and is read again only when its hash changes."""
+    """The published schemas of scheduling.k8s.io, cached: one is 300 KB, and is read again only if its hash changes."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._judgements: dict[str, Judgement] = {}
-        """By the place of the schema, which names its hash."""
-        self._latest: dict[str, Judgement] = {}
-        """The last one of each version."""
+        self._verdicts: dict[str, SchemaVerdict] = {}
+        """One for each URL of a schema; the URL contains the hash of the schema."""
+        self._latest: dict[str, SchemaVerdict] = {}
+        """The last verdict on each version, used while its schema cannot be read."""
 
-    async def judge(self, version: str) -> Judgement:
-        """What is thought of a version of the native group.
+    async def judge(self, version: str) -> SchemaVerdict:
+        """Return whether Serried can read a version of the native group.
 
-        While its schema cannot be read, what was thought of it last counts; before that, its name. Raises ApiError if
-        the API server does not answer, and there is neither.
+        While the schema cannot be read, the last verdict is returned. Without one, the version is judged by its name.
+        Raises ApiError if the API server does not answer and the name is not known either.
         """
         try:
-            self._latest[version] = await self._judge(version)
+            self._latest[version] = await self._judge_by_schema(version)
             return self._latest[version]
         except ApiError as error:
             if version not in self._latest:
-                return self._judge_name(version, error)
+                return self._judge_by_name(version, error)
             log.info("cannot read a schema again", extra={"version": version, "err": str(error)})
             return self._latest[version]
 
-    def _judge_name(self, version: str, error: ApiError) -> Judgement:
+    def _judge_by_name(self, version: str, error: ApiError) -> SchemaVerdict:
         if version in _KNOWN:
             log.info("cannot read a schema", extra={"version": version, "err": str(error)})
-            return Judgement(version)
+            return SchemaVerdict(version)
         if not isinstance(error, Forbidden | NotFound):
             raise error
         refusal = f"{NATIVE_GROUP}/{version} is not known, and its schema cannot be read: {error}"
-        return Judgement("", refusal, refusal)
+        return SchemaVerdict("", refusal, refusal)
 
-    async def _judge(self, version: str) -> Judgement:
+    async def _judge_by_schema(self, version: str) -> SchemaVerdict:
         index = await self._client.read(_INDEX)
         try:
             place = find_schema(index, f"{NATIVE_GROUP}/{version}")
@@ -95,59 +97,62 @@ class Schemas:
             raise misread(f"GET {_INDEX}", 200, str(error)) from error
         if place is None:
             raise NotFound(f"GET {_INDEX}", Failure(404, "NotFound", f"it names no schema of {version}"))
-        if place not in self._judgements:
-            self._judgements[place] = await self._read(place, version)
-        return self._judgements[place]
+        if place not in self._verdicts:
+            self._verdicts[place] = await self._read(place, version)
+        return self._verdicts[place]
 
-    async def _read(self, place: str, version: str) -> Judgement:
+    async def _read(self, place: str, version: str) -> SchemaVerdict:
         parts = urlsplit(place)
         document = await self._client.read(parts.path, dict(parse_qsl(parts.query)))
         try:
-            return _judge_schemas(read_schemas(document), version)
+            return _compare_schemas(read_schemas(document), version)
         except ValueError as error:
             raise misread(f"GET {parts.path}", 200, str(error)) from error
 
 
-def _judge_schemas(schemas: Raw, version: str) -> Judgement:
+def _compare_schemas(schemas: Raw, version: str) -> SchemaVerdict:
     shape = find_shape(schemas, version)
     refusal = "" if shape else describe_difference(schemas, version)
-    return Judgement(shape or "", refusal, refuse_composites(schemas, version))
+    return SchemaVerdict(shape or "", refusal, refuse_composites(schemas, version))
 
 
 __all__ = ["ApiLevel", "Discovery", "keeps_group"]
 
 _DEFAULTS = {"auto": FALLBACK, NATIVE.name: NATIVE, FALLBACK.name: FALLBACK}
-"""The level by the value of ``--api``, where no native version can be used."""
+"""The level to use if no native version can be used, by the value of ``--api``."""
 
 _GROUP_PATH = f"/apis/{NATIVE_GROUP}"
 
-_AGAIN_SECONDS = 5.0
-"""The pause before what was answered with 404 is asked for again."""
+_NOT_FOUND_RETRY_SECONDS = 5.0
+"""The pause before a request that was answered with 404 is repeated."""
 
 T = TypeVar("T")
 
 _Served = Mapping[str, set[str]]
-"""The plurals that each version of the native group serves, the version to be preferred first."""
+"""The resources (plurals) of each version of the native group, the preferred version first."""
 
 
 class Discovery:
-    """Finds the API level, as often as it is asked."""
+    """Finds the API level of one cluster. One instance lives as long as the process, which calls `find` repeatedly."""
 
     def __init__(self, client: ApiClient, wanted: str = "auto") -> None:
-        """``wanted`` forces a level; the reflectors report if the cluster does not serve it."""
+        """Create a discovery for the value of ``--api``: "auto", or the name of a level to use in any case.
+
+        Raises ValueError for another value. If the cluster does not serve a forced level, the reflectors report it.
+        """
         if wanted not in _DEFAULTS:
             raise ValueError(f"API level {wanted!r}: one of {', '.join(_DEFAULTS)} is needed")
         self._client = client
         self._wanted = wanted
         self._schemas = Schemas(client)
-        self._told: tuple[str, ...] = ()
-        """The refusals that are in the log."""
+        self._logged_refusals: tuple[str, ...] = ()
+        """The refusals that `find` logged last; the same ones are not logged again."""
 
     async def find(self) -> ApiLevel:
-        """The best native version that the cluster serves and whose shape is known, else the fallback.
+        """Return the best native version that the cluster serves and whose shape is known, else the fallback level.
 
-        Raises ApiError if the server cannot be asked, so that a server that is starting is never taken for one that
-        does not serve the API.
+        Raises ApiError if the API server does not answer: one that is still starting must not count as one that does
+        not serve the API.
         """
         if self._wanted == FALLBACK.name:
             return FALLBACK
@@ -156,11 +161,11 @@ class Discovery:
         level = await self._choose(served, refused) or _DEFAULTS[self._wanted]
         if level.name == NATIVE.name and level.nests:
             level = replace(level, composite_version=await self._choose_composites(served, refused))
-        self._tell(tuple(refused))
+        self._log_refusals(tuple(refused))
         return replace(level, refused=tuple(refused))
 
     async def _list_served(self) -> _Served:
-        group = await _ask_again(lambda: self._client.read(_GROUP_PATH))
+        group = await _retry_not_found(lambda: self._client.read(_GROUP_PATH))
         if group is None:
             return {}
         try:
@@ -170,14 +175,14 @@ class Discovery:
         return {version: await self._list_plurals(f"{_GROUP_PATH}/{version}") for version in versions}
 
     async def _list_plurals(self, path: str) -> set[str]:
-        document = await _ask_again(lambda: self._client.read(path))
-        return _read_names(path, document) if document is not None else set()
+        document = await _retry_not_found(lambda: self._client.read(path))
+        return _read_plurals(path, document) if document is not None else set()
 
     async def _choose(self, served: _Served, refused: list[str]) -> ApiLevel | None:
         for version, plurals in served.items():
             workload = workloads(NATIVE_GROUP, version)
             # A CRD in a group that the server keeps to itself shows in discovery and answers 404 to every request.
-            if workload.plural not in plurals or not await _answers(self._client, workload):
+            if workload.plural not in plurals or not await _is_served(self._client, workload):
                 continue
             judged = await self._schemas.judge(version)
             if judged.refusal:
@@ -190,10 +195,10 @@ class Discovery:
 
     async def _has_groups(self, version: str, plurals: set[str]) -> bool:
         resource = pod_groups(NATIVE_GROUP, version)
-        return resource.plural in plurals and await _answers(self._client, resource)
+        return resource.plural in plurals and await _is_served(self._client, resource)
 
     async def _choose_composites(self, served: _Served, refused: list[str]) -> str:
-        """The version of CompositePodGroups, as `ApiLevel` names it."""
+        """Return the version for `ApiLevel.composite_version`: "" for v1alpha3, or if no version can be read."""
         for version, plurals in served.items():
             if composites(NATIVE).plural not in plurals:
                 continue
@@ -203,17 +208,17 @@ class Discovery:
             refused.append(refusal)
         return ""
 
-    def _tell(self, refused: tuple[str, ...]) -> None:
-        for refusal in refused if refused != self._told else ():
+    def _log_refusals(self, refused: tuple[str, ...]) -> None:
+        for refusal in refused if refused != self._logged_refusals else ():
             log.error("a version of the API cannot be used", extra={"err": refusal})
-        self._told = refused
+        self._logged_refusals = refused
 
 
 async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> bool | None:
-    """Whether pods keep the field that names their group; None if the API server will not say.
+    """Return whether the API server stores the field of a pod that names its group; None if that cannot be found out.
 
-    Where its gate is off the API server drops the field without a word, and a gang would be scheduled pod by pod. A
-    dry-run create of a PodTemplate, which loses the field as pods do, finds out without the right to create pods.
+    With its feature gate off, the API server silently drops the field, and a gang would be scheduled pod by pod. The
+    test is a dry-run create of a PodTemplate: it loses the field as a pod does, but needs no right to create pods.
     """
     names = {"name": "probe", "podGroup": "probe"} if level.inline else {"podGroupName": "probe"}
     field = "workloadRef" if level.inline else "schedulingGroup"
@@ -236,32 +241,32 @@ async def keeps_group(client: ApiClient, level: ApiLevel, namespace: str) -> boo
         return None
 
 
-def _read_names(path: str, document: JSON) -> set[str]:
-    """The plurals in a discovery document; raises Unavailable for any other document."""
+def _read_plurals(path: str, document: JSON) -> set[str]:
+    """Return the plurals in a discovery document; raise Unavailable for any other document."""
     entries = document.get("resources")
     if document.get("kind") != "APIResourceList" or not isinstance(entries, list):
         raise misread(f"GET {path}", 200, f"no discovery document: {str(document)[:80]}")
     return {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
 
 
-async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T | None:
-    """What is answered; None for 404 twice, some seconds apart.
+async def _retry_not_found(ask: Callable[[], Awaitable[T]]) -> T | None:
+    """Return the answer, or None if it is 404 twice, some seconds apart.
 
-    A single one may be that of one API server of several, which does not serve the API yet, or any more.
+    A single 404 may come from one API server of several that does not serve the API yet (during an upgrade).
     """
     try:
         return await ask()
     except NotFound:
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(_NOT_FOUND_RETRY_SECONDS)
     try:
         return await ask()
     except NotFound:
         return None
 
 
-async def _answers(client: ApiClient, resource: Resource) -> bool:
+async def _is_served(client: ApiClient, resource: Resource) -> bool:
     try:
-        return await _ask_again(lambda: client.page(resource.path(), {"limit": "1"})) is not None
+        return await _retry_not_found(lambda: client.page(resource.path(), {"limit": "1"})) is not None
     except Forbidden:
         # The API server checks rights before it looks for the resource. The reflector will report what RBAC lacks.
         return True

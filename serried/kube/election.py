@@ -1,8 +1,10 @@
-"""Holding a Lease, or following who holds it: one of several processes works, the others wait, as in client-go.
+"""Leader election with a Lease, as in client-go: one of several processes leads, the others wait.
 
-What if we die here: the Lease names us until it has run out, and nobody works; then another one takes it. Who ends in
-order gives it up at once. A process that stands still, or does not reach the API server, stops to lead by its own
-clock, seconds before anybody else may begin.
+Use: `Election.acquire`, then `Election.keep` until it raises, then `Election.release`.
+
+If the leader dies, the Lease names it until the Lease has expired; until then no process leads. A leader that ends in
+order releases the Lease at once. A leader that is suspended, or cannot reach the API server, stops leading by its own
+clock (`Timing.renew`), seconds before another process may acquire the Lease (`Timing.lease`).
 """
 
 import asyncio
@@ -28,17 +30,17 @@ class Lease:
     """A coordination.k8s.io/v1 Lease."""
 
     holder: str
-    """Empty when no process holds it."""
+    """The identity of the process that holds it; "" if no process does."""
 
     renewed: int | None = None
-    """The renewTime in seconds since 1970, by the holder's clock; None without one."""
+    """The renewTime in seconds since 1970, by the holder's clock; None if the Lease has none."""
 
     duration: int = 0
-    """How many seconds after ``renewed`` others may take the Lease."""
+    """The leaseDurationSeconds: after this many seconds without renewal another process may acquire the Lease."""
 
 
 def decode_lease(obj: object) -> Lease | Malformed:
-    """A Lease; every field may be absent."""
+    """Decode a Lease; every field may be absent."""
     return attempt("Lease", _read_lease, obj)
 
 
@@ -54,37 +56,37 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The pace of an election, in seconds."""
+    """The durations of an election, in seconds."""
 
     lease: float = 15.0
-    """How long after its last renewal others leave a Lease alone."""
+    """The duration of the Lease: so long after the last renewal no other process may acquire it."""
 
     renew: float = 10.0
-    """How long after its last renewal its holder leads: what is on its way then arrives before others begin."""
+    """The holder leads for so long after its last renewal; less than ``lease``, so that its last requests arrive."""
 
     retry: float = 1.0
-    """The pause between two renewals; others look every one to two and a bit of it."""
+    """The pause between two renewals. Processes that wait for the Lease try after 1 to 2.2 times this pause."""
 
     release: float = 2.0
-    """How long whoever ends waits for the answer when it gives the Lease up."""
+    """The timeout of the request that releases the Lease when the process ends."""
 
 
 TIMING = Timing()
 
 _JITTER = 1.2
-"""By how much a pause may be longer, in pauses: those who wait together do not ask together."""
+"""The random part of the pause of a waiting process, as a multiple of `Timing.retry` (client-go's JitterFactor)."""
 
 
 class LeaseLostError(Exception):
-    """Somebody else may hold the Lease by now."""
+    """The Lease was not renewed in time: another process may hold it by now."""
 
 
 @dataclass(eq=False)
 class Election:
-    """Takes part for one Lease. ``clock`` is monotonic, ``wall`` gives seconds since 1970.
+    """One process as a candidate for one Lease. ``clock`` is monotonic, ``wall`` returns seconds since 1970.
 
-    ``holder`` names the Pod. There is one process in it at a time, so a Lease that this Pod held is that of a process
-    which is gone, and is taken at once. Without a name ("") every Lease is another's.
+    ``holder`` is the name of the Pod. A Pod runs one process at a time, so a Lease held by an earlier process of the
+    same Pod is acquired at once. Without a name ("") that is never the case.
     """
 
     client: ApiClient
@@ -95,106 +97,106 @@ class Election:
     timing: Timing = TIMING
 
     identity: str = field(init=False)
-
+    """The holderIdentity of this process: the name of the Pod or host, and a random UUID."""
     _renewed: float | None = field(default=None, init=False)
-    """When the last renewal was asked for that was granted; None if the Lease is not ours."""
+    """The time by ``clock`` at which the last successful renewal was sent; None without the Lease."""
 
-    _seen: tuple[str, float] = field(default=("", 0.0), init=False)
-    """The resourceVersion of the Lease as others keep it, and when it was seen first."""
+    _observed: tuple[str, float] = field(default=("", 0.0), init=False)
+    """The last resourceVersion of a Lease held by another process, and when it was observed first, by ``clock``."""
 
-    _complaint: str = field(default="", init=False)
-    """The last warning, which is not repeated until an answer has come."""
+    _last_warning: str = field(default="", init=False)
+    """The last logged failure, whose warning is not repeated; "" after a successful request."""
 
     def __post_init__(self) -> None:
         self.identity = f"{self.holder or socket.gethostname()}_{uuid.uuid4()}"
 
     def leads(self) -> bool:
-        """Whether nobody else can hold the Lease at this moment."""
+        """Return whether this process leads: no other process can hold the Lease at this moment."""
         return self._renewed is not None and self.clock() < self._renewed + self.timing.renew
 
     async def acquire(self) -> None:
-        """Wait until the Lease is ours."""
+        """Wait until this process holds the Lease."""
         while True:
-            if await self._try():
+            if await self._try_acquire_or_renew():
                 break
             await asyncio.sleep(self.timing.retry * (1.0 + random.uniform(0.0, _JITTER)))  # noqa: S311
         log.info("holds the Lease", extra={"lease": str(self.lease), "holder": self.identity})
 
     async def keep(self) -> NoReturn:
-        """Renew the Lease until cancelled. Raises LeaseLostError."""
+        """Renew the Lease until cancelled. Raise LeaseLostError after `Timing.renew` seconds without success."""
         while True:
             await asyncio.sleep(self.timing.retry)
-            if not await self._try() and not self.leads():
+            if not await self._try_acquire_or_renew() and not self.leads():
                 self._renewed = None
                 raise LeaseLostError(f"the Lease {self.lease} could not be renewed")
 
     async def release(self) -> None:
-        """Give the Lease up, if it is ours: others need not wait until it has run out."""
+        """Release the Lease if this process holds it, so that others need not wait until it expires. Never raises."""
         if self._renewed is None:
             return
         self._renewed = None
         try:
             async with asyncio.timeout(self.timing.release):
-                await self._give_up()
+                await self._release()
         except (ApiError, TimeoutError) as error:
             log.warning("the Lease could not be given up", extra={"lease": str(self.lease), "err": str(error)})
 
-    async def _give_up(self) -> None:
+    async def _release(self) -> None:
         try:
-            await self._clear()
+            await self._clear_holder()
         except Conflict:
-            await self._clear()  # our last renewal, of which nobody awaits the answer any more, came between
+            await self._clear_holder()  # our last renewal, cancelled but already sent, changed the Lease meanwhile
 
-    async def _clear(self) -> None:
+    async def _clear_holder(self) -> None:
         found = await self._read()
         if found is not None and _decode_found(found).holder == self.identity:
             await self._write(found, "", seconds=1)
 
-    async def _try(self) -> bool:
-        """Whether the Lease is ours from now on."""
+    async def _try_acquire_or_renew(self) -> bool:
+        """Acquire or renew the Lease. Return whether this process holds it now; False also if the request failed."""
         asked = self.clock()
         try:
             async with asyncio.timeout(self.timing.renew / 2):
-                taken = await self._take()
+                taken = await self._acquire_or_renew()
         except (ApiError, TimeoutError) as error:
-            self._complain(error)
+            self._log_failure(error)
             return False
-        self._complaint = ""
+        self._last_warning = ""
         if taken:
             self._renewed = asked
         return taken
 
-    def _complain(self, error: Exception) -> None:
-        # Other failures pass; this one stays until somebody grants the right.
-        warns = isinstance(error, Forbidden) and str(error) != self._complaint
-        self._complaint = str(error)
+    def _log_failure(self, error: Exception) -> None:
+        # Other failures are temporary. A missing right lasts until an administrator grants it.
+        warns = isinstance(error, Forbidden) and str(error) != self._last_warning
+        self._last_warning = str(error)
         level = logging.WARNING if warns else logging.INFO
         log.log(level, "cannot ask for the Lease", extra={"lease": str(self.lease), "err": str(error)})
 
-    async def _take(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         found = await self._read()
-        if found is not None and not self._may_take(found):
+        if found is not None and not self._may_acquire(found):
             self._renewed = None
             return False
         try:
             await self._write(found, self.identity, seconds=int(self.timing.lease))
         except (AlreadyExists, Conflict):
-            return False  # another was faster, or our own last write was late
+            return False  # another process was faster, or our own last write arrived late
         return True
 
-    def _may_take(self, found: JSON) -> bool:
+    def _may_acquire(self, found: JSON) -> bool:
         lease, version = _decode_found(found), str(found["metadata"].get("resourceVersion"))
         if lease.holder in {"", self.identity}:
             return True
         if self._renewed is not None:
-            return False  # it was ours, and somebody has taken it
+            return False  # this process held it, and another one has acquired it
         if self.holder and lease.holder.rpartition("_")[0] == self.holder:
             return True
         now = self.clock()
-        if version != self._seen[0]:
-            # Counted from here, by one clock: the holder's may be another.
-            self._seen = (version, now)
-        return now >= self._seen[1] + lease.duration
+        if version != self._observed[0]:
+            # The duration is measured from here by our own clock: the holder's clock may differ.
+            self._observed = (version, now)
+        return now >= self._observed[1] + lease.duration
 
     async def _read(self) -> JSON | None:
         try:
@@ -222,7 +224,7 @@ class Election:
             await self._ask("PUT", self._path(self.lease.name), body=orjson.dumps(body))
 
     async def _ask(self, method: str, path: str, **how: Any) -> JSON:
-        """The Lease in the answer; raises Unavailable for any other one, which is no renewal."""
+        """Send a request, and return the Lease in the answer. Raise Unavailable if the answer is no Lease."""
         found = await self.client.ask_object(method, path, retry=ONCE, **how)
         if found.get("kind") != "Lease":
             raise misread(f"{method} {path}", 200, f"no Lease: {str(found)[:80]}")

@@ -1,4 +1,7 @@
-"""How the API server refuses: one exception class per refusal that callers tell apart."""
+"""Exceptions for failed calls of the API server: one class for each kind of failure that callers handle differently.
+
+`api_error` makes the exception from a Status, `misread` from an answer that is not the API server's.
+"""
 
 from dataclasses import replace
 
@@ -6,7 +9,7 @@ from serried.kube.wire import Failure
 
 
 class ApiError(Exception):
-    """The API server did not do what was asked."""
+    """A call of the API server failed: it was rejected, or got no answer. The base class of all others here."""
 
     def __init__(self, call: str, failure: Failure) -> None:
         said = failure.message or failure.reason or "no message"
@@ -18,11 +21,11 @@ class ApiError(Exception):
         self.message = failure.message
         """The message in the Status object, or what was wrong with the answer."""
         self.retry_after = failure.retry_after
-        """How many seconds to wait as the server asked, within limits (`wire.limit_rest`); None if it did not."""
+        """The server's Retry-After in seconds, capped (`wire.cap_retry_after`); None if it named none."""
 
 
 class NotFound(ApiError):
-    """404 of an API server: no such object, or no such resource."""
+    """404 from the API server itself: no such object, or no such resource."""
 
 
 class Conflict(ApiError):
@@ -46,52 +49,55 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: RBAC or admission says no."""
+    """403: RBAC or an admission plugin rejects the request."""
 
 
 class Fenced(ApiError):
-    """A change that was not sent, or not again, because whoever asks for it may not write any more."""
+    """A write that was not sent, or not repeated, because this process does not hold the Lease any more."""
 
 
 class TooMany(ApiError):
-    """429: the API server has too much to do, and asks to come later."""
+    """429: the API server is overloaded and asks the client to retry later."""
 
 
 class BudgetRefusal(ApiError):
-    """429: a disruption budget does not allow an eviction now.
+    """429: a PodDisruptionBudget does not allow an eviction now.
 
-    The cause tells it from an API server that has too much to do, which looks at no pod
+    The cause in the Status distinguishes it from the 429 of an overloaded API server
     (pkg/registry/core/pod/storage/eviction.go: createTooManyRequestsError, checkAndDecrement).
     """
 
 
 class Unavailable(ApiError):
-    """5xx, a timeout, no connection, or an answer that is no API server's (then ``status`` may be any, also 404)."""
+    """5xx, a timeout, no connection, or an answer that is not the API server's (with any ``status``, even 404)."""
 
     def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
         super().__init__(call, failure)
         self.unsent = unsent
-        """Whether the request was certainly not sent. Otherwise a write may have happened."""
+        """Whether the request was certainly not sent. If False, a write may have happened."""
 
 
 def is_unreadable(error: ApiError) -> bool:
-    """Whether the API server has found stored objects of a version that it does not know, so that it can list none.
+    """Return whether the API server cannot list a resource because stored objects have a version that it lacks.
 
-    An alpha version leaves them behind when the next minor does not have it (upstream's runtime.IsNotRegisteredError).
+    That happens after an upgrade that removes an alpha version (upstream's runtime.IsNotRegisteredError).
     """
     return "is registered for version" in error.message
 
 
 def misread(call: str, status: int, said: str) -> Unavailable:
-    """The exception for an answer that is not the API server's, such as a proxy's page; ``said`` is what is wrong."""
+    """Return the exception for an answer that is not the API server's, such as a proxy's page.
+
+    ``status`` is its HTTP status, ``said`` a phrase that says what is wrong with it.
+    """
     return Unavailable(call, Failure(status, "NoAnswer", f"not an answer of an API server: {said}"))
 
 
 _NO_SUCH_PATH = "404 page not found"
-"""What an API server says, without a Status, of a path under which it serves nothing (Go's http.NotFound)."""
+"""The text that an API server sends, without a Status, for a path that it does not serve (Go's http.NotFound)."""
 
 _BUDGET_CAUSE = "DisruptionBudget"
-"""Upstream's policyv1.DisruptionBudgetCause."""
+"""The cause in the Status of a refused eviction (upstream's policyv1.DisruptionBudgetCause)."""
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -106,13 +112,13 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def api_error(call: str, failure: Failure) -> ApiError:
-    """The exception for a failure; ``call`` is method and path."""
+    """Return the exception for a failure; ``call`` is method and path, for the message."""
     if failure.code == 409 and failure.reason == "AlreadyExists":
         return AlreadyExists(call, failure)
     if failure.code == 429 and _BUDGET_CAUSE in failure.causes:
         return BudgetRefusal(call, failure)
     if failure.code == 404 and failure.reason != "NotFound" and failure.message != _NO_SUCH_PATH:
-        # A proxy on the way has no such page: that says nothing of what the API server has.
+        # This 404 comes from a proxy on the way, and says nothing about the objects of the API server.
         return Unavailable(call, replace(failure, reason=failure.reason or "NoAnswer"))
     if failure.code >= 500:
         return Unavailable(call, failure)

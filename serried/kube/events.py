@@ -1,4 +1,7 @@
-"""Writes core/v1 Events: the first of its kind at once, repeats as a count. Callers never wait for one."""
+"""Writes core/v1 Events in the background. The first occurrence is written at once, repeats raise its ``count``.
+
+`EventWriter.emit` queues an occurrence, and `EventWriter.run` writes.
+"""
 
 import asyncio
 import heapq
@@ -25,18 +28,18 @@ log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 5.0
 
 _MAX_MESSAGE_LENGTH = 1024
-"""In characters; the API server takes no longer ones."""
+"""In characters; the API server rejects longer messages."""
 
-_SECONDS_BETWEEN_LOOKS = 0.25
-"""How often a writer that gives way looks whether it still has to."""
+_GIVE_WAY_POLL_SECONDS = 0.25
+"""The interval at which a writer checks whether Events of type Normal still have to wait (`EventWriter.gives_way`)."""
 
 _SeriesKey = tuple[str, str]
-"""The UID of the object, and the reason."""
+"""Identifies a series: the UID of the object, and the reason."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """All occurrences of one reason at one object."""
+    """All occurrences of one reason at one object, written as one Event with a count."""
 
     regarding: Mapping[str, str]
     """The reference to the object."""
@@ -61,10 +64,10 @@ class _Series:
     """The name of the Event; "" until it exists."""
 
     queued: bool = True
-    """Whether the series is in a queue, to be written."""
+    """Whether the series is in a queue: it has occurrences that are not written yet."""
 
     due: float = 0.0
-    """The monotonic time from which on it may be written again."""
+    """The earliest monotonic time of the next write; infinity while a write is in flight."""
 
     @property
     def namespace(self) -> str:
@@ -73,47 +76,47 @@ class _Series:
 
 @dataclass(eq=False)
 class EventWriter:
-    """Writes Events. `emit` may be called at any time, `run` writes until cancelled.
+    """The Events of one process. `emit` queues them at any time, `run` writes them until cancelled.
 
-    There are two queues for new series, one for warnings and one, behind it, for Events of type Normal, and a third for
-    repeats. In each, namespaces take turns. If a queue for new series is full, the namespace that has most in it loses
-    its newest.
+    There are three queues, in this order: new series of type Warning, new series of type Normal, and repeats. Each
+    serves the namespaces in turn. If a queue for new series is full, the namespace with the most entries loses its
+    newest one.
     """
 
     client: ApiClient
 
     component: str
-    """What the Events name as their source."""
+    """The ``source.component`` of the Events."""
 
     pause: float = 60.0
     """The shortest time in seconds between two writes of one series."""
 
     limit: int = 2000
-    """How many series each queue for new ones may hold; more are dropped. Twice as many are remembered."""
+    """The capacity of each queue for new series; more are dropped. Twice as many series are remembered."""
 
     writers: int = 8
-    """How many writes may be in flight."""
+    """The maximum number of writes in flight."""
 
     rate_limiter: RateLimiter | None = None
-    """How many writes may be begun; None for any number."""
+    """Limits how often a write starts; None for no limit."""
 
     gives_way: Callable[[], bool] = lambda: False
-    """Whether the API server has more important work now, for which Events of type Normal wait; warnings do not."""
+    """Whether more important writes are in progress. Events of type Normal wait for them; warnings do not."""
 
     clock: Callable[[], float] = time.monotonic
     """The monotonic time in seconds."""
 
     dropped: int = field(default=0, init=False)
-    """How many occurrences were not written."""
+    """The number of occurrences that were lost because a queue was full or a write failed."""
 
     _warnings: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
     _normal: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
 
     _repeated: Turns[_SeriesKey] = field(default_factory=Turns, init=False)
-    """Series that are due."""
+    """Keys of repeated series that may be written now."""
 
     _later: list[tuple[float, _SeriesKey]] = field(default_factory=list, init=False)
-    """A heap of repeated series, with when each is due."""
+    """A heap of repeated series that are not due yet: (monotonic time of the next write, key)."""
 
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -121,16 +124,16 @@ class EventWriter:
         self._series: FIFOCache[_SeriesKey, _Series] = FIFOCache(2 * self.limit)
 
     def emit(self, regarding: Mapping[str, str], kind: str, reason: str, message: str) -> None:
-        """Queue an Event with this message about an object; never blocks or raises.
+        """Queue an Event with this message about an object. Never blocks, never raises.
 
-        ``regarding`` has apiVersion, kind, name, uid and, for namespaced objects, namespace; ``kind`` is Normal or
-        Warning. Events of the same UID and reason are one series.
+        ``regarding`` has apiVersion, kind, name, uid and, for namespaced objects, namespace. ``kind`` is "Normal" or
+        "Warning". Events with the same UID and reason form one series.
         """
         now = write_time(time.time())
         message = message[:_MAX_MESSAGE_LENGTH]
         key = (regarding["uid"], reason)
         series = self._series.get(key)
-        fresh = self._warnings if kind == "Warning" else self._normal
+        new_queue = self._warnings if kind == "Warning" else self._normal
         if series is not None:
             series.count = series.count + 1
             series.last = now
@@ -138,58 +141,58 @@ class EventWriter:
             series.type = kind
             if not series.queued:
                 series.queued = True
-                self._put_off(key, series)
+                self._schedule_repeat(key, series)
         else:
-            self._queue_fresh(fresh, key, _Series(regarding, kind, reason, message, first=now, last=now))
+            self._queue_new(new_queue, key, _Series(regarding, kind, reason, message, first=now, last=now))
         self._wake.set()
 
-    def _queue_fresh(self, fresh: Turns[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
-        if len(fresh) >= self.limit:
-            self._drop()
-            given_up = fresh.make_room(series.namespace)
+    def _queue_new(self, new_queue: Turns[_SeriesKey], key: _SeriesKey, series: _Series) -> None:
+        if len(new_queue) >= self.limit:
+            self._count_dropped()
+            given_up = new_queue.make_room(series.namespace)
             if given_up is None:
                 return
             self._series.pop(given_up, None)
         self._series[key] = series
-        fresh.add(series.namespace, key)
+        new_queue.add(series.namespace, key)
 
-    def _put_off(self, key: _SeriesKey, series: _Series) -> None:
-        if series.due < math.inf:  # else it is being written, and put off again when that has ended
+    def _schedule_repeat(self, key: _SeriesKey, series: _Series) -> None:
+        if series.due < math.inf:  # else a write is in flight, and schedules the repeat when it ends
             heapq.heappush(self._later, (series.due, key))
 
     async def run(self) -> None:
-        """Write what was emitted until cancelled."""
+        """Write the queued Events, ``writers`` at a time, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.writers):
-                group.create_task(self._write_all())
+                group.create_task(self._run_writer())
 
-    async def _write_all(self) -> NoReturn:
+    async def _run_writer(self) -> NoReturn:
         while True:
-            while (key := self._next()) is not None:
+            while (key := self._pop_next()) is not None:
                 await self._write(key)
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._next_due()):
+                async with asyncio.timeout(self._seconds_to_next()):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    def _next(self) -> _SeriesKey | None:
+    def _pop_next(self) -> _SeriesKey | None:
         if self.rate_limiter is not None and self.rate_limiter.delay(self.clock()):
             return None
-        key = self._pop_fresh() or self._pop_repeated()
+        key = self._pop_new() or self._pop_repeated()
         if key is not None and self.rate_limiter is not None:
             self.rate_limiter.take()
         return key
 
-    def _pop_fresh(self) -> _SeriesKey | None:
+    def _pop_new(self) -> _SeriesKey | None:
         return self._pop(self._warnings) or (None if self.gives_way() else self._pop(self._normal))
 
     def _pop_repeated(self) -> _SeriesKey | None:
         now = self.clock()
         while self._later and self._later[0][0] <= now:
             key = heapq.heappop(self._later)[1]
-            # An entry may be of a series that was forgotten and has begun anew.
+            # The entry may be outdated: its series was forgotten, and a new one has the same key.
             if self._is_queued(key) and self._series[key].due <= now:
                 self._repeated.add(self._series[key].namespace, key)
         return self._pop(self._repeated)
@@ -201,42 +204,42 @@ class EventWriter:
         return None
 
     def _is_queued(self, key: _SeriesKey) -> bool:
-        """Whether the series still is to be written; it may have been forgotten since it was queued."""
+        """Return whether the series still has to be written. It may have been forgotten since it was queued."""
         series = self._series.get(key)
         return series is not None and series.queued
 
-    def _next_due(self) -> float | None:
+    def _seconds_to_next(self) -> float | None:
         now = self.clock()
         due = self._later[0][0] if self._later else math.inf
         if self._repeated:
             due = now
         if self._warnings or self._normal:
-            due = now + (_SECONDS_BETWEEN_LOOKS if self.gives_way() else 0.0)
+            due = now + (_GIVE_WAY_POLL_SECONDS if self.gives_way() else 0.0)
         if due == math.inf:
             return None
         return max(0.0, due - now, self.rate_limiter.delay(now) if self.rate_limiter is not None else 0.0)
 
     async def _write(self, key: _SeriesKey) -> None:
         series = self._series[key]
-        # What is repeated meanwhile waits until this write has ended: a series has one writer at a time.
+        # Occurrences during this write are written by a later one: a series has one writer at a time.
         series.queued = False
         series.due = math.inf
         try:
-            await (self._count_up(series) if series.name else self._create(series))
+            await (self._patch_count(series) if series.name else self._create(series))
         except ApiError as err:
-            self._drop()
+            self._count_dropped()
             if not series.name:
-                # The next occurrence is a first one again.
+                # Forget the series, so that its next occurrence creates the Event.
                 self._series.pop(key, None)
             log.warning("event not written", extra={"reason": series.reason, "err": str(err)})
         except Exception:
-            # A defect that one Event brings out must not stop the others.
-            self._drop()
+            # A bug that one Event triggers must not stop the writer for all others.
+            self._count_dropped()
             log.exception("event not written", extra={"reason": series.reason})
         finally:
             series.due = self.clock() + self.pause
             if series.queued and self._series.get(key) is series:
-                self._put_off(key, series)
+                self._schedule_repeat(key, series)
             self._wake.set()
 
     async def _create(self, series: _Series) -> None:
@@ -256,7 +259,7 @@ class EventWriter:
         await self._send("POST", EVENTS.path(series.namespace), body | _count_fields(series), JSON_TYPE)
         series.name = name
 
-    async def _count_up(self, series: _Series) -> None:
+    async def _patch_count(self, series: _Series) -> None:
         self.client.metrics.wrote("patch", EVENTS.plural)
         try:
             await self._send("PATCH", EVENTS.path(series.namespace, series.name), _count_fields(series), MERGE_PATCH)
@@ -270,7 +273,7 @@ class EventWriter:
             method, path, body=orjson.dumps(body), content_type=content_type, timeout=_TIMEOUT_SECONDS, retry=ONCE
         )
 
-    def _drop(self) -> None:
+    def _count_dropped(self) -> None:
         self.dropped += 1
         self.client.metrics.event_dropped()
 

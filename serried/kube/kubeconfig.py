@@ -1,7 +1,8 @@
-"""What kubeconfigs say, merged as kubectl merges them: of each name the first entry counts.
+"""Reads kubeconfig files, and merges several as kubectl does: the first entry with a name wins.
 
-Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/ . Paths in a file are
-relative to that file.
+`find_kubeconfig` finds the files, `read_kubeconfig` reads them, `Kubeconfig.choose` picks a context. Source:
+https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/ . Relative paths in a file are
+resolved against the file's folder.
 """
 
 import os
@@ -14,19 +15,19 @@ from typing import Any
 USUAL_KUBECONFIG = "~/.kube/config"
 
 _FIELDS = {"contexts": "context", "clusters": "cluster", "users": "user"}
-"""Lists of a kubeconfig, each with the field that its entries have beside their name."""
+"""The lists of a kubeconfig. Each entry has a ``name`` and one more field, whose key is given here."""
 
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of clusters and users that name files."""
 
 
 class CredentialsError(Exception):
-    """No usable credentials; the message says what was tried, where, and what to do."""
+    """There are no usable credentials. The message says what was tried, where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a context chooses: a cluster, and a user of it."""
+    """The cluster and the user of one context, as they stand in the kubeconfig."""
 
     cluster: Mapping[str, Any]
     user: Mapping[str, Any]
@@ -34,20 +35,23 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """One or several files as one. Each section is a mapping by name."""
+    """One kubeconfig, merged from one or several files. Each section is a mapping by name."""
 
     place: str
-    """The files, with colons between them."""
+    """The paths of the files, separated by colons."""
 
     current: str = ""
-    """The current context, "" if none is chosen."""
+    """The name of the current context; "" if there is none."""
 
     contexts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     users: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def choose(self, context: str = "") -> Entry:
-        """What a context says; "" is the current one. Raises CredentialsError if it is not there, or names nothing."""
+        """Return the cluster and user of a context; "" means the current one.
+
+        Raises CredentialsError if the context, its cluster or its user does not exist, or if it names no cluster.
+        """
         name = context or self.current
         if name not in self.contexts:
             raise CredentialsError(f"kubeconfig {self.place} has {self._explain_missing(name)}")
@@ -62,7 +66,7 @@ class Kubeconfig:
         return Entry(self.clusters[cluster], self.users.get(user, {}))
 
     def namespace(self, context: str = "") -> str:
-        """The namespace of a context; "" where it names none."""
+        """Return the namespace of a context ("" means the current one); "" if the context names none."""
         return str(self.contexts.get(context or self.current, {}).get("namespace") or "")
 
     def _explain_missing(self, name: str) -> str:
@@ -73,13 +77,19 @@ class Kubeconfig:
 
 
 def find_kubeconfig(named: str = "") -> str:
-    """The kubeconfig that kubectl would take, or several with colons between them; "" for none."""
+    """Return the path of the kubeconfig that kubectl would use: ``named``, else $KUBECONFIG, else ~/.kube/config.
+
+    The result may be several paths, separated by colons; "" if there is none.
+    """
     usual = Path(USUAL_KUBECONFIG).expanduser()
     return named or os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
 
 
 def read_kubeconfig(place: str) -> Kubeconfig:
-    """A kubeconfig, or several with colons between them, of which some may be missing. Raises CredentialsError."""
+    """Read and merge the kubeconfig files in ``place``, paths separated by colons.
+
+    Of several files some may be missing. Raises CredentialsError if a file cannot be read or is no kubeconfig.
+    """
     paths = [path for path in place.split(os.pathsep) if path]
     documents = [_read(path) for path in paths if len(paths) == 1 or Path(path).expanduser().exists()]
     merged: dict[str, dict[str, Mapping[str, Any]]] = {section: {} for section in _FIELDS}
@@ -93,7 +103,7 @@ def read_kubeconfig(place: str) -> Kubeconfig:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """One file, whose paths are absolute; raises CredentialsError, which says where it is broken."""
+    """Read one file, with its relative paths made absolute. Raises CredentialsError that names the broken place."""
     import yaml  # noqa: PLC0415 - the help of a command needs none
 
     loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, for files with many certificates
@@ -117,7 +127,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _check_section(document: Mapping[str, Any], section: str, name: str) -> str:
-    """What is wrong with a list of a kubeconfig; "" if nothing is. A user may have nothing."""
+    """Return what is wrong with a list of the kubeconfig, a phrase; "" if it is valid. A user may be empty."""
     entries = document.get(section)
     if not isinstance(entries, list | None):
         return f"{section} is not a list"
@@ -134,5 +144,5 @@ def _resolve(entry: dict[str, Any], folder: Path) -> None:
         if entry.get(key):
             entry[key] = str(folder / Path(str(entry[key])).expanduser())
     command = (entry.get("exec") or {}).get("command") if isinstance(entry.get("exec"), dict | None) else None
-    if isinstance(command, str) and os.sep in command:  # one without is looked for in PATH
+    if isinstance(command, str) and os.sep in command:  # a name without a separator is found in PATH
         entry["exec"]["command"] = str(folder / command)

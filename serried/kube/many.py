@@ -1,4 +1,4 @@
-"""Writes about many objects at a time, of which a few are on their way at once."""
+"""One write for each of many pods, with a limit on how many are in flight."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -8,24 +8,27 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _WRITERS = 64
-"""For how many pods something is written at the same time: as many as Bindings, for which the API server keeps room.
+"""The limit on writes in flight, equal to that of Bindings, which the API server has capacity for.
 
-With fewer at a time the victims take longer to end, and all the while kube-scheduler tries their preemptor's members
-over and over (decision 27).
+A lower limit prolongs evictions, and until all victims have ended kube-scheduler keeps retrying the preemptor's members
+(decision 27).
 """
 
 
 async def do_each(pods: Iterable[Item], do: Callable[[Item], Awaitable[Answer]]) -> list[Answer]:
-    """The answers for all pods, in their order. What one raises ends the others."""
-    few = asyncio.Semaphore(_WRITERS)
+    """Call ``do`` for every pod, _WRITERS at a time. Return the answers in the order of the pods.
+
+    The first exception cancels the other calls and is raised.
+    """
+    slots = asyncio.Semaphore(_WRITERS)
 
     async def do_one(pod: Item) -> Answer:
-        async with few:
+        async with slots:
             return await do(pod)
 
     tasks = [asyncio.ensure_future(do_one(pod)) for pod in pods]
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        for task in tasks:  # `gather` leaves the others at work when one has failed
+        for task in tasks:  # `gather` leaves the others running when one has failed
             task.cancel()

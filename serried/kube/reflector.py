@@ -1,19 +1,25 @@
-"""Lists and watches one resource for ever, and sends what changed to a sink.
+"""The reflector: lists and watches one resource until cancelled, and sends every change to a sink.
 
-    run      for ever: decides what to do after each end, backs off, never gives up
-    _follow  list if needed, then watch, until the watch ends
+`Reflector.run` is the entry.
+
+    run      loops until cancelled: after each end of a watch decides whether to list again, and how long to wait
+    _follow  lists if needed, then watches until the watch ends
     _watch   one request
 
-A watch is resumed from the last resourceVersion whenever possible; a new list is made only when the server has
-forgotten that version (410) or resuming keeps failing. There are two ways to list: streamed, or in pages. A list that
-breaks off is begun anew after a pause, and after several such lists in the other way. Changes are applied in slices,
-between which the event loop runs other tasks.
+A watch resumes from the last resourceVersion if possible. A new list is made only if the server has compacted that
+version (410), or if watches keep failing. A list is streamed (sendInitialEvents) or read in pages; after several lists
+that broke off, the other mode is used. Changes are applied in slices, so that the event loop can run other tasks.
 
-The sink is a synchronous callable. It gets `Upserted` and `Deleted` for single objects, in the server's order, and
-marks for all of them: `Listed` when the first list is complete, `Relisted` after each later one, `Unserved` when the
-server does not know the resource, `Denied` when it does not show it to us. Objects that vanished between two lists are
-`Deleted` before the mark; an object that was made anew under an old name is `Deleted` (old UID), then `Upserted`. So a
-consumer that applies every event has the server's state at every mark.
+The sink is a synchronous callable. For single objects it gets `Upserted` and `Deleted`, in the server's order. For the
+resource as a whole it gets marks:
+
+    Listed     the first list is complete
+    Relisted   a later list is complete
+    Unserved   the API server does not serve the resource (404)
+    Denied     the API server forbids list or watch (403)
+
+An object that is missing in a new list is `Deleted` before the mark. An object that was recreated under the same name
+is `Deleted` (old UID), then `Upserted`. So a sink that applies every event has the server's state at every mark.
 """
 
 import asyncio
@@ -50,17 +56,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """The object exists and looks like this. The same state may come twice."""
+    """An object was added or changed; ``obj`` is its current state. The same state may be sent twice."""
 
     obj: JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The object is gone, or left the selection."""
+    """An object was deleted, or does not match the selection any more."""
 
     obj: JSON
-    """Its last state if the server sent it, else only ``metadata`` with namespace, name and UID."""
+    """The object's last state if the server sent it, else only ``metadata`` with namespace, name and UID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Listed:
     """The first list is complete."""
 
     count: int
-    """How many objects there are."""
+    """The number of objects in the list."""
 
     version: str
     """The resourceVersion of the list."""
@@ -79,25 +85,28 @@ class Relisted:
     """A later list is complete."""
 
     count: int
-    """How many objects there are."""
+    """The number of objects in the list."""
 
     version: str
     """The resourceVersion of the list."""
 
     vanished: int
-    """How many objects were reported Deleted because the list lacked them."""
+    """The number of objects that were reported Deleted because they are missing in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """The server answers 404 for the resource. All its objects were reported Deleted; Listed follows if it returns."""
+    """The API server answers 404 for the resource.
+
+    Every known object is reported Deleted after this mark. `Listed` follows if the resource is served again.
+    """
 
     resource: Resource
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The server answers 403 for the resource. Nothing is deleted: the objects just cannot be followed any more."""
+    """The API server answers 403 for the resource. Nothing is reported Deleted: the objects still exist, unobserved."""
 
     resource: Resource
 
@@ -109,42 +118,42 @@ _Key = tuple[str, str]
 
 
 class KnownObjects:
-    """The objects that the sink knows. Turns list items and watch changes into events."""
+    """The objects that one reflector has reported to its sink. Turns list items and watch changes into events."""
 
     def __init__(self, resource: Resource, sink: Sink) -> None:
         self._resource = resource
         self._sink = sink
         self._uids: dict[_Key, str] = {}
-        """The UIDs of the known objects."""
+        """The UIDs of the known objects, by namespace and name."""
         self._unseen: set[_Key] = set()
-        """The known objects that the list under way has not named yet."""
+        """The known objects that the current list has not contained so far."""
         self._vanished = 0
-        """How many objects the list under way has turned out to lack."""
+        """The number of known objects that were missing in the current list."""
         self._listed = False
-        """Whether a list has been complete, since the resource is served."""
+        """Whether a list has been complete since the resource is served."""
         self._unserved = False
-        """Whether the sink knows that the resource is not served."""
+        """Whether `Unserved` was sent, and no list began since."""
 
     def begin_list(self) -> None:
-        """A list begins, also after one that broke off. Known objects that it does not name have vanished."""
+        """Start a list, also after one that broke off. `drop_unseen` will report the known objects that it lacks."""
         self._unseen = set(self._uids)
         self._vanished = 0
         self._unserved = False
 
     def upsert(self, obj: JSON) -> None:
-        """The object exists; raises BadLineError if it has no name."""
+        """Report an added or changed object; raise BadLineError if it has no name."""
         namespace, name, uid = identity(obj)
         key = (namespace, name)
         known = self._uids.get(key)
         if known is not None and known != uid:
-            self._send(Deleted(_remains(key, known)))
-        if known != uid:  # else each version would leave a new copy of the same string here
+            self._send(Deleted(_make_tombstone(key, known)))
+        if known != uid:  # keep the old string: each version of the object has its own copy of the UID
             self._uids[key] = uid
         self._unseen.discard(key)
         self._send(Upserted(obj))
 
     def delete(self, obj: JSON) -> None:
-        """The object is gone. Nothing happens if an object with another UID has its name, or the sink never knew it."""
+        """Report a deleted object. Ignored if the object is not known, or its name belongs to another UID by now."""
         namespace, name, uid = identity(obj)
         key = (namespace, name)
         if self._uids.get(key) == uid:
@@ -152,24 +161,24 @@ class KnownObjects:
             self._send(Deleted(obj))
 
     def drop_unseen(self) -> Iterator[None]:
-        """Report the objects that the list lacked. Yields after each, so that the caller can let other tasks run."""
+        """Report the objects missing in the list as Deleted. Yield after each, so that the caller can pause."""
         for key in sorted(self._unseen):
             uid = self._uids[key]
             self._forget(key)
             self._vanished += 1
-            self._send(Deleted(_remains(key, uid)))
+            self._send(Deleted(_make_tombstone(key, uid)))
             yield
 
     def end_list(self, version: str) -> None:
-        """The list is complete and `drop_unseen` exhausted."""
+        """Report that the list is complete. Call it when `drop_unseen` is exhausted."""
         count = len(self._uids)
         self._send(Relisted(count, version, self._vanished) if self._listed else Listed(count, version))
         self._listed = True
 
-    def end_service(self) -> Iterator[None]:
-        """The resource is not served: report that once, then every object as Deleted; yields after each.
+    def report_unserved(self) -> Iterator[None]:
+        """Report that the resource is not served, then every known object as Deleted. Yield after each.
 
-        In this order, so that the sink does not take the deletions for those of single objects.
+        The mark comes first, so that the sink knows that the objects were not deleted one by one.
         """
         if not self._unserved:
             self._unserved = True
@@ -178,8 +187,8 @@ class KnownObjects:
         self._unseen = set(self._uids)
         yield from self.drop_unseen()
 
-    def deny(self) -> None:
-        """The API server does not show us the resource."""
+    def report_denied(self) -> None:
+        """Report that the API server forbids list or watch."""
         self._send(Denied(self._resource))
 
     def _forget(self, key: _Key) -> None:
@@ -190,18 +199,18 @@ class KnownObjects:
         try:
             self._sink(event)
         except Exception as err:
-            # A defect that one object brings out must not stop the stream of all others.
-            fields = {"resource": str(self._resource), "object": _describe(event), "err": repr(err)}
+            # A bug that one object triggers must not stop the stream of all others.
+            fields = {"resource": str(self._resource), "object": _name_object(event), "err": repr(err)}
             log.exception("the consumer of a watch failed", extra=fields)
 
 
-def _remains(key: _Key, uid: str) -> JSON:
+def _make_tombstone(key: _Key, uid: str) -> JSON:
     namespace, name = key
     scope = {"namespace": namespace} if namespace else {}
     return {"metadata": scope | {"name": name, "uid": uid}}
 
 
-def _describe(event: Event) -> str:
+def _name_object(event: Event) -> str:
     if isinstance(event, Upserted | Deleted):
         namespace, name, _ = identity(event.obj)
         return f"{namespace}/{name}" if namespace else name
@@ -209,97 +218,100 @@ def _describe(event: Event) -> str:
 
 
 class Cause(StrEnum):
-    """Why a watch ended; the value is the metric's label."""
+    """The cause of the end of a watch; its value is a label of the metric of restarted watches."""
 
     SCHEDULED = "scheduled"
-    """The server kept to timeoutSeconds."""
+    """The server ended the watch after timeoutSeconds, as requested."""
     ENDED = "ended"
-    """An orderly end before its time: a slow consumer, a server that restarts."""
+    """The server closed the watch in order, but early: it restarts, or this client was too slow."""
     SILENT = "silent"
-    """Neither event nor bookmark for too long."""
+    """No event and no bookmark for `WatchTiming.silence` seconds."""
     LOST = "lost"
-    """The connection broke or was not made."""
+    """The connection broke, or could not be made."""
     GONE = "gone"
     """The resourceVersion is too old: a new list follows."""
     BAD_LINE = "bad_line"
     MISSING = "missing"
-    """A 404 that does not count yet (`WatchTiming.unserved_after`)."""
+    """A 404 that does not count yet (see `WatchTiming.unserved_after`)."""
     UNSERVED = "unserved"
     FORBIDDEN = "forbidden"
     REFUSED = "refused"
     """Any other error of the server."""
     DEFECT = "defect"
-    """An error of ours, which the log shows."""
+    """A bug in Serried: an unexpected exception, which is logged."""
 
 
 _RESUMED_AT_ONCE = frozenset(
     {Cause.SCHEDULED, Cause.ENDED, Cause.SILENT, Cause.LOST, Cause.GONE, Cause.BAD_LINE},
 )
-# With these the server is there and answers, but not with changes after our version.
+# Ends in which the server answers but sends no changes after our resourceVersion. A new list may help.
 _SUSPICIOUS = frozenset({Cause.ENDED, Cause.BAD_LINE, Cause.REFUSED, Cause.DEFECT})
-# With these a list was never begun, so its way is not to blame.
-_KEPT_OUT = frozenset({Cause.MISSING, Cause.UNSERVED, Cause.FORBIDDEN})
+# The request was refused before a list began, so the mode of listing is not the cause.
+_REFUSED_CAUSES = frozenset({Cause.MISSING, Cause.UNSERVED, Cause.FORBIDDEN})
 
 
 _BACKOFF = Backoff(first=0.2, cap=30.0)
 
 _REFUSED_SECONDS = 1.0
-"""The longest wait after a 404 or 403 that does not count: several come before they count."""
+"""The longest wait after a 404 or 403 that does not count yet (see `WatchTiming.unserved_after`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """The times and sizes by which a reflector goes; times in seconds."""
+    """The timeouts, waits and sizes of a reflector; times in seconds."""
 
     timeout: tuple[int, int] = (300, 600)
-    """The range of a watch's length; each has a random one, so that watches do not end together."""
+    """The range of timeoutSeconds. Each watch gets a random value, so that watches do not end at the same time."""
 
     silence: float = 150.0
-    """The longest time without event or bookmark after which a watch is ended."""
+    """A watch without event or bookmark for this long is ended."""
 
     backoff: Backoff = _BACKOFF
-    """The longest waits after ends without progress; each has full jitter."""
+    """The upper bounds of the waits after watches without progress; each wait has full jitter."""
 
     unserved: float = 3.0
     """The wait after a 404 or 403 that counts."""
 
     unserved_after: float = 5.0
-    """For how long every answer must be 404 until the resource counts as not served any more; or 403, as not shown.
+    """A 404 or 403 counts after every answer has been that status for this long.
 
-    A single one may be that of one API server of several: in an upgrade one of them serves the API, another one does
-    not, or not yet; one that has just started may not know our roles yet, and a role that is made anew is away for a
-    moment. In the core group no 404 ever counts: every API server serves it.
+    A single one may be temporary. During an upgrade only some API servers serve a new API; an API server that has just
+    started may not have loaded the RBAC roles; and a role that is recreated is missing for a moment. In the core group
+    a 404 never counts: every API server serves that group.
     """
 
     absent_after: float = 5.0
-    """The same before the first list; with 0.0 the first 404 counts, as the first 403 always does there."""
+    """The value of ``unserved_after`` before the first list, for 404 only; with 0.0 the first 404 counts.
+
+    Before the first list the first 403 always counts.
+    """
 
     page: int = 500
-    """How many objects a page has at first."""
+    """The number of objects in a page; doubled after each list in pages that broke off."""
 
     in_pages: float = 600.0
-    """How long lists are made in pages after streams were cut or refused."""
+    """The period in which lists are read in pages after streamed lists have failed."""
 
     slice_changes: int = 200
-    """The number of applied changes after which other tasks run."""
+    """The number of changes after which a slice ends and other tasks run."""
 
     slice_seconds: float = 0.002
-    """The time spent on changes after which other tasks run."""
+    """The time spent on changes after which a slice ends and other tasks run."""
 
 
 MAX_SUSPICIOUS_ENDS = 5
-"""After this many suspicious ends in a row without progress the list is made anew, and again after as many."""
+"""After every so many suspicious ends (`_SUSPICIOUS`) in a row without progress a new list is made."""
 
 MAX_CUT_LISTS = 3
-"""After this many lists in a row that broke off, the next one is made in the other way."""
+"""After this many broken lists in a row the next list uses the other mode (streamed or in pages)."""
 
 _STEADY_SECONDS = 10.0
-"""A watch that lasted this long was fine, even if nothing happened in it."""
+"""A watch that lasted this long counts as progress, even without a change."""
 
 
 @dataclass(eq=False)
 class Reflector:
-    """Follows a resource and calls ``sink`` with every `changes.Event`."""
+    """Follows one resource, and calls ``sink`` with every `Event`. Lives as long as the process."""
 
     client: ApiClient
     resource: Resource
@@ -308,157 +320,157 @@ class Reflector:
     timing: WatchTiming = field(default=WatchTiming(), kw_only=True)
 
     listed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set from the first complete list on, cleared while the resource is not served."""
+    """Set when the first list is complete, cleared while the resource is not served."""
 
     known: KnownObjects = field(init=False)
-    """What the sink knows by now."""
+    """The objects that were reported to the sink."""
 
     last_event_monotonic: float = field(default=0.0, init=False)
-    """When the server last sent anything, bookmarks included; 0.0 for never."""
+    """The monotonic time of the last event from the server, bookmarks included; 0.0 if there was none."""
 
     blind_since_monotonic: float = field(default_factory=time.monotonic, init=False)
-    """Since when changes do not reach us: a list or a watch is still to come. Infinity while they do."""
+    """The monotonic time since which no changes arrive: no list or watch is established. Infinity while they arrive."""
 
     _version: str = field(default="", init=False)
     """The resourceVersion to resume from; "" if a list is needed."""
 
     _listing: bool = field(default=False, init=False)
-    """Whether a list is under way."""
+    """Whether a list has begun and is not complete."""
 
-    _followed: int = field(default=0, init=False)
-    """How many changes came after lists."""
+    _changes_followed: int = field(default=0, init=False)
+    """The number of changes received outside of lists."""
 
-    _reached: bool = field(default=True, init=False)
-    """Whether the server was reached since the last end."""
+    _server_reached: bool = field(default=True, init=False)
+    """Whether a request of the current watch may have reached the server."""
 
-    _forced: bool = field(default=False, init=False)
-    """Whether the last list was made because watches did not last, and none has lasted since."""
+    _relist_forced: bool = field(default=False, init=False)
+    """Whether the last list was made because watches kept failing, and no watch has made progress since."""
 
     _since: float = field(default=0.0, init=False)
-    """The monotonic time since which the watch lasts."""
+    """The monotonic time at which the current watch began."""
 
-    _fruitless: int = field(default=0, init=False)
-    """How many ends in a row there were without progress, since the last 404 or 403."""
+    _failures: int = field(default=0, init=False)
+    """The number of watches in a row that ended without progress. A 404 or 403 sets it to 0."""
 
-    _complaint: str = field(default="", init=False)
-    """The last message in the log, which is not repeated at the same level."""
+    _last_message: str = field(default="", init=False)
+    """The last logged interruption; the same one is logged again only at level DEBUG."""
 
     def __post_init__(self, sink: Sink) -> None:
         timing = self.timing
         self.known = KnownObjects(self.resource, sink)
         self._path = self.resource.path(self.selection.namespace)
         never = (math.inf, math.inf)
-        self._absence = _Refusal(*((timing.absent_after, timing.unserved_after) if self.resource.group else never))
-        self._denial = _Refusal(0.0, timing.unserved_after)
-        self._ways = _Ways(timing)
+        self._absence = _RefusalTimer(*((timing.absent_after, timing.unserved_after) if self.resource.group else never))
+        self._denial = _RefusalTimer(0.0, timing.unserved_after)
+        self._list_mode = _ListMode(timing)
         self._slice = _Slice(timing)
 
     async def run(self) -> NoReturn:
-        """Follow the resource until cancelled."""
+        """List and watch the resource until cancelled. Errors are logged and retried, never raised."""
         while True:
-            followed = self._followed
+            followed = self._changes_followed
             listed = self.listed.is_set()
-            cause, retry_after = await self._end_of_follow()
+            cause, retry_after = await self._follow_until_end()
             self.blind_since_monotonic = min(self.blind_since_monotonic, time.monotonic())
             lasted = time.monotonic() - self._since >= _STEADY_SECONDS
-            steady = lasted or (self._followed > followed and cause is not Cause.GONE)
-            # Half a list is no progress, however long it took: the next one begins with the first object again.
+            steady = lasted or (self._changes_followed > followed and cause is not Cause.GONE)
+            # A broken list is no progress, however long it lasted: the next one starts with the first object again.
             fine = steady and not self._listing
-            # What comes after refusals is the first failure again: an API server that has just got a kind back refuses
-            # its watches for a moment (429, "storage is (re)initializing").
-            self._fruitless = 0 if fine or cause in _KEPT_OUT else self._fruitless + 1
-            self._forced = self._forced and self._fruitless > 0
-            if self._listing and self._reached and cause not in _KEPT_OUT:
-                self._ways.cut()
+            # A 404 or 403 restarts the count: an API server that has just begun to serve a kind rejects its watches for
+            # a moment (429, "storage is (re)initializing").
+            self._failures = 0 if fine or cause in _REFUSED_CAUSES else self._failures + 1
+            self._relist_forced = self._relist_forced and self._failures > 0
+            if self._listing and self._server_reached and cause not in _REFUSED_CAUSES:
+                self._list_mode.on_list_broken()
             if listed or cause not in {Cause.UNSERVED, Cause.FORBIDDEN}:  # a watch that never began has not ended
                 self.client.metrics.watch_restarted(self.resource.plural, cause)
-            stuck = self._fruitless > 0 and self._fruitless % MAX_SUSPICIOUS_ENDS == 0
+            stuck = self._failures > 0 and self._failures % MAX_SUSPICIOUS_ENDS == 0
             if self._version and (cause is Cause.GONE or (cause in _SUSPICIOUS and stuck)):
                 self._version = ""
-                self._forced = True
+                self._relist_forced = True
             await asyncio.sleep(max(self._delay(cause), retry_after))
 
     def _delay(self, cause: Cause) -> float:
         if cause is Cause.UNSERVED or (cause is Cause.FORBIDDEN and self._denial.counted):
             return self.timing.unserved
-        if cause in _RESUMED_AT_ONCE and self._fruitless <= 1:
+        if cause in _RESUMED_AT_ONCE and self._failures <= 1:
             return 0.0
-        if cause not in _KEPT_OUT:
-            longest = self.timing.backoff.delay(self._fruitless + 1)
+        if cause not in _REFUSED_CAUSES:
+            longest = self.timing.backoff.delay(self._failures + 1)
         else:
-            longest = min(_REFUSED_SECONDS, self.timing.unserved)  # the next server may serve it, and show it
+            longest = min(_REFUSED_SECONDS, self.timing.unserved)  # another API server may answer the retry
         return random.uniform(0.0, longest)  # noqa: S311
 
-    async def _end_of_follow(self) -> tuple[Cause, float]:
-        """Follow until an end; its cause and the seconds that the server asked to wait."""
+    async def _follow_until_end(self) -> tuple[Cause, float]:
+        """List and watch once. Return why the watch ended, and the server's Retry-After in seconds (0.0 for none)."""
         self._since = time.monotonic()
-        self._reached = True
+        self._server_reached = True
         try:
             return await self._follow(), 0.0
         except BadLineError as err:
-            return self._complain(Cause.BAD_LINE, f"a line of the watch is not understood: {err}"), 0.0
+            return self._log_interruption(Cause.BAD_LINE, f"a line of the watch is not understood: {err}"), 0.0
         except ApiError as err:
-            return await self._judge(err), err.retry_after or 0.0
+            return await self._classify(err), err.retry_after or 0.0
         except Exception as err:
-            # A defect of ours must not stop the caches for ever.
+            # A bug in Serried must not stop the updates of the cache for ever.
             log.exception("following a resource failed", extra={"resource": str(self.resource)})
-            return self._complain(Cause.DEFECT, repr(err)), 0.0
+            return self._log_interruption(Cause.DEFECT, repr(err)), 0.0
         finally:
             self._slice.reset()
 
-    async def _judge(self, err: ApiError) -> Cause:
+    async def _classify(self, err: ApiError) -> Cause:
         if isinstance(err, NotFound):
-            self._denial.end()
-            return await self._judge_absence(err)
-        self._absence.end()
+            self._denial.reset()
+            return await self._handle_not_found(err)
+        self._absence.reset()
         if isinstance(err, Forbidden):
-            return self._judge_denial(err)
-        self._denial.end()
+            return self._handle_forbidden(err)
+        self._denial.reset()
         if isinstance(err, Gone):
             return Cause.GONE
         if isinstance(err, Unavailable) and not err.status:
-            self._reached = not err.unsent
-            return self._complain(Cause.LOST, str(err))
+            self._server_reached = not err.unsent
+            return self._log_interruption(Cause.LOST, str(err))
         if "Too large resource version" in err.message:
-            # The server was restored from a backup: the version that we hold will not come for long.
+            # The server was restored from a backup: it will take long until it reaches the version that we have.
             return Cause.GONE
-        return self._complain(Cause.REFUSED, str(err))
+        return self._log_interruption(Cause.REFUSED, str(err))
 
-    async def _judge_absence(self, err: NotFound) -> Cause:
-        if self._absence.counts(time.monotonic()):
-            return await self._end_service()
-        return self._complain(Cause.MISSING, f"{err}; the known objects are kept, and it is asked again")
+    async def _handle_not_found(self, err: NotFound) -> Cause:
+        if self._absence.observe(time.monotonic()):
+            return await self._drop_unserved()
+        return self._log_interruption(Cause.MISSING, f"{err}; the known objects are kept, and it is asked again")
 
-    def _judge_denial(self, err: Forbidden) -> Cause:
-        if self._denial.counts(time.monotonic()):
-            self._version = ""  # a new list says when it is over
-            self.known.deny()
+    def _handle_forbidden(self, err: Forbidden) -> Cause:
+        if self._denial.observe(time.monotonic()):
+            self._version = ""  # a new list will tell when access is granted again
+            self.known.report_denied()
         group = self.resource.group or '""'
         needed = f"grant list and watch on {self.resource.plural} in API group {group}"
-        return self._complain(Cause.FORBIDDEN, f"{err}; {needed}")
+        return self._log_interruption(Cause.FORBIDDEN, f"{err}; {needed}")
 
-    def _note_answered(self) -> None:
-        self._absence.end()
-        self._denial.end()
+    def _reset_refusals(self) -> None:
+        self._absence.reset()
+        self._denial.reset()
 
-    async def _end_service(self) -> Cause:
+    async def _drop_unserved(self) -> Cause:
         self._version = ""
         self.listed.clear()
-        for _ in self.known.end_service():
+        for _ in self.known.report_unserved():
             await self._slice.pause()
-        return self._complain(Cause.UNSERVED, "the API server does not serve this resource")
+        return self._log_interruption(Cause.UNSERVED, "the API server does not serve this resource")
 
-    def _complain(self, cause: Cause, text: str) -> Cause:
-        # Only the consumer knows whether it matters that a resource is not served.
+    def _log_interruption(self, cause: Cause, text: str) -> Cause:
+        # Level INFO: only the consumer knows whether it needs the resource.
         first = logging.INFO if cause is Cause.UNSERVED else logging.WARNING
-        level = logging.DEBUG if text == self._complaint else first
-        self._complaint = text
+        level = logging.DEBUG if text == self._last_message else first
+        self._last_message = text
         log.log(level, "watch interrupted", extra={"resource": str(self.resource), "cause": cause, "err": text})
         return cause
 
     async def _follow(self) -> Cause:
         timeout = random.randint(*self.timing.timeout)  # noqa: S311
-        if not self._version and self._ways.streams:
+        if not self._version and self._list_mode.streams:
             self._begin_list()
             return await self._stream_list(timeout)
         if not self._version:
@@ -470,22 +482,22 @@ class Reflector:
             cause = await self._watch(stream_params(self.selection, timeout), timeout)
         except Invalid:
             if self._listing:
-                self._ways.turn_to_pages()
+                self._list_mode.use_pages()
                 return await self._follow()
             raise
         if cause is Cause.SILENT and self._listing:
-            # A server that ignores sendInitialEvents never sends the bookmark that ends them.
-            self._ways.turn_to_pages()
+            # A server that ignores sendInitialEvents never sends the bookmark at their end.
+            self._list_mode.use_pages()
         return cause
 
     async def _list_pages(self) -> None:
         self._begin_list()
-        async with aclosing(self.client.pages(self._path, self.selection, self._ways.page)) as pages:
+        async with aclosing(self.client.pages(self._path, self.selection, self._list_mode.page)) as pages:
             async for page in pages:
-                self._note_answered()
+                self._reset_refusals()
                 self._slice.resume()
                 for obj in page.items:
-                    self._count()
+                    self._count_change()
                     self.known.upsert(obj)
                     await self._slice.pause()
         await self._end_list(page.version)
@@ -498,13 +510,13 @@ class Reflector:
         for _ in self.known.drop_unseen():
             await self._slice.pause()
         self._listing = False
-        self._absence.forbid_at_once()
-        self._denial.forbid_at_once()
+        self._absence.start_grace()
+        self._denial.start_grace()
         self._version = version
-        self._complaint = ""
-        self._ways.complete()
-        if not self._forced:
-            self._fruitless = 0  # an outage is over; a list that we forced is no sign that watches last now
+        self._last_message = ""
+        self._list_mode.on_list_complete()
+        if not self._relist_forced:
+            self._failures = 0  # an outage is over. After a forced list that is not known before a watch has lasted
         self._since = time.monotonic()
         self.blind_since_monotonic = math.inf
         self.known.end_list(version)
@@ -516,27 +528,27 @@ class Reflector:
         lines = LineSplitter()
         try:
             async with (
-                # Around the first answer as well: an idle connection may be as dead as the one that fell silent.
+                # The timeout includes the response headers: an idle connection of the pool may be dead, too.
                 asyncio.timeout(self.timing.silence) as limit,
                 self.client.stream(self._path, params) as chunks,
             ):
-                self._note_answered()
+                self._reset_refusals()
                 if not self._listing:
                     self.blind_since_monotonic = math.inf
                 async for chunk in chunks:
                     self._slice.resume()
                     for line in lines.feed(chunk):
-                        await self._take(decode_change(line))
+                        await self._apply(decode_change(line))
                         await self._slice.pause()
                     limit.reschedule(loop.time() + self.timing.silence)
         except TimeoutError:
-            return self._complain(Cause.SILENT, f"neither event nor bookmark for {self.timing.silence:g} s")
+            return self._log_interruption(Cause.SILENT, f"neither event nor bookmark for {self.timing.silence:g} s")
         return Cause.SCHEDULED if loop.time() - begun >= timeout - 1 else Cause.ENDED
 
-    async def _take(self, change: Change) -> None:
+    async def _apply(self, change: Change) -> None:
         if change.kind == "ERROR":
             raise api_error(f"WATCH {self._path}", read_failure(change.obj))
-        self._count()
+        self._count_change()
         if change.kind in {"ADDED", "MODIFIED"}:
             self.known.upsert(change.obj)
         elif change.kind == "DELETED":
@@ -544,105 +556,105 @@ class Reflector:
         elif change.kind != "BOOKMARK":
             raise BadLineError(f"unknown kind {change.kind!r}")
         if not self._listing:
-            # Only now, when the sink has it: a resume must never skip a change.
+            # Set it after the sink has the change: a resumed watch must never skip one.
             self._version = change.version or self._version
-            self._followed += 1
+            self._changes_followed += 1
         elif change.ends_initial_events:
             await self._end_list(change.version)
 
-    def _count(self) -> None:
+    def _count_change(self) -> None:
         self.last_event_monotonic = time.monotonic()
         self.client.metrics.watch_received(self.resource.plural, 1)
 
 
-class _Refusal:
-    """Since when every answer is the same refusal, and whether that counts by now."""
+class _RefusalTimer:
+    """Measures for how long every answer has been the same refusal (404, or 403), and decides whether it counts."""
 
     def __init__(self, first: float, later: float) -> None:
         self.counted = False
-        """Whether the last such answer counted."""
-        self._wait = first
-        """For how long every answer must be this one."""
-        self._later = later
-        """The same after the first list."""
+        """Whether the last refusal counted."""
+        self._required_seconds = first
+        """For how many seconds every answer must be the refusal until it counts; 0.0: the first one counts."""
+        self._grace_seconds = later
+        """The value of ``_required_seconds`` after the first complete list."""
         self._since: float | None = None
-        """The monotonic time of the first one; None if the last answer was another."""
+        """The monotonic time of the first refusal in a row; None if the last answer was another one."""
 
-    def end(self) -> None:
-        """There was another answer."""
+    def reset(self) -> None:
+        """Record an answer that is not the refusal."""
         self._since = None
 
-    def forbid_at_once(self) -> None:
-        """A list is complete: from now on there is something to lose."""
-        self._wait = self._later
+    def start_grace(self) -> None:
+        """Use the longer delay from now on: after a complete list, a premature refusal would delete known objects."""
+        self._required_seconds = self._grace_seconds
 
-    def counts(self, now: float) -> bool:
-        """The answer is this one: whether it counts."""
+    def observe(self, now: float) -> bool:
+        """Record a refusal at the monotonic time ``now``. Return whether it counts."""
         first = self._since is None
         self._since = now if self._since is None else self._since
-        self.counted = self._wait <= 0 if first else now - self._since >= self._wait
+        self.counted = self._required_seconds <= 0 if first else now - self._since >= self._required_seconds
         return self.counted
 
 
-class _Ways:
-    """How the next list is made: streamed or in pages, and how large these are. Depends on the lists that broke off."""
+class _ListMode:
+    """The mode of the next list: streamed, or in pages of some size. It depends on the lists that broke off before."""
 
     def __init__(self, timing: WatchTiming) -> None:
         self.page = timing.page
-        """How many objects the next page has."""
+        """The number of objects in the next page."""
         self._timing = timing
-        self._cuts = 0
-        """How many lists in a row broke off."""
+        self._broken_lists = 0
+        """The number of lists in a row that broke off."""
         self._pages_until = -math.inf
-        """The monotonic time until which lists are made in pages."""
+        """The monotonic time until which lists are read in pages."""
 
     @property
     def streams(self) -> bool:
         """Whether the next list is streamed."""
         return time.monotonic() >= self._pages_until
 
-    def turn_to_pages(self) -> None:
-        """List in pages for a while: a server that does not stream now may do so after its next upgrade."""
+    def use_pages(self) -> None:
+        """Read lists in pages for `WatchTiming.in_pages` seconds. Not for ever: an upgraded server may stream."""
         self._pages_until = time.monotonic() + self._timing.in_pages
 
-    def cut(self) -> None:
-        """A list broke off."""
-        self._cuts += 1
+    def on_list_broken(self) -> None:
+        """Count a list that broke off: double the page size, and change the mode after MAX_CUT_LISTS in a row."""
+        self._broken_lists += 1
         if not self.streams:
-            # The token of the next page expires when its version is compacted: fewer pages are read sooner.
+            # The continue token expires when its version is compacted. Larger pages finish the list earlier.
             self.page *= 2
-        if self._cuts % MAX_CUT_LISTS:
+        if self._broken_lists % MAX_CUT_LISTS:
             return
         if self.streams:
-            self.turn_to_pages()
+            self.use_pages()
         else:
             self._pages_until = -math.inf
 
-    def complete(self) -> None:
-        """A list is complete."""
-        self._cuts = 0
+    def on_list_complete(self) -> None:
+        """Reset the page size and the count of broken lists after a complete list."""
+        self._broken_lists = 0
         self.page = self._timing.page
 
 
 class _Slice:
-    """Counts the changes applied, and the time spent on them, since other tasks last ran."""
+    """The number of changes applied, and the time spent on them, since the event loop last ran other tasks."""
 
     def __init__(self, timing: WatchTiming) -> None:
         self._timing = timing
         self.reset()
 
     def reset(self) -> None:
-        """Other tasks have just run."""
+        """Start a new slice, because other tasks have just run."""
         self._changes = 0
         self._spent = 0.0
         self._mark = time.perf_counter()
 
     def resume(self) -> None:
-        """The work goes on after a wait, whose time does not count."""
+        """Continue the slice after a wait for the server, whose time does not count."""
         self._mark = time.perf_counter()
 
     async def pause(self) -> None:
-        """Let other tasks run if the slice is used up."""
+        """Count one change. If the slice is used up, let other tasks run and start a new one."""
         now = time.perf_counter()
         self._changes += 1
         self._spent += now - self._mark

@@ -1,4 +1,4 @@
-"""What is begun when: pauses after failures, limits on how often, and turns between namespaces."""
+"""Tools for pacing: exponential backoff (`Backoff`, `Attempts`), a token bucket, and a queue fair to namespaces."""
 
 import asyncio
 import math
@@ -10,53 +10,56 @@ from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
-_MOST_DOUBLINGS = 30
-"""2.0 ** 1024 is an OverflowError, and no cap is anywhere near 2 ** 30 times the first wait."""
+_MAX_DOUBLINGS = 30
+"""A bound on the exponent: 2.0 ** 1024 would overflow, and every cap is far below 2 ** 30 times the first wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits in seconds: ``first``, then twice as long each time, up to ``cap``."""
+    """Exponential backoff, in seconds: ``first`` after the first failure, doubled after each further one, capped."""
 
     first: float
     cap: float
 
     def delay(self, failures: int) -> float:
-        """The wait after so many failures in a row; without one it is as long as after the first."""
-        return min(self.cap, self.first * 2.0 ** min(_MOST_DOUBLINGS, max(0, failures - 1)))
+        """Return the wait after this many failures in a row; 0 failures count as 1."""
+        return min(self.cap, self.first * 2.0 ** min(_MAX_DOUBLINGS, max(0, failures - 1)))
 
 
 def full_jitter(seconds: float) -> float:
-    """A random share of a wait: callers that failed together do not come again together."""
+    """Return a random wait between 0 and ``seconds``, so that clients that failed together do not retry together."""
     return random.uniform(0.0, seconds)  # noqa: S311
 
 
 class Attempts:
-    """The attempts at one thing: an endless ``async for`` over them waits before each but the first."""
+    """The attempts at one operation, for ``async for``: it never ends, and waits before each attempt but the first.
+
+    A loop that waits by itself calls `rest` after each failure instead.
+    """
 
     def __init__(self, backoff: Backoff, spread: Callable[[float], float] = lambda seconds: seconds) -> None:
         self.failures = 0
-        """How often it has failed so far."""
+        """The number of failed attempts."""
         self._backoff = backoff
         self._spread = spread
-        """The wait in seconds, made from that of the backoff."""
-        self._begun = False
+        """Maps the backoff's wait to the actual one, such as `full_jitter`; both in seconds."""
+        self._started = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> int:
-        """The number of failures before the attempt that begins now."""
-        if self._begun:
+        """Wait if this is not the first attempt. Return the number of failures so far."""
+        if self._started:
             await self.rest()
-        self._begun = True
+        self._started = True
         return self.failures
 
     async def rest(self, asked_seconds: float = 0.0) -> None:
-        """An attempt has failed: wait.
+        """Count a failed attempt, and wait.
 
-        ``asked_seconds`` is what the server asked to wait (Retry-After). It comes on top of the backoff's wait; the
-        cap of the backoff bounds both together.
+        ``asked_seconds`` is the server's Retry-After. It is added to the backoff's wait; the backoff's cap limits the
+        sum.
         """
         self.failures += 1
         wait = asked_seconds + self._spread(self._backoff.delay(self.failures))
@@ -64,56 +67,55 @@ class Attempts:
 
 
 class RateLimiter:
-    """A token bucket: how often something may be begun."""
+    """A token bucket that limits how often an operation may start. Call `delay`, and `take` if it returns 0.0."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
-        """How often a second it allows it in the long run."""
+        """Tokens that are added per second."""
         self._burst = burst
-        """How often it allows it at once after a pause."""
-        self._left = float(burst)
-        """How often it allows it now."""
-        self._at = -math.inf
-        """The monotonic time at which that was counted."""
+        """The most tokens the bucket holds."""
+        self._tokens = float(burst)
+        """The number of tokens at the time ``_refilled_at``; fractions count."""
+        self._refilled_at = -math.inf
+        """The monotonic time of the last refill."""
 
     def delay(self, now: float) -> float:
-        """Seconds until the next one is allowed; 0.0 if it is. ``now`` is monotonic."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
-        self._at = now
-        return max(0.0, (1 - self._left) / self._rate)
+        """Return the seconds until the next operation may start; 0.0 for now. ``now`` is the monotonic time."""
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._rate)
+        self._refilled_at = now
+        return max(0.0, (1 - self._tokens) / self._rate)
 
     def take(self) -> None:
-        """One is begun, which `delay` has allowed."""
-        self._left -= 1
+        """Use one token for an operation that starts now; call it only after `delay` has returned 0.0."""
+        self._tokens -= 1
 
 
 class Turns(Generic[T]):
-    """A queue in which namespaces take turns: however much one has in it, it delays an item of another by one turn.
+    """A queue that serves its namespaces in turn, so that a namespace with many items does not delay the others.
 
-    Items of one namespace keep their order. What a step costs depends neither on how many items there are nor on how
-    many namespaces.
+    Items of one namespace keep their order. Every operation takes constant time.
     """
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[T]] = OrderedDict()
-        """The items of each namespace, the one whose turn is next first; none is empty."""
+        """The items by namespace, the namespace to be served next first. Namespaces without items are removed."""
         self._sizes: dict[int, OrderedDict[str, None]] = {}
-        """The namespaces by how many items they have; none is empty."""
+        """The namespaces by their number of items. Numbers without namespaces are removed."""
         self._largest = 0
-        """The largest of these sizes."""
+        """The largest number of items that a namespace has; 0 if the queue is empty."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, namespace: str, item: T) -> None:
-        """Put an item behind the others of its namespace."""
+        """Append an item to the items of its namespace."""
         queue = self._queues.setdefault(namespace, deque())
         queue.append(item)
         self._resize(namespace, len(queue) - 1, len(queue))
 
     def take(self) -> T | None:
-        """Take the next item out; None if there is none."""
+        """Remove and return the next item; None if the queue is empty."""
         if not self._queues:
             return None
         namespace, queue = next(iter(self._queues.items()))
@@ -123,9 +125,9 @@ class Turns(Generic[T]):
         return item
 
     def make_room(self, namespace: str) -> T | None:
-        """Take the last item of the namespace with the most items out, so that ``namespace`` may add one instead.
+        """Remove and return the newest item of the largest namespace, so that ``namespace`` can add one instead.
 
-        None if ``namespace`` would then have more items than that one: then none is taken out.
+        Return None, and remove nothing, if ``namespace`` would then have more items than the largest one.
         """
         own = len(self._queues.get(namespace, ()))
         if self._largest < own + 2:
@@ -137,7 +139,7 @@ class Turns(Generic[T]):
         return item
 
     def _resize(self, namespace: str, before: int, now: int) -> None:
-        """A namespace has one item more or less than before."""
+        """Update the sizes after a namespace has gained or lost one item."""
         self._count += now - before
         if before:
             del self._sizes[before][namespace]
@@ -156,9 +158,9 @@ _CAP_SECONDS = 10.0
 
 
 def backoff(failures: int, size: int) -> float:
-    """Seconds: doubling from 1 with each of ``failures`` in a row, up to 10 for one member.
+    """Return the seconds that a gang of ``size`` members waits after this many failed attempts in a row.
 
-    The cap grows with the square root of the gang's size, as upstream's does for a pod group: a larger gang takes
-    more with it whenever it fails.
+    The wait doubles from 1 s up to a cap of 10 s times the square root of the size, as kube-scheduler's for a pod
+    group: the failed attempt of a larger gang blocks more resources.
     """
     return Backoff(_FIRST_SECONDS, _CAP_SECONDS * math.sqrt(max(1, size))).delay(failures)

@@ -1,6 +1,6 @@
-"""The connections to the API server by aiohttp: timeouts, one attempt at one call, streams of bytes.
+"""The transport of the extender and the controller: sends calls to the API server with aiohttp.
 
-Which calls are worth a second attempt is for `client` to say.
+It makes one attempt with a timeout; `client` decides about retries.
 """
 
 import asyncio
@@ -23,14 +23,13 @@ _REPEATED_BY_AIOHTTP = frozenset({"GET", "PUT", "DELETE"})
 """The methods that aiohttp itself sends again when the server has closed an idle connection."""
 
 _KEEP_ALIVE_SECONDS = 75.0
-"""Below the 90 s after which a kube-apiserver closes idle connections.
+"""The time for which an idle connection is kept: less than the 90 s after which kube-apiserver closes it.
 
-Longer than aiohttp's default, so that a burst after a quiet minute does not begin with a TLS handshake for each
-connection.
+More than aiohttp's default, so that a burst of calls after a quiet minute does not need new TLS handshakes.
 """
 
 _CONNECT_SHARE = 0.8
-"""The part of a call's time in which it must have got a connection: what fails before has certainly not been sent."""
+"""The part of a call's timeout that may pass until it has a connection. If it gets none, it was certainly not sent."""
 
 _READ_BUFFER_BYTES = 2**20
 
@@ -38,7 +37,7 @@ _LARGE_BODY_BYTES = 2**19
 
 
 class AiohttpTransport(Transport):
-    """The connections of a process, of which many may be open at a time."""
+    """The connection pool of one process, at most ``connections`` at a time."""
 
     def __init__(self, credentials: Credentials, *, agent: str, connections: int) -> None:
         super().__init__(credentials)
@@ -61,17 +60,17 @@ class AiohttpTransport(Transport):
         except aiohttp.ServerDisconnectedError as err:
             # The server closed an idle connection while we picked it.
             if not call.repeatable or call.method in _REPEATED_BY_AIOHTTP:
-                raise _lost(call, err) from err
+                raise _no_answer(call, err) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
+            raise _no_answer(call, err) from err
         try:
             return await self._attempt(call, check)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
+            raise _no_answer(call, err) from err
 
     async def _attempt(self, call: Call, check: Check) -> Response:
         timeout = aiohttp.ClientTimeout(total=call.timeout_seconds, connect=call.timeout_seconds * _CONNECT_SHARE)
-        async with self._open().request(
+        async with self._get_session().request(
             call.method,
             self._url(call),
             data=_stream_if_large(call.body),
@@ -80,7 +79,7 @@ class AiohttpTransport(Transport):
             server_hostname=self._credentials.server_name or None,
             proxy=self._credentials.proxy or None,
             allow_redirects=False,
-            middlewares=(_carrying(check),),
+            middlewares=(_attach_check(check),),
         ) as answer:
             body = await answer.read()
             if answer.status >= 300:
@@ -89,24 +88,20 @@ class AiohttpTransport(Transport):
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A call whose answer arrives in chunks for as long as the server sends; one attempt.
-
-        Raises ApiError on entry for a refusal and for no answer within the timeout, and while reading for a
-        connection that breaks. An orderly end just ends the iteration.
-        """
+        """Send a call whose answer is an endless stream; see `Transport.stream`."""
         try:
             async with asyncio.timeout(call.timeout_seconds):
                 answer = await self._open_stream(call)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
+            raise _no_answer(call, err) from err
         try:
-            async with aclosing(_chunks(call, answer)) as chunks:
+            async with aclosing(_read_chunks(call, answer)) as chunks:
                 yield chunks
         finally:
             answer.close()
 
     async def _open_stream(self, call: Call) -> aiohttp.ClientResponse:
-        answer = await self._open().request(
+        answer = await self._get_session().request(
             call.method,
             self._url(call),
             headers=await self._headers(call),
@@ -123,7 +118,7 @@ class AiohttpTransport(Transport):
                 await self._renew_token(call)
             raise api_error(str(call), _failure(answer, await answer.read()))
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
                 limit=self._connections,
@@ -145,16 +140,16 @@ class AiohttpTransport(Transport):
 
 
 class _CheckedRequest(aiohttp.ClientRequest):
-    """A request that is checked when it has its connection, in the same step as its first byte is written.
+    """A request that runs its `Check` when it has a connection, in the same step of the event loop as the first write.
 
-    The process may be stopped between two steps, and go on when another one leads. The first bytes are those of head
-    and body together; up to Python 3.11 aiohttp writes them a turn of the loop after `send`.
+    Between two steps the process may be suspended, and continue when another process holds the Lease already. aiohttp
+    writes head and body together, up to Python 3.11 one iteration of the loop after `send`.
     """
 
     check: Check | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """As aiohttp's own, unless there is no body and the check raises."""
+        """Send the head; run the check first if there is no body (else `write_bytes` does)."""
         if self.check is not None and not self.body:
             self.check()
         return await super().send(conn)
@@ -162,7 +157,7 @@ class _CheckedRequest(aiohttp.ClientRequest):
     async def write_bytes(
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> None:
-        """As aiohttp's own. What the check raises goes to whoever waits for the answer, and nothing was written."""
+        """Run the check, then write head and body. If the check raises, write nothing and fail the awaited answer."""
         try:
             if self.check is not None:
                 self.check()
@@ -173,31 +168,31 @@ class _CheckedRequest(aiohttp.ClientRequest):
         await super().write_bytes(writer, conn, content_length)
 
 
-def _carrying(check: Check) -> aiohttp.ClientMiddlewareType:
-    """What aiohttp runs ahead of each sending, its own second one included: each request is another object."""
+def _attach_check(check: Check) -> aiohttp.ClientMiddlewareType:
+    """Return the aiohttp middleware that sets the check on each request, also on those that aiohttp itself repeats."""
 
-    async def give(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    async def attach(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         cast("_CheckedRequest", request).check = check
         return await send(request)
 
-    return give
+    return attach
 
 
 def _stream_if_large(body: bytes | None) -> bytes | BytesIO | None:
-    # As bytes it would be written at once, and aiohttp warns of it.
+    # aiohttp would write large bytes in one piece, and warns about that.
     return body if body is None or len(body) <= _LARGE_BODY_BYTES else BytesIO(body)
 
 
-async def _chunks(call: Call, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def _read_chunks(call: Call, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in answer.content.iter_any():
             yield chunk
     except (aiohttp.ClientError, TimeoutError, OSError) as err:
-        raise _lost(call, err) from err
+        raise _no_answer(call, err) from err
 
 
-def _lost(call: Call, err: Exception) -> Unavailable:
-    """The exception for a call that got no answer."""
+def _no_answer(call: Call, err: Exception) -> Unavailable:
+    """Return the exception for a call that got no answer."""
     unsent = isinstance(err, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if isinstance(err, aiohttp.ConnectionTimeoutError):
         seconds = call.timeout_seconds * _CONNECT_SHARE

@@ -1,6 +1,6 @@
-"""The API's wire format without I/O: paths, parameters, lines of a watch, Status objects.
+"""The wire format of the Kubernetes API, without I/O: paths, query parameters, lines of a watch, Status objects.
 
-`transport` adds the sockets.
+`client` and `reflector` build requests and read answers with it; `transport` sends them.
 """
 
 import json
@@ -14,19 +14,19 @@ from serried.api.kinds import OWNER_KINDS
 from serried.api.level import ApiLevel
 
 
-def _read_plainly(text: bytes | bytearray | memoryview | str) -> Any:
+def _loads_with_stdlib(text: bytes | bytearray | memoryview | str) -> Any:
     return json.loads(bytes(text) if isinstance(text, memoryview) else text)
 
 
-def _write_plainly(value: object) -> bytes:
+def _dumps_with_stdlib(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-read_json: Callable[[bytes | bytearray | memoryview | str], Any] = _read_plainly
-"""What a JSON document says; raises ValueError."""
+read_json: Callable[[bytes | bytearray | memoryview | str], Any] = _loads_with_stdlib
+"""Parse a JSON document; raise ValueError if it is none."""
 
-write_json: Callable[[object], bytes] = _write_plainly
-"""A JSON document; raises TypeError for what cannot be written."""
+write_json: Callable[[object], bytes] = _dumps_with_stdlib
+"""Serialize a value as JSON; raise TypeError if it cannot be serialized."""
 
 if find_spec("orjson"):  # not in the distribution of the commands, which is the same for all machines
     import orjson
@@ -41,7 +41,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A served resource."""
+    """A resource of the API, such as pods: what its URLs are made of."""
 
     group: str
     """The API group; "" for the core group."""
@@ -56,7 +56,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """What stands in an object's ``apiVersion``."""
+        """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -65,9 +65,9 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, of a namespace's list, or (no arguments) of the list of all namespaces.
+        """Return the path of one object, of the list of a namespace, or (without arguments) of the list of all.
 
-        A name that no object can have stays one name in it, and does not lead elsewhere.
+        Names are escaped: one such as ``../x`` does not lead to another path.
         """
         scope = f"/namespaces/{_quote(namespace)}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (_quote(name), subresource) if part)
@@ -75,7 +75,7 @@ class Resource:
 
 
 def _quote(name: str) -> str:
-    # Quoted once, dots would still be taken for steps of the way.
+    # A name of dots only is escaped twice: escaped once, "." and ".." would still be resolved as path segments.
     return quote(name, safe=":") if name.strip(".") else name.replace(".", "%252E")
 
 
@@ -107,30 +107,30 @@ GROVE_BINDINGS = Resource("grove.io", "v1alpha1", "clustertopologybindings", nam
 
 
 def pod_groups(group: str, version: str) -> Resource:
-    """PodGroups of the API level in use."""
+    """Return the resource of PodGroups in this group and version."""
     return Resource(group, version, "podgroups")
 
 
 def composites(level: ApiLevel) -> Resource:
-    """CompositePodGroups beside the PodGroups of an API level."""
+    """Return the resource of CompositePodGroups at an API level."""
     group, _, version = level.composite_api_version.partition("/")
     return Resource(group, version, "compositepodgroups")
 
 
 def workloads(group: str, version: str) -> Resource:
-    """Workloads of the API level in use."""
+    """Return the resource of Workloads in this group and version."""
     return Resource(group, version, "workloads")
 
 
 def owners(kind: str) -> Resource:
-    """The owners of one of the ``OWNER_KINDS``."""
+    """Return the resource of an owner kind, such as ``Job``; ``kind`` is one of ``OWNER_KINDS``."""
     row = OWNER_KINDS[kind]
     return Resource(row.group, row.version, row.plural)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource are listed and watched."""
+    """The objects of a resource that a list or watch covers: a namespace, and selectors."""
 
     namespace: str = ""
     """The namespace; "" for all."""
@@ -152,14 +152,14 @@ EVERYTHING = Selection()
 
 
 def select_name(name: str) -> str:
-    """The field selector for the object of this name."""
+    """Return the field selector for the object with this name."""
     for special in "\\,=":  # as upstream's fields.EscapeValue
         name = name.replace(special, f"\\{special}")
     return f"metadata.name={name}"
 
 
 def list_params(selection: Selection, limit: int, token: str) -> dict[str, str]:
-    """The parameters for one page of a list; ``token`` is the continue token of the page before, "" for the first."""
+    """Return the query for one page of a list; ``token`` is the previous page's continue token, "" for the first."""
     paging = {"limit": str(limit)} | ({"continue": token} if token else {})
     return selection.params | paging
 
@@ -179,9 +179,9 @@ class Page:
 
 
 def read_page(document: Mapping[str, Any]) -> Page:
-    """The page in a decoded answer; raises ValueError for any other document.
+    """Return the page in a decoded answer; raise ValueError for any other document.
 
-    An object without items must not pass for an empty list: all known objects would count as deleted.
+    A document that is no list must never count as an empty list: all known objects would be reported as deleted.
     """
     items = document.get("items", ())
     metadata = _metadata(document)
@@ -193,12 +193,12 @@ def read_page(document: Mapping[str, Any]) -> Page:
 
 
 def watch_params(selection: Selection, version: str, timeout: int) -> dict[str, str]:
-    """The parameters of a watch for changes after ``version`` that the server ends after ``timeout`` seconds."""
+    """Return the query of a watch for changes after ``version`` that the server ends after ``timeout`` seconds."""
     return selection.params | _watching(timeout) | {"resourceVersion": version}
 
 
 def stream_params(selection: Selection, timeout: int) -> dict[str, str]:
-    """The parameters of a streaming list: the state, a bookmark that marks its end, then changes."""
+    """Return the query of a streaming list: all objects, a bookmark that marks the end of them, then changes."""
     initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     return selection.params | _watching(timeout) | initial
 
@@ -231,11 +231,11 @@ class Change:
 
 
 class BadLineError(ValueError):
-    """A line of a watch that is no change."""
+    """A line of a watch is no valid watch event."""
 
 
 def decode_change(line: bytes) -> Change:
-    """The change in one line; raises BadLineError for anything else."""
+    """Return the watch event in one line; raise BadLineError if the line is none."""
     try:
         value = read_json(line)
     except ValueError as err:
@@ -252,14 +252,14 @@ def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class LineSplitter:
-    """Cuts chunks into lines, in linear time also for lines of many chunks."""
+    """Splits the byte chunks of one watch into lines. A line may span many chunks; the time stays linear."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        """The chunks of the line that has not ended yet."""
+        """The chunks of the last line, which is still incomplete."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that ``chunk`` completes, without their ends; empty lines are skipped."""
+        """Add a chunk. Yield the lines that it completes, without line ends; empty lines are skipped."""
         *whole, rest = chunk.split(b"\n")
         for line in whole:
             self._parts.append(line)
@@ -276,16 +276,16 @@ class LineSplitter:
         return bool(self._parts)
 
 
-LONGEST_REST_SECONDS = 60.0
-"""The longest that a server's Retry-After keeps us from asking again.
+MAX_RETRY_AFTER_SECONDS = 60.0
+"""The cap on a server's Retry-After.
 
-An API server asks for seconds. A proxy on its way may ask for an hour, in which no cache would follow the cluster.
+An API server asks for seconds. A proxy between may ask for an hour; the cache would not be updated all that time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a Status object says."""
+    """A failed call, as the Status object in the answer describes it."""
 
     code: int
     """The HTTP status; 0 if no answer came."""
@@ -295,14 +295,14 @@ class Failure:
     message: str = ""
 
     retry_after: float | None = None
-    """How many seconds to wait as the server asks, LONGEST_REST_SECONDS at most; None if it does not."""
+    """Seconds to wait before a retry, as the server asks, MAX_RETRY_AFTER_SECONDS at most; None if it does not ask."""
 
     causes: frozenset[str] = frozenset()
-    """The reasons in its details, such as ``DisruptionBudget``."""
+    """The reasons of the causes in the Status's details, such as ``DisruptionBudget``."""
 
 
 def decode_failure(code: int, body: bytes) -> Failure:
-    """The failure in an error response, whatever its body is."""
+    """Return the failure in an error response. Never raises: a body that is no Status becomes the message."""
     try:
         value = read_json(body)
     except ValueError:
@@ -311,9 +311,9 @@ def decode_failure(code: int, body: bytes) -> Failure:
 
 
 def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
-    """The failure in a decoded Status. ``code`` is the HTTP status; 0 takes the one that the Status names.
+    """Return the failure in a decoded Status. ``code`` is the HTTP status; 0 means the code in the Status.
 
-    Any other object has no reason, whatever it calls one.
+    An object that is no Status yields a failure without reason.
     """
     found = status.get("details")
     details = found if isinstance(found, dict) else {}
@@ -323,9 +323,9 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
     return Failure(
         code=code or (stated if isinstance(stated, int) else 0),
         reason=str(status.get("reason") or "") if status.get("kind") == "Status" else "",
-        # The extender's own routes, through a pod proxy, say it under the second name.
+        # The extender's own routes, which are reached through the API server's pod proxy, use the second name.
         message=str(status.get("message") or status.get("detail") or ""),
-        retry_after=limit_rest(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+        retry_after=cap_retry_after(seconds) if isinstance(seconds, int) and seconds > 0 else None,
         causes=frozenset(
             str(cause.get("reason") or "")
             for cause in (causes if isinstance(causes, list) else ())
@@ -334,13 +334,13 @@ def read_failure(status: Mapping[str, Any], code: int = 0) -> Failure:
     )
 
 
-def limit_rest(asked_seconds: float) -> float:
-    """How long we wait where the server asks for so many seconds."""
-    return float(min(asked_seconds, LONGEST_REST_SECONDS))
+def cap_retry_after(asked_seconds: float) -> float:
+    """Return the seconds to wait if the server asks for ``asked_seconds``: at most MAX_RETRY_AFTER_SECONDS."""
+    return float(min(asked_seconds, MAX_RETRY_AFTER_SECONDS))
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Namespace ("" if cluster-scoped), name and uid of an object; raises BadLineError without name."""
+    """Return namespace ("" if cluster-scoped), name and UID of an object; raise BadLineError if it has no name."""
     metadata = _metadata(obj)
     name = metadata.get("name")
     if not isinstance(name, str):

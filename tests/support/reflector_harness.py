@@ -99,7 +99,7 @@ class Scene:
 
     async def turned_to_streams(self) -> None:
         """Wait until the next list is streamed."""
-        await until_true(lambda: read_memory(self.reflector)["ways"].streams)
+        await until_true(lambda: read_memory(self.reflector)["list_mode"].streams)
 
 
 @asynccontextmanager

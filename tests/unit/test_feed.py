@@ -48,11 +48,11 @@ class Watched:
         changes.end_list("1")
 
     def unserve(self, kind: Kind) -> None:
-        for _ in self.feed.reflectors[kind].known.end_service():
+        for _ in self.feed.reflectors[kind].known.report_unserved():
             pass
 
     def deny(self, kind: Kind) -> None:
-        self.feed.reflectors[kind].known.deny()
+        self.feed.reflectors[kind].known.report_denied()
 
 
 @pytest.fixture

@@ -251,14 +251,14 @@ async def test_outages_are_outlived(server: FakeApiServer) -> None:
 async def test_a_server_that_asks_to_stay_away_for_an_hour_is_asked_before(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "LONGEST_REST_SECONDS", 0.01)
+    monkeypatch.setattr(wire, "MAX_RETRY_AFTER_SECONDS", 0.01)
     server.refuse(calls("GET"), times=2, status=503, retry_after=3600)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
 
 
 async def test_so_is_one_that_says_it_in_the_watch(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LONGEST_REST_SECONDS", 0.01)
+    monkeypatch.setattr(wire, "MAX_RETRY_AFTER_SECONDS", 0.01)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
         server.inject(PODS, BUSY)

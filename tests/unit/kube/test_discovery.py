@@ -29,7 +29,7 @@ V1ALPHA3_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha3")
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for seconds before a 404 is asked about again."""
-    monkeypatch.setattr(discovery_room, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(discovery_room, "_NOT_FOUND_RETRY_SECONDS", 0.0)
 
 
 def served(version: str) -> tuple[Resource, Resource]:

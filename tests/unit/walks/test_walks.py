@@ -132,7 +132,7 @@ async def test_a_watch_event_of_a_pod() -> None:
         bound["metadata"]["resourceVersion"] = "77"
         with walk.follow():
             for line in LineSplitter().feed(orjson.dumps({"type": "MODIFIED", "object": bound}) + b"\n"):
-                await reflector._take(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
+                await reflector._apply(decode_change(line))  # noqa: SLF001 - without the socket, whose tasks take turns
     assert world.store.pods["pod-m0"].bound
     assert walk.measure() == Length(21, 12), list(walk.files)
     await world.close()
