@@ -1,4 +1,4 @@
-"""What the API server's objects are: value and decoding of one kind in one file.
+"""The objects of the Kubernetes API as immutable values, and their decoding from JSON. One file for each kind.
 
-Pure and total: an odd object becomes Malformed, never a crash.
+Every function is pure. A decoder never raises: an object that it cannot read becomes a `names.Malformed`.
 """

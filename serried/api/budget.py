@@ -1,7 +1,4 @@
-"""PodDisruptionBudgets, as far as evictions need them.
-
-PodDisruptionBudgets of ``policy/v1``.
-"""
+"""PodDisruptionBudgets (``policy/v1``), and which evictions they limit."""
 
 from dataclasses import dataclass
 
@@ -17,42 +14,45 @@ class DisruptionBudget:
     key: Key
 
     selector: tuple[Requirement, ...] | None
-    """Which pods of its namespace it counts: () for all of them, None for none."""
+    """The selector of its pods in its namespace: () selects all of them, None selects none."""
 
     allowed: int
-    """How many more evictions the API server lets pass. 0 while the status is older than the spec: it refuses then."""
+    """The number of evictions that the API server will allow now. 0 while the status is older than the spec."""
 
     disrupted: frozenset[str] = frozenset()
-    """The names of pods whose evictions it has let pass, and which it does not count any more."""
+    """The names of pods whose eviction was allowed already (``disruptedPods``); they do not count any more."""
 
     version: str = ""
 
     frees_unready: bool = False
-    """Whether pods that are not Ready may go without it, and are not counted: by its policy, or as enough are Ready."""
+    """Whether pods that are not Ready may be evicted without using the budget.
+
+    That is so with unhealthyPodEvictionPolicy AlwaysAllow, or while enough pods are Ready.
+    """
 
 
 def decode_budget(obj: object) -> DisruptionBudget | Malformed:
-    """A PodDisruptionBudget from its JSON object; the name is required."""
+    """Decode a PodDisruptionBudget; the name is required."""
     return attempt("PodDisruptionBudget", _decode, obj)
 
 
 def is_asked(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Whether the API server looks at a budget when a pod is evicted; for a pod with two of them it refuses.
+    """Return whether the API server checks this budget when the pod is evicted.
 
-    By its own rule (pkg/registry/core/pod/storage/eviction.go), for which an empty selector means every pod of the
-    namespace. kube-scheduler takes it for none, and evicts past the budget. A pod that has not started goes without
-    any budget.
+    A pod with two such budgets cannot be evicted at all. By the API server's rule
+    (pkg/registry/core/pod/storage/eviction.go) an empty selector selects every pod of the namespace; for kube-scheduler
+    it selects none. A pod that has not started is evicted without any budget.
     """
     return not pod.unstarted and pod.name not in budget.disrupted and selects_pod(budget, pod.namespace, pod.labels)
 
 
 def counts(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Whether the eviction of a pod is one of those that a budget has to allow."""
+    """Return whether the eviction of this pod uses up one of the budget's allowed disruptions."""
     return is_asked(budget, pod) and (pod.ready or not budget.frees_unready)
 
 
 def selects_pod(budget: DisruptionBudget, namespace: str, labels: Labels) -> bool:
-    """Whether a budget is one of a pod's, whether or not its eviction was let pass already."""
+    """Return whether a budget's namespace and selector match a pod with these labels."""
     if namespace != budget.key.namespace or budget.selector is None:
         return False
     return selects(budget.selector, labels)
@@ -72,7 +72,7 @@ def _decode(obj: Raw) -> DisruptionBudget:
 
 
 def _frees_unready(spec: Raw, status: Raw) -> bool:
-    """The API server goes by the status here even where that is older than the spec."""
+    """Return `DisruptionBudget.frees_unready`. As the API server does, use the status even if it is outdated."""
     if read_text(spec, "unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     return read_int(status, "currentHealthy") >= read_int(status, "desiredHealthy") > 0

@@ -1,9 +1,8 @@
-"""Selectors of devices: CEL expressions, as kube-scheduler evaluates them (dynamic-resource-allocation 0.37, cel).
+"""CEL selectors of devices (`compile_selector`), evaluated as kube-scheduler does (dynamic-resource-allocation 0.37).
 
-The evaluator is Google's own (cel-cpp). What Kubernetes adds to the language and selectors use is declared here:
-``device``, quantities and semantic versions. The rest of what it adds (lists, sets, IP addresses, URLs,
-comprehensions of two variables) is not known here: such a selector is beyond us, and only kube-scheduler can say which
-devices it takes.
+The evaluator is Google's cel-cpp. This module adds the extensions of Kubernetes that selectors use: ``device``,
+quantities and semantic versions. Other extensions (lists, sets, IP addresses, URLs, two-variable comprehensions) are
+not supported: such a selector raises `Unsupported`, and only kube-scheduler can decide which devices it matches.
 """
 
 import re
@@ -15,25 +14,25 @@ from typing import Any
 from serried.api.resources import parse_exact
 
 Value = str | int | bool | bytes | list[Any]
-"""Of an attribute or a capacity; a version or a quantity is bytes that this module makes."""
+"""The value of an attribute or capacity. A version or quantity is bytes, made by `version` or `quantity`."""
 
 Values = Mapping[str, Mapping[str, Value]]
-"""By domain and identifier."""
+"""Attributes or capacities of a device, by domain and identifier."""
 
 
 class Broken(ValueError):
-    """The selector is wrong, or fails for a device: kube-scheduler places no pod with it. The text says why."""
+    """The selector is invalid, or fails for a device: kube-scheduler places no pod with it. The message says why."""
 
 
 class Unsupported(ValueError):
-    """The selector may be right, but what it says is not known here."""
+    """The selector uses something that is not supported here. It may be valid for kube-scheduler."""
 
 
 class Selector:
-    """A selector that can be evaluated."""
+    """A compiled selector, with a cache of its results. `compile_selector` owns it."""
 
     def __init__(self, expression: str) -> None:
-        """Broken if this is no selector, Unsupported if it is beyond us."""
+        """Compile an expression. Raises Broken if it is invalid, Unsupported if it cannot be evaluated here."""
         self.expression = expression
         environment, boolean, dynamic = _open_environment()
         try:
@@ -43,54 +42,60 @@ class Selector:
             raise (Broken if "Syntax error" in said else Unsupported)(said) from error
         if self._program.return_type() not in (boolean, dynamic):
             raise Broken(f"must evaluate to bool, not {self._program.return_type().name()}")
-        self._domains = None if _LOOKS_FOR_DOMAINS.search(expression) else _find_names(expression)
-        self._named = None if _LOOKS_FOR_NAMES.search(expression) else frozenset(_WORD.findall(expression))
+        self._domains = None if _ITERATES_DOMAINS.search(expression) else _find_literals(expression)
+        self._named = None if _ITERATES_NAMES.search(expression) else frozenset(_WORD.findall(expression))
         self._reads_attributes = "attributes" in expression
         self._reads_capacity = "capacity" in expression
-        self._chosen: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._known: dict[object, bool | ValueError] = {}
+        self._relevant_names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._results: dict[object, bool | ValueError] = {}
 
     def matches(self, driver: str, attributes: Values, capacity: Values, *, shareable: bool) -> bool:
-        """Whether it takes a device; ``shareable`` is allowMultipleAllocations.
+        """Return whether a device matches; ``shareable`` is its allowMultipleAllocations.
 
-        Raises Broken if it fails for the device, Unsupported if it may.
+        Raises Broken if the evaluation fails for the device, Unsupported if it is not known whether it would fail in
+        kube-scheduler.
         """
         seen: list[object] = [driver, shareable]
         if self._reads_attributes:
-            self._add_seen(seen, attributes)
+            self._add_visible(seen, attributes)
         seen.append(None)
         if self._reads_capacity:
-            self._add_seen(seen, capacity)
+            self._add_visible(seen, capacity)
         key = tuple(seen)
-        if key not in self._known:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = self._evaluate(driver, attributes, capacity, shareable)
-        found = self._known[key]
+        if key not in self._results:
+            if len(self._results) >= _MAX_CACHED:
+                self._results.clear()
+            self._results[key] = self._evaluate(driver, attributes, capacity, shareable)
+        found = self._results[key]
         if isinstance(found, ValueError):
             raise found
         return found
 
-    def _add_seen(self, seen: list[object], values: Values) -> None:
-        """Add what the selector can see of a device: few of its attributes, so many devices are one to it."""
+    def _add_visible(self, seen: list[object], values: Values) -> None:
+        """Append the values of a device that the selector reads to ``seen``, the key of the cache of results.
+
+        A selector reads few attributes, so many devices have the same key.
+        """
         if self._domains is None:
             seen += values
         for domain, named in values.items():
-            for name in named if self._named is None else self._choose(tuple(named)):
+            for name in named if self._named is None else self._select_names(tuple(named)):
                 value = named[name]
                 seen += (domain, name, type(value), tuple(value) if isinstance(value, list) else value)
 
-    def _choose(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of these names that the selector may ask for; most devices have the same names."""
-        chosen = self._chosen.get(names)
+    def _select_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names that the selector may read, from a cache: most devices have the same names."""
+        chosen = self._relevant_names.get(names)
         if chosen is None:
-            if len(self._chosen) >= _MAX_KNOWN:
-                self._chosen.clear()
-            chosen = self._chosen[names] = tuple([name for name in names if self._named is None or name in self._named])
+            if len(self._relevant_names) >= _MAX_CACHED:
+                self._relevant_names.clear()
+            chosen = self._relevant_names[names] = tuple(
+                [name for name in names if self._named is None or name in self._named]
+            )
         return chosen
 
     def _evaluate(self, driver: str, attributes: Values, capacity: Values, shareable: object) -> bool | ValueError:
-        # As upstream's map: a domain without values is empty when it is asked for, and yet not among the domains.
+        # As in upstream's map, a missing domain reads as empty, although it is not among the keys.
         empty: Values = {name: {} for name in (*self._domains, driver)} if self._domains is not None else {}
         data = {
             "device.driver": driver,
@@ -100,7 +105,7 @@ class Selector:
         }
         try:
             found = self._program.eval(data=data)
-        except RuntimeError as error:  # far too many steps, which upstream may not find too many
+        except RuntimeError as error:  # the limit on steps is exceeded; upstream's limit may be higher
             return Unsupported(str(error))
         value = found.value()
         if isinstance(value, bool):
@@ -111,20 +116,20 @@ class Selector:
         return Broken(said or f"is a {found.type().name().lower()}, not a bool")
 
 
-_MAX_KNOWN = 65536
-"""For how many kinds of devices a selector remembers whether it takes them."""
+_MAX_CACHED = 65536
+"""The maximum number of entries in each cache of a selector."""
 
-_LOOKS_FOR_DOMAINS = re.compile(r"\bdevice\s*\.\s*(?:attributes|capacity)\b(?!\s*(?:\[|\.\s*\w+\s*(?:[^\w\s(]|$)))")
-"""Where the domains themselves are looked through, and not only what is in one of them."""
+_ITERATES_DOMAINS = re.compile(r"\bdevice\s*\.\s*(?:attributes|capacity)\b(?!\s*(?:\[|\.\s*\w+\s*(?:[^\w\s(]|$)))")
+"""Finds expressions that read the map of domains itself, instead of one domain in it."""
 
-_LOOKS_FOR_NAMES = re.compile(r"\.\s*(?:exists|exists_one|all|filter|map)\s*\(|\bsize\s*\(|[!=]=\s*\{|\+")
-"""Where names of attributes may matter that the expression does not spell out."""
+_ITERATES_NAMES = re.compile(r"\.\s*(?:exists|exists_one|all|filter|map)\s*\(|\bsize\s*\(|[!=]=\s*\{|\+")
+"""Finds expressions that may read attributes which they do not name, such as by ``exists``."""
 
 _WORD = re.compile(r"\w+")
 _NAMES = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\.\s*(\w+)")
 
 
-def _find_names(expression: str) -> tuple[str, ...]:
+def _find_literals(expression: str) -> tuple[str, ...]:
     return tuple({name for found in _NAMES.findall(expression) for name in found if name})
 
 
@@ -137,7 +142,7 @@ def _compile(expression: str) -> Selector | ValueError:
 
 
 def compile_selector(expression: str) -> Selector:
-    """The selector, compiled once. Broken if this is none, Unsupported if it is beyond us."""
+    """Return the selector for an expression, from a cache. Raises Broken or Unsupported as `Selector` does."""
     found = _compile(expression)
     if isinstance(found, ValueError):
         raise found
@@ -148,7 +153,7 @@ _QUANTITY, _VERSION = b"quantity ", b"version "
 
 
 def quantity(text: str) -> bytes:
-    """A quantity, as a value. ValueError if the text is none."""
+    """Return a quantity as a CEL value; raise ValueError if the text is none."""
     return _QUANTITY + str(parse_exact(text)).encode()
 
 
@@ -161,9 +166,10 @@ _PARTS = re.compile(r"v?0*([0-9]+)(?:\.0*([0-9]+)(?:\.0*([0-9]+.*))?)?(.*)", re.
 
 
 def version(text: str, normalize: object = False) -> bytes:  # noqa: FBT002  # as CEL calls it
-    """A semantic version, as a value: what comes behind ``+`` does not count. ValueError if the text is none.
+    """Return a semantic version as a CEL value, without the build metadata behind ``+``.
 
-    ``normalize`` is upstream's: "v1.2" is 1.2.0.
+    With ``normalize``, incomplete versions are accepted as upstream does: "v1.2" is 1.2.0. Raises ValueError if the
+    text is no version.
     """
     if normalize and (parts := _PARTS.fullmatch(text)):
         text = f"{parts[1]}.{parts[2] or 0}.{parts[3] or 0}{parts[4]}"
@@ -173,8 +179,8 @@ def version(text: str, normalize: object = False) -> bytes:  # noqa: FBT002  # a
     return _VERSION + text.partition("+")[0].encode()
 
 
-def _order(value: bytes) -> tuple[Any, ...]:
-    """What values of one kind are compared by; ValueError for what is not one."""
+def _comparison_key(value: bytes) -> tuple[Any, ...]:
+    """Return a tuple by which two quantities, or two versions, are compared; raise ValueError for another value."""
     kind, _, text = value.decode().partition(" ")
     if kind == "quantity":
         return kind, int(text)
@@ -182,19 +188,19 @@ def _order(value: bytes) -> tuple[Any, ...]:
         raise ValueError("no such overload")
     numbers, _, pre = text.partition("-")
     major, minor, patch = map(int, numbers.split("."))
-    # A version without a pre-release is above all with one, and numbers in it are below words.
+    # A version without pre-release is higher than one with it. In a pre-release, numbers are lower than words.
     marks = [(0, int(mark), "") if mark.isdigit() else (1, 0, mark) for mark in pre.split(".")] if pre else []
     return kind, major, minor, patch, not pre, marks
 
 
 def _compare(left: bytes, right: bytes) -> int:
-    one, other = _order(left), _order(right)
+    one, other = _comparison_key(left), _comparison_key(right)
     if one[0] != other[0]:
         raise ValueError("no such overload")
     return (one > other) - (one < other)
 
 
-def _is(parse: Callable[..., bytes]) -> Callable[..., bool]:
+def _make_check(parse: Callable[..., bytes]) -> Callable[..., bool]:
     def check(*arguments: Any) -> bool:
         try:
             parse(*arguments)
@@ -205,9 +211,9 @@ def _is(parse: Callable[..., bytes]) -> Callable[..., bool]:
     return check
 
 
-def _part(index: int) -> Callable[[bytes], int]:
+def _make_getter(index: int) -> Callable[[bytes], int]:
     def read(value: bytes) -> int:
-        order = _order(value)
+        order = _comparison_key(value)
         if order[0] != "version":
             raise ValueError("no such overload")
         return int(order[index])
@@ -217,9 +223,9 @@ def _part(index: int) -> Callable[[bytes], int]:
 
 @lru_cache(maxsize=1)
 def _open_environment() -> tuple[Any, Any, Any]:
-    """The environment of all selectors, and the types of results that are allowed.
+    """Return the CEL environment of all selectors, and the two allowed types of results (bool, dynamic).
 
-    Only a cluster with claims of devices loads the library. Where there is none for the platform, all is Unsupported.
+    The library is loaded here, so only in clusters with device claims. If the platform has none, Unsupported is raised.
     """
     try:
         cel = import_module("cel_expr_python.cel")
@@ -241,13 +247,16 @@ def _open_environment() -> tuple[Any, Any, Any]:
 
     functions = [
         declare("quantity", data, quantity, (text,)),
-        declare("isQuantity", boolean, _is(quantity), (text,)),
+        declare("isQuantity", boolean, _make_check(quantity), (text,)),
         declare("semver", data, version, (text,), (text, boolean)),
-        declare("isSemver", boolean, _is(version), (text,), (text, boolean)),
+        declare("isSemver", boolean, _make_check(version), (text,), (text, boolean)),
         declare("isGreaterThan", boolean, lambda left, right: _compare(left, right) > 0, (data, data)),
         declare("isLessThan", boolean, lambda left, right: _compare(left, right) < 0, (data, data)),
         declare("compareTo", whole, _compare, (data, data)),
-        *(declare(name, whole, _part(place), (data,)) for place, name in enumerate(("major", "minor", "patch"), 1)),
+        *(
+            declare(name, whole, _make_getter(place), (data,))
+            for place, name in enumerate(("major", "minor", "patch"), 1)
+        ),
     ]
     values = {
         "device.driver": text,

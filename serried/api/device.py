@@ -1,7 +1,7 @@
-"""Devices of nodes and claims of them (resource.k8s.io/v1, which 1.34 and later serve), as far as they can be counted.
+"""Dynamic resource allocation (resource.k8s.io/v1, served since 1.34): device classes, slices, claims, taint rules.
 
-What one field says is upstream's (k8s.io/api/resource/v1/types.go, 0.37). What is not read, and what a claim asks
-beyond counts, is named by ``ClaimSpec.beyond``: then kube-scheduler alone knows who fits.
+The meaning of fields is in k8s.io/api/resource/v1/types.go (0.37). If a claim uses a field that Serried does not
+support, ``ClaimSpec.beyond`` names it; only kube-scheduler can decide about such a claim.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,17 +32,17 @@ from serried.api.selectors import Taint, Terms, Toleration, read_taint, read_ter
 from serried.api.volume import VolumeClaim
 
 Selectors = tuple[str, ...]
-"""CEL expressions; all must take a device."""
+"""CEL expressions, all of which a device must match."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A DeviceClass."""
+    """A DeviceClass: selectors of devices under a name that claims use."""
 
     name: str
 
     resource: str = ""
-    """spec.extendedResourceName, "" if it names none."""
+    """The spec.extendedResourceName; "" if it is not set."""
 
     version: str = ""
 
@@ -50,12 +50,12 @@ class DeviceClass:
 
     @property
     def provides(self) -> frozenset[str]:
-        """The extended resources that pods can ask for to get its devices."""
+        """The extended resources by which pods can request its devices without a claim."""
         return frozenset({DEVICE_CLASS_PREFIX + self.name, self.resource}) - {""}
 
 
 def decode_device_class(obj: object) -> DeviceClass | Malformed:
-    """A DeviceClass; the name is required. Only v1 (1.34) and later name an extended resource."""
+    """Decode a DeviceClass; the name is required. Only v1 (1.34) and later have an extended resource."""
     return attempt("DeviceClass", _decode_class, obj)
 
 
@@ -66,12 +66,12 @@ def _decode_class(obj: Raw) -> DeviceClass:
 
 
 def _read_selectors(obj: Raw) -> Selectors:
-    # An unknown kind of selector has no expression: the empty one is none either, and nothing is taken.
+    # An unknown kind of selector yields the expression "", which is invalid: such a selector matches no device.
     return tuple(read_name(read_map(each, "cel"), "expression") for each in read_objects(obj, "selectors"))
 
 
 class Place(NamedTuple):
-    """From where devices can be reached: one of the three, or nowhere."""
+    """The nodes from which devices can be used: one node, nodes that match terms, all nodes, or (no field set) none."""
 
     node: str = ""
     terms: Terms | None = None
@@ -82,16 +82,17 @@ NOWHERE = Place()
 
 
 class Amount(NamedTuple):
-    """So much of something, in billionths: of a capacity, or of a counter, whose name has its set before it."""
+    """An amount of a capacity or counter, in billionths. The name of a counter is (counter set, counter)."""
 
     name: tuple[str, ...]
     amount: int
 
 
 class Capacity(NamedTuple):
-    """A capacity of a device, and what a request for some of it comes to. All in billionths, None where it is not said.
+    """A capacity of a device, and its request policy. All amounts are in billionths; None for what is not set.
 
-    ``values``, or ``least`` with ``step``, are what a request is rounded up to; ``most`` is the largest one.
+    ``default`` applies if a claim requests nothing. A request is rounded up to one of ``values``, or to ``least`` plus
+    a multiple of ``step``; ``most`` is the largest valid request.
     """
 
     name: tuple[str, ...]
@@ -105,55 +106,55 @@ class Capacity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device in a slice."""
+    """A device in a ResourceSlice."""
 
     name: str
     attributes: Values
     capacity: Values
     taints: tuple[Taint, ...] = ()
     shareable: bool = False
-    """allowMultipleAllocations: by several claims at once."""
+    """Whether several claims can use it at once (allowMultipleAllocations)."""
 
     capacities: tuple[Capacity, ...] = ()
-    """``capacity`` once more, as requests take from it."""
+    """The capacities with their request policies. (``capacity`` has them as values for CEL.)"""
 
     consumes: tuple[Amount, ...] = ()
-    """What it takes from counters that it shares with others of its pool."""
+    """The amounts that it takes from counters shared with other devices of its pool."""
 
     binds: bool = False
-    """Whether it has binding conditions: pools with such devices come last."""
+    """Whether it has binding conditions. kube-scheduler tries pools with such devices last."""
 
     place: Place = NOWHERE
-    """Only of slices that leave it to their devices."""
+    """The device's own place, if its slice has perDeviceNodeSelection; else NOWHERE."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTaintRule:
-    """A DeviceTaintRule: a taint of devices that their driver knows nothing of (v1, which 1.37 and later serve)."""
+    """A DeviceTaintRule: a taint that an administrator puts on devices (v1, served since 1.37)."""
 
     name: str
     taint: Taint
     selects: bool = True
-    """Whether it has a selector: without one it is about no device."""
+    """Whether it has a selector. Without one it applies to no device."""
 
     driver: str = ""
-    """Of which driver the devices are; "" for any, as for the next two."""
+    """The driver of the devices; "" for any. The same holds for ``pool`` and ``device``."""
 
     pool: str = ""
     device: str = ""
     version: str = ""
 
     def means(self, pool: "PoolId", device: str) -> bool:
-        """Whether it is about a device (resourceslice/tracker: applyPatches)."""
+        """Return whether the rule applies to a device (resourceslice/tracker: applyPatches)."""
         return self.reaches(pool) and self.device in {"", device}
 
     def reaches(self, pool: "PoolId") -> bool:
-        """Return whether the rule can mean devices of this pool."""
+        """Return whether the rule may apply to devices of this pool."""
         return self.selects and self.driver in {"", pool.driver} and self.pool in {"", pool.name}
 
 
 def decode_device_taint_rule(obj: object) -> DeviceTaintRule | Malformed:
-    """A DeviceTaintRule; the name is required."""
+    """Decode a DeviceTaintRule; the name is required."""
     return attempt("DeviceTaintRule", _decode_taint_rule, obj)
 
 
@@ -172,14 +173,14 @@ def _decode_taint_rule(obj: Raw) -> DeviceTaintRule:
 
 
 class PoolId(NamedTuple):
-    """A pool of devices."""
+    """Identifies a pool of devices."""
 
     driver: str
     name: str
 
 
 class DeviceId(NamedTuple):
-    """A device in the cluster."""
+    """Identifies a device in the cluster."""
 
     pool: PoolId
     name: str
@@ -187,31 +188,31 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """A ResourceSlice: some devices of a pool."""
+    """A ResourceSlice: a part of the devices in a pool."""
 
     name: str
     pool: PoolId
     generation: int = 0
     slices: int = 0
-    """Of how many slices the pool is made, in this generation."""
+    """The number of slices that the pool has in this generation."""
 
     place: Place = NOWHERE
     per_device: bool = False
-    """Whether each device has a place of its own."""
+    """Whether each device has its own place (perDeviceNodeSelection)."""
 
     devices: tuple[Device, ...] = ()
 
     counters: tuple[tuple[str, tuple[Amount, ...]], ...] = ()
-    """What there is of counters, by set (sharedCounters)."""
+    """The available amounts of shared counters: pairs of counter set and amounts (sharedCounters)."""
 
     opaque: bool = False
-    """Whether it has compatibility groups: without that feature kube-scheduler ignores it (alpha, off)."""
+    """Whether it uses compatibility groups, an alpha feature. With the feature off kube-scheduler ignores the slice."""
 
     version: str = ""
 
 
 def decode_resource_slice(obj: object) -> ResourceSlice | Malformed:
-    """A ResourceSlice; the name, its driver and its pool are required."""
+    """Decode a ResourceSlice; the name, its driver and its pool are required."""
     return attempt("ResourceSlice", _decode_slice, obj)
 
 
@@ -259,24 +260,26 @@ def _read_device(obj: Raw, driver: str) -> Device:
         consumes=tuple(
             amount
             for taken in read_objects(obj, "consumesCounters")
-            for amount in _read_amounts(taken, "counters", read_name(taken, "counterSet")) or [_no_counter(taken)]
+            for amount in _read_amounts(taken, "counters", read_name(taken, "counterSet")) or [_read_unused_set(taken)]
         ),
         binds=bool(read_texts(obj, "bindingConditions")),
         place=_read_place(obj),
     )
 
 
-def _no_counter(obj: Raw) -> Amount:
-    """A set of which nothing is taken: the pool has to have it all the same."""
+def _read_unused_set(obj: Raw) -> Amount:
+    """Return an amount of 0 for a counter set from which nothing is consumed; the pool must have the set anyway."""
     return Amount((read_name(obj, "counterSet"), ""), 0)
 
 
 def _read_amounts(obj: Raw, name: str, *prefix: str) -> tuple[Amount, ...]:
     found = read_map(obj, name)
-    return tuple(Amount((*prefix, key), _read_exact(read_map(found, key).get("value")) or 0) for key in sorted(found))
+    return tuple(
+        Amount((*prefix, key), _parse_billionths(read_map(found, key).get("value")) or 0) for key in sorted(found)
+    )
 
 
-def _read_exact(amount: object) -> int | None:
+def _parse_billionths(amount: object) -> int | None:
     return parse_exact(str(amount)) if isinstance(amount, str | int | float) else None
 
 
@@ -286,17 +289,17 @@ def _read_capacity_rule(name: str, obj: Raw) -> Capacity:
     listed = policy.get("validValues")
     return Capacity(
         (name,),
-        _read_exact(obj.get("value")) or 0,
-        _read_exact(policy.get("default")),
-        tuple(filter(None, map(_read_exact, listed))) if isinstance(listed, list) else (),
-        _read_exact(spread.get("min")),
-        _read_exact(spread.get("max")),
-        _read_exact(spread.get("step")),
+        _parse_billionths(obj.get("value")) or 0,
+        _parse_billionths(policy.get("default")),
+        tuple(filter(None, map(_parse_billionths, listed))) if isinstance(listed, list) else (),
+        _parse_billionths(spread.get("min")),
+        _parse_billionths(spread.get("max")),
+        _parse_billionths(spread.get("step")),
     )
 
 
 def _read_values(obj: Raw, name: str, driver: str, read: Callable[[Raw], Value | None]) -> Values:
-    """By domain and identifier; a name without a domain is in the driver's."""
+    """Return values by domain and identifier. A name without a domain is in the driver's domain."""
     found: dict[str, dict[str, Value]] = {}
     for full in read_map(obj, name):
         domain, _, identifier = full.rpartition("/")
@@ -312,7 +315,7 @@ def _read_capacity(obj: Raw) -> Value | None:
 
 
 def _read_attribute(obj: Raw) -> Value | None:
-    """None for a kind of value that is not known. ValueError for a version that is none."""
+    """Return the value of an attribute; None if its type is not known. Raise ValueError for an invalid version."""
     for kind in ("int", "bool", "string"):
         value = obj.get(kind)
         if isinstance(value, int | str):
@@ -328,58 +331,58 @@ def _read_attribute(obj: Raw) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Devices that a claim asks for, all of one sort."""
+    """One alternative of a request: a number of devices of one class."""
 
     device_class: str
     selectors: Selectors = ()
     tolerations: tuple[Toleration, ...] = ()
     count: int = 1
-    """How many; 0 for all that there are on the node."""
+    """The number of devices; 0 for all devices of the node (allocationMode All)."""
 
     admin: bool = False
-    """Whether it takes nothing from others (adminAccess)."""
+    """Whether it is for adminAccess, which does not take the devices away from other claims."""
 
     capacity: tuple[Amount, ...] = ()
-    """How much of the capacities of each device."""
+    """The requested amounts of each device's capacities."""
 
     name: str = ""
-    """Of an alternative."""
+    """The name of the alternative; "" if the request has only one."""
 
 
 class Request(NamedTuple):
-    """A request of a claim: the first of its alternatives that there are devices for."""
+    """A request of a claim, fulfilled by the first of its alternatives for which there are enough devices."""
 
     name: str
     alternatives: tuple[Ask, ...]
 
 
 class Constraint(NamedTuple):
-    """What the devices of a claim have in common, or not."""
+    """A constraint of a claim on an attribute of its devices: all have the same value, or all have different ones."""
 
     attribute: str
-    """With its domain."""
+    """The name of the attribute, with its domain."""
 
     requests: tuple[str, ...]
-    """The names of those that it is for; empty for all."""
+    """The names of the requests to which it applies; empty for all."""
 
     distinct: bool
-    """Whether no two may have the same value; else all must."""
+    """Whether all values must differ (distinctAttribute). If False, all must be equal (matchAttribute)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim asks for. Claims with equal ones ask for the same."""
+    """The requests and constraints of a claim."""
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
 
     beyond: str = ""
-    """What it says that is not read here, a phrase; "" for nothing."""
+    """A phrase naming a field that Serried does not support; "" if it supports the whole claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """A ResourceClaim."""
+    """A ResourceClaim, with its allocation."""
 
     key: Key
     uid: str
@@ -387,23 +390,23 @@ class ResourceClaim:
     allocated: bool = False
 
     devices: tuple[DeviceId, ...] = ()
-    """The devices that it holds, and nobody else can have."""
+    """The devices that are allocated to it exclusively."""
 
     shares: tuple[tuple[DeviceId, tuple[Amount, ...]], ...] = ()
-    """What it holds of devices that others may have a share of, too."""
+    """The devices of which it has a share, with the consumed amounts. Other claims may have shares, too."""
 
     terms: Terms | None = None
-    """From which nodes they can be reached; None for all."""
+    """The nodes on which the allocated devices can be used; None for all."""
 
     consumers: tuple[str, ...] = ()
-    """The UIDs of those for whom it is reserved."""
+    """The UIDs of the pods for which it is reserved (reservedFor)."""
 
     deleting: bool = False
     version: str = ""
 
 
 def decode_resource_claim(obj: object) -> ResourceClaim | Malformed:
-    """A ResourceClaim; namespace, name and uid are required."""
+    """Decode a ResourceClaim; namespace, name and uid are required."""
     return attempt("ResourceClaim", _decode_claim, obj)
 
 
@@ -427,7 +430,7 @@ def _decode_claim(obj: Raw) -> ResourceClaim:
 
 
 def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
-    """What a ResourceClaimTemplate says of the claims that are made from it; namespace and name are required."""
+    """Decode a ResourceClaimTemplate: its key, and the spec of the claims made from it. Both names are required."""
     return attempt("ResourceClaimTemplate", _decode_claim_template, obj)
 
 
@@ -437,18 +440,18 @@ def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Claims, and templates of claims, that there are in a question only. Those that exist go before."""
+    """Hypothetical claims and claim templates, for a what-if question. Existing objects take precedence."""
 
     volumes: Mapping[Key, VolumeClaim] = field(default_factory=dict)
     devices: Mapping[Key, ResourceClaim] = field(default_factory=dict)
     templates: Mapping[Key, ClaimSpec] = field(default_factory=dict)
-    """What a ResourceClaimTemplate says of the claims that are made from it."""
+    """The specs of claims by the key of their ResourceClaimTemplate."""
 
     shared: frozenset[Key] = frozenset()
-    """The claims that several of its pods name."""
+    """The claims that several pods of the question name."""
 
     default_class: str = ""
-    """The StorageClass of volume claims that name none; "" without one."""
+    """The StorageClass of volume claims that name none; "" if there is no default."""
 
 
 NOTHING = Coming()
@@ -460,14 +463,14 @@ def _read_device_id(obj: Raw) -> DeviceId:
 
 def _read_shared(obj: Raw) -> tuple[Amount, ...]:
     consumed = read_map(obj, "consumedCapacity")
-    return tuple(Amount((name,), _read_exact(consumed[name]) or 0) for name in sorted(consumed))
+    return tuple(Amount((name,), _parse_billionths(consumed[name]) or 0) for name in sorted(consumed))
 
 
 def _read_claim_spec(spec: Raw) -> ClaimSpec:
     devices = read_map(spec, "devices")
     raw = read_objects(devices, "requests")
     asks = [each for request in raw for each in _list_asks(request)]
-    beyond = [_find_beyond(each) for each in asks] + [_find_other_constraint(devices)]
+    beyond = [_find_unsupported(each) for each in asks] + [_find_unknown_constraint(devices)]
     return ClaimSpec(
         tuple(Request(read_name(each, "name"), tuple(map(_read_ask, _list_asks(each)))) for each in raw),
         tuple(
@@ -484,7 +487,7 @@ def _list_asks(request: Raw) -> list[Raw]:
     return read_objects(request, "firstAvailable") or [read_map(request, "exactly")]
 
 
-def _find_beyond(ask: Raw) -> str:
+def _find_unsupported(ask: Raw) -> str:
     if ask.get("derivedAttributes") is not None:
         return "derived attributes"
     if read_text(ask, "allocationMode", "ExactCount") not in _MODES:
@@ -495,7 +498,7 @@ def _find_beyond(ask: Raw) -> str:
 _MODES = frozenset({"ExactCount", "All"})
 
 
-def _find_other_constraint(devices: Raw) -> str:
+def _find_unknown_constraint(devices: Raw) -> str:
     known = ("matchAttribute", "distinctAttribute")
     strange = any(all(each.get(kind) is None for kind in known) for each in read_objects(devices, "constraints"))
     return "a constraint of an unknown kind" if strange else ""
@@ -510,7 +513,7 @@ def _read_ask(obj: Raw) -> Ask:
         tuple(map(_read_toleration, read_objects(obj, "tolerations"))),
         0 if every else max(1, read_int(obj, "count", 1)),
         read_flag(obj, "adminAccess"),
-        tuple(Amount((name,), _read_exact(asked[name]) or 0) for name in sorted(asked)),
+        tuple(Amount((name,), _parse_billionths(asked[name]) or 0) for name in sorted(asked)),
         read_name(obj, "name"),
     )
 
@@ -521,17 +524,17 @@ def _read_toleration(obj: Raw) -> Toleration:
 
 
 class ClaimRef(NamedTuple):
-    """How a pod names a claim."""
+    """A pod's reference to a device claim."""
 
     template: str
-    """The template that it is made from; "" for one that a user has made."""
+    """The template from which the claim is created; "" for a claim that a user has created."""
 
     claim: str
-    """Its name, "" before it is made, or where none is needed."""
+    """The name of the claim; "" until it is created from the template, or if none is needed."""
 
 
 def read_claim_refs(spec: Raw, status: Raw) -> tuple[ClaimRef, ...]:
-    """The claims of a pod, in its order (resourceclaim.Name)."""
+    """Return the device claims of a pod, in the order of its spec (resourceclaim.Name)."""
     entries = read_objects(status, "resourceClaimStatuses") if spec.get("resourceClaims") else []
     made = {read_text(entry, "name"): read_text(entry, "resourceClaimName") for entry in entries}
     return tuple(
@@ -543,9 +546,9 @@ def read_claim_refs(spec: Raw, status: Raw) -> tuple[ClaimRef, ...]:
 
 
 def read_unclaimed(spec: Raw, status: Raw) -> str:
-    """The first template from which a claim of the pod has still to be made, "" if all are made.
+    """Return the first template from which a claim of the pod is still to be created; "" if all claims exist.
 
-    kube-controller-manager makes the claim and notes it in the pod's status; kube-scheduler waits for that.
+    kube-controller-manager creates the claim and writes it into the pod's status; kube-scheduler waits for that.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:

@@ -1,10 +1,11 @@
-"""PodGroups, Workloads, CompositePodGroups and their trees (KEP-6012), at every level and version.
+"""PodGroups, Workloads, CompositePodGroups and their trees (KEP-6012), at every API level and version.
 
-The vocabulary is that of scheduling.k8s.io/v1beta1, for composite groups v1alpha3. Fields are the same in v1beta1,
-v1alpha3 (1.37), v1alpha2 (1.36) and our own group, but for v1alpha2's ``podGroupTemplateRef`` and PodGroupScheduled. In
-v1alpha1 (1.35) Workloads contain their PodGroups, and the topology key is an annotation. Of PodGroups of
-scheduler-plugins (scheduling.x-k8s.io/v1alpha1) neither ``minResources`` nor ``status`` is read: every member's
-requests are counted, and the pods are watched.
+Names follow scheduling.k8s.io/v1beta1, for composite groups v1alpha3. How versions differ:
+
+    v1beta1, v1alpha3 (1.37), Serried's CRDs   the same fields
+    v1alpha2 (1.36)                            ``podGroupTemplateRef`` and the condition PodGroupScheduled instead
+    v1alpha1 (1.35)                            PodGroups are parts of a Workload; the topology key is an annotation
+    scheduling.x-k8s.io (scheduler-plugins)    ``minResources`` is ignored: the members' own requests are counted
 """
 
 import math
@@ -58,18 +59,18 @@ from serried.api.selectors import Labels
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A CompositePodGroup. Fields without a comment are as in PodGroup."""
+    """A CompositePodGroup. Fields without a docstring have the same meaning as in `PodGroup`."""
 
     key: Key
     uid: str
 
     min_group_count: int | None
-    """How many of the groups below are placed together; None for policy basic."""
+    """The number of child groups that must be placed together; None for policy basic."""
 
     topology_key: str | None = None
 
     parent: str | None = None
-    """The name of the CompositePodGroup above it."""
+    """The name of the parent CompositePodGroup; None for the root of a tree."""
 
     priority_class: str = ""
     priority: int | None = None
@@ -85,18 +86,18 @@ class Composite:
     api: str = ""
 
     preempted: int | None = None
-    """As in `group.PodGroup`."""
+    """The time of its preemption as a whole; see `PodGroup.preempted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A PodGroup in a tree, or one that is a tree by itself."""
+    """A leaf of a tree: a PodGroup below a CompositePodGroup, or a single PodGroup as a tree of its own."""
 
     name: str
-    """"" where it is the whole tree."""
+    """The PodGroup's name; "" if the leaf is the whole tree."""
 
     need: int
-    """How many members must be placed before it stands; one for policy basic."""
+    """The number of members that must be placed (minCount); 1 for policy basic."""
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
@@ -106,12 +107,12 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A CompositePodGroup in a tree."""
+    """An inner node of a tree: a CompositePodGroup."""
 
     name: str
 
     need: int
-    """How many of the groups below must stand before it does; one for policy basic."""
+    """The number of child groups that must be placed (minGroupCount); 1 for policy basic."""
 
     topology_key: str | None
     below: tuple["Tree", ...]
@@ -122,7 +123,7 @@ Tree: TypeAlias = Branch | Leaf
 
 
 def list_leaves(tree: Tree) -> Iterator[Leaf]:
-    """The PodGroups of a tree, in its order."""
+    """Yield the PodGroups of a tree, in the order of the tree."""
     if isinstance(tree, Leaf):
         yield tree
     else:
@@ -131,7 +132,7 @@ def list_leaves(tree: Tree) -> Iterator[Leaf]:
 
 
 def list_branches(tree: Tree) -> Iterator[Branch]:
-    """The CompositePodGroups of a tree, the root first."""
+    """Yield the CompositePodGroups of a tree, the root first."""
     if isinstance(tree, Branch):
         yield tree
         for each in tree.below:
@@ -139,68 +140,73 @@ def list_branches(tree: Tree) -> Iterator[Branch]:
 
 
 def find_disrupted(tree: Tree, leaf: str) -> frozenset[str]:
-    """The PodGroups below the highest group of disruption mode ``all`` that has this one below it, or is it.
+    """Return the names of the PodGroups whose members are disrupted together with those of ``leaf``.
 
-    Empty if there is no such group. Upstream's getHighestAllAncestor (pkg/scheduler/framework/preemption/types.go).
+    They are the leaves of `find_whole`; empty if there is no such group. Upstream's getHighestAllAncestor
+    (pkg/scheduler/framework/preemption/types.go).
     """
     whole = find_whole(tree, leaf)
     return frozenset() if whole is None else frozenset(each.name for each in list_leaves(whole))
 
 
 def find_whole(tree: Tree, leaf: str) -> Tree | None:
-    """The highest group of disruption mode ``all`` that has this PodGroup below it, or is it; None if there is none."""
+    """Return the highest group with disruption mode ``all`` on the path from the root to a PodGroup, else None."""
     return next((each for each in find_path(tree, leaf) if each.disruption is Disruption.ALL), None)
 
 
 def find_path(tree: Tree, leaf: str) -> tuple[Tree, ...]:
-    """The groups from the root to a PodGroup, itself the last one; empty if the tree does not have it."""
+    """Return the groups on the path from the root to a PodGroup, which is the last; () if it is not in the tree."""
     if isinstance(tree, Leaf):
         return (tree,) if tree.name == leaf else ()
     return next(((tree, *path) for each in tree.below if (path := find_path(each, leaf))), ())
 
 
 def list_groups(tree: Tree) -> Iterator[Tree]:
-    """All groups of a tree: its CompositePodGroups, the root first, then its PodGroups."""
+    """Yield all groups of a tree: its CompositePodGroups, the root first, then its PodGroups."""
     yield from list_branches(tree)
     yield from list_leaves(tree)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """SchedulingPolicy: gang with ``min_count`` members, or basic when ``min_count`` is None."""
+    """The schedulingPolicy of a group: ``gang`` with ``min_count`` members, or ``basic`` if ``min_count`` is None."""
 
     min_count: int | None
 
     @property
     def is_gang(self) -> bool:
-        """Whether all-or-nothing holds."""
+        """Whether the policy is ``gang``: at least ``min_count`` members are scheduled together, or none."""
         return self.min_count is not None
 
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
-"""Finalizer that the API server's admission stamps, and that kube-controller-manager removes where its gate is on."""
+"""Finalizer that the API server adds to PodGroups. kube-controller-manager removes it, if its feature gate is on."""
 
 BASIC = Policy(None)
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """A PodGroup. ``topology_key`` is ``schedulingConstraints.topology[0].key``, None without constraint.
+    """A group that is planned as one.
 
-    One whose kind is ``WORKLOAD`` is no object but part of its Workload, and has that one's UID and owners.
+    Usually it is a PodGroup object. There are two other cases:
 
-    ``timeout`` is the longest that one of scheduler-plugins may wait at bind, in seconds.
+    - Kind ``WORKLOAD``: a part of a Workload (v1alpha1). It has the UID and the owners of the Workload.
+    - With ``branch``: a whole tree. It has the UID and the constraint of the CompositePodGroup at the root, and
+      ``policy`` counts the members that the tree needs at least.
 
-    ``parent`` is the CompositePodGroup above it. With a ``branch`` it is no object but the whole tree of the
-    CompositePodGroup at the root, whose UID and constraint it has; ``policy`` counts the members that the tree takes at
-    least. ``tree`` is what is planned as one: that branch, or the PodGroup alone as a tree of one leaf.
-
-    ``device_claims`` are the names of its claims of devices, which its members may share.
-    ``priority`` is None until admission (native) or our controller (fallback) has resolved ``priority_class``; which
-    priority counts, `cluster.priorities` says. ``preemption`` is ``preemptionPolicy``, which the fallback lacks.
-    ``workload`` and ``template`` are ``spec.workloadRef``. ``scheduled`` is whether the condition
-    PodGroupInitiallyScheduled is True already; ``condition`` is that condition's (status, reason, message), ``ready``
-    the same of the condition Ready, which only our own kinds have.
+    ``topology_key``: ``schedulingConstraints.topology[0].key``, None without a constraint.
+    ``workload``, ``template``: the names in ``spec.workloadRef``.
+    ``priority``: None until the API server (native) or Serried's controller (fallback) has resolved ``priority_class``.
+    It is not always the one that counts: see `cluster.priorities`.
+    ``preemption``: ``preemptionPolicy``, which the fallback level lacks.
+    ``scheduled``: whether the condition PodGroupInitiallyScheduled is True.
+    ``condition``: (status, reason, message) of that condition. ``ready``: those of the condition Ready, which only
+    Serried's CRDs have.
+    ``timeout``: seconds that a PodGroup of scheduler-plugins may wait at bind at most.
+    ``parent``: the name of the parent CompositePodGroup.
+    ``tree``: what is planned: ``branch``, or the PodGroup as a tree of one leaf.
+    ``device_claims``: the origins of its device claims (`names.read_device_claims`), which its members share.
     """
 
     key: GroupKey
@@ -227,22 +233,25 @@ class PodGroup:
     branch: Branch | None = None
     device_claims: tuple[str, ...] = ()
     disruption: Disruption = Disruption.SINGLE
-    """Of a whole tree it says nothing: there each group has its own."""
+    """The disruptionMode; without meaning for a whole tree, whose groups have one each."""
 
     api: str = ""
-    """Its apiVersion if it is read beside the level in use (`ApiLevel.beside`); "" at that level itself."""
+    """The apiVersion if the object is of the second level (`ApiLevel.beside`); "" for the level in use."""
 
     constrained: bool = False
-    """Whether ``schedulingConstraints`` say the key: kube-scheduler's own gang scheduling tries its domains in turn."""
+    """Whether ``topology_key`` is from ``schedulingConstraints``, which kube-scheduler's own gang scheduling obeys."""
 
     told_natively: bool = False
-    """Whether kube-scheduler itself has written how the group stands: so its own gang scheduling is on."""
+    """Whether kube-scheduler has written the group's condition, which shows that its own gang scheduling is on."""
 
     preempted: int | None = None
-    """Since when it says that it is preempted as a whole (condition DisruptionTarget), in seconds since 1970."""
+    """The time at which it was preempted as a whole, in seconds since 1970; None if it was not.
+
+    Read from the condition DisruptionTarget; 0 if the condition has no time.
+    """
 
     stray: str = ""
-    """Which annotation or label of ours on it has no effect, a phrase (`names.find_stray`)."""
+    """A phrase about an annotation or label of Serried on it that has no effect (`names.find_stray`); "" for none."""
 
     tree: Tree = field(init=False, repr=False, compare=False)
 
@@ -251,43 +260,44 @@ class PodGroup:
 
     @property
     def goes_one_by_one(self) -> bool:
-        """Whether nothing but a scheduling gate ever keeps its members from each other: policy basic and no key."""
+        """Whether its members are scheduled independently, except for gates: policy basic and no topology key."""
         return not self.policy.is_gang and self.topology_key is None
 
     @property
     def gates_together(self) -> bool:
-        """Whether a basic group waits as a whole for the gate of one member, as a PodGroup natively does (1.37).
+        """Whether one gated member makes the whole group wait, although its policy is basic.
 
-        Upstream queues a PodGroup as one entity (pkg/scheduler/backend/queue/scheduling_queue.go:
+        kube-scheduler 1.37 queues a PodGroup as one entity (pkg/scheduler/backend/queue/scheduling_queue.go:
         runPreEnqueuePlugins). Groups of scheduler-plugins and of v1alpha1 are queued pod by pod.
         """
         return not self.policy.is_gang and self.key.kind not in BARE_KINDS
 
     def leaf(self, name: str = "") -> Leaf:
-        """The PodGroup as a leaf of a tree in which it has this name."""
+        """Return the PodGroup as a leaf with this name; "" if it is the whole tree."""
         return Leaf(name, self.policy.min_count or 1, self.topology_key, self.preference, self.disruption)
 
     def find_disrupted(self, part: str) -> frozenset[str]:
-        """The PodGroups whose members are disrupted together with one of ``part``; empty if they go one by one.
+        """Return the PodGroups whose members are disrupted together with a member of ``part``.
 
-        ``part`` is the member's PodGroup within the tree (`cluster.members.Members.leaf_of`).
+        Empty if members are disrupted one by one. ``part`` is the name of the member's PodGroup within the tree
+        (`cluster.members.Members.leaf_of`).
         """
         return find_disrupted(self.tree, part)
 
     def list_path(self, part: str) -> list[GroupKey]:
-        """The PodGroup ``part`` of the tree and the groups above it, the root first."""
+        """Return the keys of the PodGroup ``part`` of the tree and of the groups above it, the root first."""
         return [self.key_of(tree) for tree in find_path(self.tree, part)]
 
     def key_of(self, tree: Tree) -> GroupKey:
-        """Which group one of the tree is."""
+        """Return the key of a group in this group's tree."""
         if isinstance(tree, Branch):
             return GroupKey(self.key.namespace, tree.name, GroupKind.COMPOSITE)
         return self.key.leaf(tree.name)
 
     def holder(self, api_version: str, composite: str = "") -> Holder:
-        """The object that has this group's UID: itself, or the Workload that it is part of, or the root of its tree.
+        """Return a reference to the object that stands for the group: its PodGroup, its Workload, or its tree's root.
 
-        ``api_version`` is that of the level in use, ``composite`` that of its CompositePodGroups, if it was found.
+        ``api_version`` is that of the level in use. ``composite`` is the one of its CompositePodGroups, "" if unknown.
         """
         version = self.api or api_version
         if self.key.kind is GroupKind.COMPOSITE:
@@ -301,7 +311,7 @@ class PodGroup:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A ResourceClaim that the pods of a group share: one that exists, or one to be made from a template."""
+    """A ResourceClaim that the pods of a group share: an existing one (``claim``), or a new one from ``template``."""
 
     name: str
     claim: str = ""
@@ -310,7 +320,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One PodGroupTemplate of a Workload; what is None or empty is not said."""
+    """A PodGroupTemplate of a Workload. A field that is None or empty is not set."""
 
     name: str
     policy: Policy
@@ -331,7 +341,7 @@ class Workload:
     uid: str
 
     job: str | None
-    """The Job name of its controllerRef; None if that refers to something else."""
+    """The name of the Job in its controllerRef; None if controllerRef names another kind."""
 
     templates: tuple[Template, ...]
     owners: tuple[OwnerRef, ...] = ()
@@ -340,34 +350,34 @@ class Workload:
     version: str = ""
 
     inline: bool = False
-    """Whether its templates are the PodGroups themselves (v1alpha1)."""
+    """Whether ``templates`` are the PodGroups themselves (v1alpha1)."""
 
     parent: tuple[str, str] | None = None
-    """The kind and name of its controllerRef if that is no Job.
+    """Kind and name in its controllerRef if it names no Job, else None.
 
-    The kind is one of `api.parent`, or else one with its API group, as ``TrainJob.trainer.kubeflow.org``.
+    The kind is one of `kinds.PARENTS`, or another one with its API group, such as ``TrainJob.trainer.kubeflow.org``.
     """
 
     api: str = ""
-    """As `PodGroup.api`."""
+    """The apiVersion if the object is of the second level; see `PodGroup.api`."""
 
 
 class Delegation(NamedTuple):
-    """What a Job says of its gang if that is a part of its controller's Workload."""
+    """A Job's reference to a template in the Workload of its controller, which defines the Job's gang."""
 
     parent: tuple[str, str]
-    """The Job's controller, as `Workload.parent`."""
+    """Kind and name of the Job's controller, written as in `Workload.parent`."""
 
     template: str
     """The template of the Workload; "" for its first."""
 
 
-_RAN = frozenset({"Running", "Finished", "Failed"})
-"""The phases that the controller of scheduler-plugins writes, where it runs, once minMember pods have run."""
+_PHASES_AFTER_QUORUM = frozenset({"Running", "Finished", "Failed"})
+"""The phases that the controller of scheduler-plugins sets once minMember pods have been running."""
 
 
 def decode_compatible_group(obj: object) -> PodGroup | Malformed:
-    """A PodGroup of scheduler-plugins; name and uid are required."""
+    """Decode a PodGroup of scheduler-plugins; name and uid are required."""
     return attempt("PodGroup", _decode, obj)
 
 
@@ -386,31 +396,31 @@ def _decode(obj: Raw) -> PodGroup:
         version=read_version(obj),
         preference=read_preference(obj),
         stray=find_stray(list_parts("PodGroup", obj)),
-        scheduled=read_text(read_map(obj, "status"), "phase") in _RAN,
+        scheduled=read_text(read_map(obj, "status"), "phase") in _PHASES_AFTER_QUORUM,
         timeout=seconds if seconds > 0 else math.inf,
     )
 
 
 _DISRUPTION_WORDS = {word: mode for mode, word in V1ALPHA2_DISRUPTION.items()}
 _PARENTS = {(row.group, row.kind): row.kind for row in PARENTS.values()}
-_OUR_MANAGERS = "serried"
+_MANAGER_PREFIX = "serried"
 _CONDITIONS = frozenset(level.condition for level in (*NATIVE_LEVELS, FALLBACK))
 _MANAGED = frozenset(f'k:{{"type":"{condition}"}}' for condition in _CONDITIONS)
 _MANAGED_DISRUPTION = f'k:{{"type":"{DISRUPTION_TARGET}"}}'
 
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:
-    """A PodGroup; name, uid and exactly one scheduling policy are required."""
+    """Decode a PodGroup; name, uid and exactly one scheduling policy are required."""
     return attempt("PodGroup", _decode_pod_group, obj)
 
 
 def decode_composite(obj: object) -> Composite | Malformed:
-    """A CompositePodGroup; name, uid and exactly one scheduling policy are required."""
+    """Decode a CompositePodGroup; name, uid and exactly one scheduling policy are required."""
     return attempt("CompositePodGroup", _decode_composite, obj)
 
 
 def decode_workload(obj: object) -> Workload | Malformed:
-    """A Workload; name and uid are required. Composite templates are not read."""
+    """Decode a Workload; name and uid are required. Composite templates are ignored."""
     return attempt("Workload", _decode_workload, obj)
 
 
@@ -426,7 +436,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         policy=read_policy(spec),
         topology_key=key or read_required_topology(metadata),
         constrained=key is not None,
-        told_natively=_is_told_natively(metadata),
+        told_natively=_has_native_condition(metadata),
         workload=workload,
         template=template,
         priority_class=read_name(spec, "priorityClassName"),
@@ -450,16 +460,16 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
     )
 
 
-def _is_told_natively(metadata: Raw) -> bool:
-    """Whether somebody else than Serried manages the condition that says how the group stands."""
+def _has_native_condition(metadata: Raw) -> bool:
+    """Return whether a field manager other than Serried has written the group's scheduling condition."""
     return any(
-        not read_text(entry, "manager").startswith(_OUR_MANAGERS) and not _MANAGED.isdisjoint(_read_managed(entry))
+        not read_text(entry, "manager").startswith(_MANAGER_PREFIX) and not _MANAGED.isdisjoint(_read_managed(entry))
         for entry in read_objects(metadata, "managedFields")
     )
 
 
 def _read_managed(entry: Raw) -> Raw:
-    """The conditions that a field manager has written, by the keys that managedFields have for them."""
+    """Return the status conditions in an entry of managedFields, by the keys that managedFields uses for them."""
     return read_map(read_map(read_map(entry, "fieldsV1"), "f:status"), "f:conditions")
 
 
@@ -496,7 +506,7 @@ def _decode_workload(obj: Raw) -> Workload:
         uid=read_owner_uid(obj),
         job=_read_job(spec),
         parent=_read_parent(spec),
-        templates=_read_inline(obj, inline)
+        templates=_read_inline_templates(obj, inline)
         or tuple(_read_template(raw) for raw in read_objects(spec, "podGroupTemplates")),
         inline=bool(inline),
         owners=read_owners(obj),
@@ -507,7 +517,10 @@ def _decode_workload(obj: Raw) -> Workload:
 
 
 def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
-    """The policy: exactly one of ``basic`` and ``gang``, which has a minCount of at least 1. Raises ValueError."""
+    """Return the policy at ``field``.
+
+    Raises ValueError if it is not exactly one of ``basic`` and ``gang``, or if a gang's minCount is less than 1.
+    """
     count = _read_count(spec, field, "minCount")
     return BASIC if count is None else Policy(count)
 
@@ -527,20 +540,20 @@ def _read_count(spec: Raw, field: str, name: str) -> int | None:
 
 
 def read_topology_key(spec: Raw) -> str | None:
-    """The one key of ``schedulingConstraints``, None without one."""
+    """Return the first topology key in ``schedulingConstraints``; None without one."""
     constraints = read_objects(read_map(spec, "schedulingConstraints"), "topology")
     return read_name(constraints[0], "key") or None if constraints else None
 
 
 def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
-    """The names of the Workload and of its template from which the PodGroup was made."""
+    """Return the names of the Workload and of the template from which the PodGroup was created."""
     if reference := read_map(spec, "workloadRef"):
         return read_name(reference, "workloadName") or None, read_name(reference, "templateName") or None
     older = read_map(read_map(spec, "podGroupTemplateRef"), "workload")
     return read_name(older, "workloadName") or None, read_name(older, "podGroupTemplateName") or None
 
 
-def _read_inline(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
+def _read_inline_templates(obj: Raw, groups: Sequence[Raw]) -> tuple[Template, ...]:
     key = read_required_topology(read_map(obj, "metadata"))
     preference = read_preference(obj)
     return tuple(
@@ -563,7 +576,7 @@ def _read_template(raw: Raw) -> Template:
 
 
 def read_disruption(raw: Raw) -> Disruption | None:
-    """``disruptionMode``, which is a union of two empty objects, and in v1alpha2 a string."""
+    """Return the ``disruptionMode``: a string in v1alpha2, else a union of two empty objects. None if it is not set."""
     mode = raw.get("disruptionMode")
     if isinstance(mode, str):
         return _DISRUPTION_WORDS.get(mode)
@@ -572,7 +585,7 @@ def read_disruption(raw: Raw) -> Disruption | None:
 
 
 def read_claims(raw: Raw) -> tuple[Claim, ...]:
-    """``resourceClaims`` of a template, a PodGroup or a Job's scheduling."""
+    """Return the ``resourceClaims`` of a template, a PodGroup or a Job's ``spec.scheduling``."""
     return tuple(_read_claim(claim) for claim in read_objects(raw, "resourceClaims"))
 
 
@@ -600,7 +613,7 @@ def _read_parent(spec: Raw) -> tuple[str, str] | None:
 
 
 def name_kind(group: str, kind: str) -> str:
-    """How a kind that may control Workloads is called: one that we do not know has its API group with it."""
+    """Return the name for the kind of a Workload's controller: ``Kind.group`` for a kind that is not in PARENTS."""
     return _PARENTS.get((group, kind)) or intern(f"{kind}.{group}")
 
 
@@ -613,12 +626,13 @@ def _read_preemption_time(obj: Raw) -> int | None:
 
 
 def _read_disruption_written(metadata: Raw) -> int | None:
-    """When Serried has written DisruptionTarget, by the API server's clock; None where somebody else has.
+    """Return when Serried wrote the condition DisruptionTarget, by the API server's clock.
 
-    The time in the condition is by the clock of the extender, which may have been set since, or be wrong.
+    Return None if another field manager wrote it. The time in the condition itself is by the extender's clock, which
+    may be wrong or may have been adjusted since.
     """
     for entry in read_objects(metadata, "managedFields"):
-        if read_text(entry, "manager").startswith(_OUR_MANAGERS) and _MANAGED_DISRUPTION in _read_managed(entry):
+        if read_text(entry, "manager").startswith(_MANAGER_PREFIX) and _MANAGED_DISRUPTION in _read_managed(entry):
             return read_time(entry, "time")
     return None
 

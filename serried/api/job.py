@@ -1,7 +1,7 @@
-"""Jobs of ``batch/v1``, and which of them are gangs (KEP-5547 and KEP-5764, with the rulings of docs/kinds.md).
+"""Jobs of ``batch/v1`` (`decode_job`), and which of them are gangs (`is_gang_job`).
 
-Controller and extender ask the same function: the extender must hold a Job's first pod although the Workload does not
-exist yet.
+The rules are those of KEP-5547 and KEP-5764, with the decisions in docs/kinds.md. Controller and extender use the same
+function: the extender must hold a Job's first pod although the Workload does not exist yet.
 """
 
 from collections.abc import Collection, Iterable
@@ -47,7 +47,7 @@ from serried.api.topology import read_wanted
 
 
 class GangPolicy(StrEnum):
-    """What a Job says of itself (KEP-5764); one that says nothing is judged by its shape (KEP-5547)."""
+    """The explicit gang policy of a Job (KEP-5764). A Job without one is classified by its shape (KEP-5547)."""
 
     JOB_AS_GANG = "JobAsGang"
     NO_GANG = "NoGang"
@@ -55,9 +55,9 @@ class GangPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch/v1 Job, with the fields that eligibility (KEP-5547) and the reconciler need.
+    """A batch/v1 Job, with the fields that `is_gang_job` and the controller need.
 
-    What ``spec.scheduling`` says counts before the annotation of the same meaning.
+    Fields in ``spec.scheduling`` take precedence over annotations of the same meaning.
     """
 
     key: Key
@@ -65,99 +65,100 @@ class Job:
     parallelism: int
 
     completions: int | None
-    """None if the Job has none."""
+    """The spec.completions; None if it is not set."""
 
     indexed: bool
     scheduler: str = "default-scheduler"
 
     group: GroupKey | None = None
-    """The group that its pod template names itself (field or label): then the Job is not ours."""
+    """The group that its pod template names by field or label: Serried creates none for the Job then. Else None."""
 
     topology_key: str | None = None
-    """The annotation ``scheduling.serried.dev/required-topology``: a label, or the name of a level."""
+    """The required topology key: a label, or the name of a level. None if the Job requires none."""
 
     gang_policy: GangPolicy | None = None
-    """The annotation ``scheduling.serried.dev/gang-policy``."""
+    """The explicit gang policy; None if the Job has none."""
 
     disruption: Disruption | None = None
-    """The annotation ``scheduling.serried.dev/disruption-mode``."""
+    """The disruption mode of its gang; None if it is not set."""
 
     priority_class: str = ""
     """The PriorityClass that its pods name."""
 
     min_count: int | None = None
-    """What ``spec.scheduling`` says; no annotation does."""
+    """The minCount in ``spec.scheduling``; None if it is not set."""
 
     claims: tuple[Claim, ...] = ()
-    """As ``min_count``."""
+    """The resource claims in ``spec.scheduling`` that its pods share."""
 
     annotated: bool = False
-    """Whether any of its annotations is one of ours: then its author expects something of Serried."""
+    """Whether it has any annotation of Serried: its author expects Serried to act."""
 
     contradiction: bool = False
-    """Whether field and annotation disagree on being a gang."""
+    """Whether its field and its annotation contradict each other on being a gang."""
 
     problem: str = ""
-    """What is wrong in an annotation, a phrase."""
+    """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """Which annotation or label of ours has no effect, a phrase (`names.find_stray`)."""
+    """A phrase about an annotation or label of Serried that has no effect (`names.find_stray`); "" for none."""
 
     selects_itself: bool = False
-    """``manualSelector``: then nothing but owner references says which pods are the Job's."""
+    """Whether it has ``manualSelector``: only owner references identify its pods then."""
 
     owner: OwnerRef | None = None
+    """The controlling owner reference; None if nothing controls the Job."""
 
     delegation: Delegation | None = None
-    """The annotation ``scheduling.k8s.io/group-template-name``; None also if nothing controls the Job."""
+    """The annotation ``scheduling.k8s.io/group-template-name``; None without it, or if nothing controls the Job."""
 
     managed_by: str = ""
-    """The controller that makes its pods (``spec.managedBy``); "" for kube-controller-manager."""
+    """The controller that creates its pods (``spec.managedBy``); "" for kube-controller-manager."""
 
     suspended: bool = False
     finished: bool = False
 
     ending: bool = False
-    """Whether it makes no more pods because it will end, though some may still run."""
+    """Whether it is about to finish: no new pods are created, but some may still run."""
 
     deleting: bool = False
 
     completed: int = 0
-    """How many indexes (without indexes: pods) have succeeded."""
+    """The number of indexes that have succeeded; of pods, if the Job is not Indexed."""
 
     given_up: int = 0
-    """How many indexes have failed for good."""
+    """The number of indexes that have failed finally."""
 
     started: int | None = None
-    """When it began, or was last resumed, in seconds since 1970."""
+    """The time at which it started, or was last resumed, in seconds since 1970."""
 
     lifetime: int | None = None
-    """After how many seconds it is ended (activeDeadlineSeconds)."""
+    """The activeDeadlineSeconds; None if it has none."""
 
     work: int = 0
-    """A number that is equal for Jobs whose pods do the same."""
+    """A hash that is equal for Jobs whose pods do the same work (`names.fingerprint`)."""
 
     version: str = ""
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources of its pods, where an annotation names a level of the topology."""
+    """The extended resources of its pods. Read only if a topology level is named; else empty."""
 
     @property
     def at_once(self) -> int:
-        """How many of its pods run at a time, at most."""
+        """The maximum number of its pods that run at the same time."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
 
-_JOB_CONTROLLER = "kubernetes.io/job-controller"
-"""kube-controller-manager's own name in ``spec.managedBy``."""
+_BUILT_IN_CONTROLLER = "kubernetes.io/job-controller"
+"""The value of ``spec.managedBy`` for kube-controller-manager."""
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}
 
 
 def decode_job(obj: object) -> Job | Malformed:
-    """A Job; name and uid are required. A wrong value of an annotation is the Job's ``problem``."""
+    """Decode a Job; name and uid are required. An invalid annotation is no error: it becomes `Job.problem`."""
     return attempt("Job", _decode, obj)
 
 
@@ -170,9 +171,9 @@ def _decode(obj: Raw) -> Job:
     key = read_owner_key(obj)
     annotated = _POLICIES.get(read_text(annotations, GANG_POLICY))
     managed_by = read_name(spec, "managedBy")
-    managed_by = "" if managed_by == _JOB_CONTROLLER else managed_by
+    managed_by = "" if managed_by == _BUILT_IN_CONTROLLER else managed_by
     said = _read_scheduling(read_map(spec, "scheduling"))
-    # With this field a user asks the Job's controller, with the annotation us.
+    # The field spec.scheduling is addressed to the Job's controller, the annotation to Serried.
     asked = None if managed_by else said.gang_policy
     indexed = read_text(spec, "completionMode") == "Indexed"
     topology_key = said.topology_key or read_name(annotations, REQUIRED_TOPOLOGY) or None
@@ -231,7 +232,7 @@ def _read_delegation(metadata: Raw, annotations: Raw) -> Delegation | None:
 
 @dataclass(frozen=True, slots=True)
 class _Scheduling:
-    """``spec.scheduling`` (1.37, JobSchedulingConfiguration); None or empty where it leaves something open."""
+    """The ``spec.scheduling`` of a Job (1.37, JobSchedulingConfiguration). A field that is None or empty is not set."""
 
     gang_policy: GangPolicy | None = None
     min_count: int | None = None
@@ -242,7 +243,7 @@ class _Scheduling:
 
 def _read_scheduling(scheduling: Raw) -> _Scheduling:
     if not scheduling:
-        return _UNSAID
+        return _NO_SCHEDULING
     gang_policy, min_count = _read_gang(scheduling)
     return _Scheduling(
         gang_policy=gang_policy,
@@ -253,11 +254,11 @@ def _read_scheduling(scheduling: Raw) -> _Scheduling:
     )
 
 
-_UNSAID = _Scheduling()
+_NO_SCHEDULING = _Scheduling()
 
 
 def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
-    """The policy and the minCount of a Job, which is None where it follows the parallelism."""
+    """Return the gang policy and the minCount in ``spec.scheduling``; minCount None means the parallelism."""
     policy = read_map(scheduling, "schedulingPolicy")
     if not policy:
         return None, None
@@ -268,10 +269,10 @@ def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
 
 
 def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
-    """What the author has to correct in these annotations, "" if nothing.
+    """Return a phrase about the first invalid annotation of an owner; "" if all are valid.
 
-    The admission policies that we ship refuse the same, where they are installed. ``policies`` are the values of
-    GANG_POLICY that the kind knows.
+    ``policies`` are the valid values of GANG_POLICY for its kind. Serried's admission policies reject the same values,
+    if they are installed.
     """
     for name, words in ((GANG_POLICY, policies), (DISRUPTION_MODE, DISRUPTION_MODES)):
         word = annotations.get(name)
@@ -284,12 +285,12 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
 
 
 def is_annotated(annotations: Raw) -> bool:
-    """Whether any of these annotations is Serried's."""
+    """Return whether any of these annotations is one of Serried."""
     return any(name.startswith(ANNOTATION_PREFIX) for name in annotations)
 
 
 def _has_condition(status: Raw, *types: str) -> bool:
-    """Whether one of these conditions is True."""
+    """Return whether a condition of one of these types is True."""
     return any(
         read_text(condition, "type") in types and read_text(condition, "status") == "True"
         for condition in read_objects(status, "conditions")
@@ -297,40 +298,44 @@ def _has_condition(status: Raw, *types: str) -> bool:
 
 
 def _count_indexes(status: Raw, name: str) -> int:
-    """How many indexes a list like ``1,3-5`` names."""
+    """Return the number of indexes in a list like ``1,3-5``; raise ValueError if it is none."""
     text = read_text(status, name)
     try:
-        return sum(_measure(part) for part in text.split(",")) if text else 0
+        return sum(_interval_length(part) for part in text.split(",")) if text else 0
     except ValueError:
         raise ValueError(f"{name} is no list of indexes") from None
 
 
-def _measure(interval: str) -> int:
+def _interval_length(interval: str) -> int:
     first, _, last = interval.partition("-")
     return int(last or first) - int(first) + 1
 
 
 class GangJobs(StrEnum):
-    """Which Jobs may be gangs."""
+    """The value of ``--gang-jobs``: the Jobs for which Serried creates gangs."""
 
     BY_SHAPE = "by-shape"
-    """Jobs that ask, and Jobs of a certain shape (KEP-5547)."""
+    """Jobs with an explicit policy (KEP-5764), and Jobs with the right shape (KEP-5547)."""
 
     ASKED = "asked"
-    """Jobs that ask (KEP-5764)."""
+    """Only Jobs with an explicit policy (KEP-5764)."""
 
     NONE = "none"
-    """No Job: nothing is made for Jobs, and no pod waits for what would have been made."""
+    """No Jobs. Serried creates no objects for Jobs, and holds none of their pods."""
 
 
 def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> bool:
-    """Whether Serried makes a Workload and a PodGroup for this Job.
+    """Return whether Serried creates a Workload and a PodGroup for this Job.
 
-    A Job that says JobAsGang is one if more than one of its pods run at a time, whoever owns it; one that says NoGang
-    never is. One that says nothing is a gang, where ``gang_jobs`` has it so, if it is Indexed, with
-    ``parallelism == completions > 1``, and nobody else's (`is_anothers`). In any case Serried schedules its pods, it
-    names neither a group nor a template of another's Workload, and its selector is the usual one. That no pod of it is
-    bound or finished yet is the caller's to check: it is a fact about pods, not about the Job.
+    By the policy of the Job:
+
+    - JobAsGang: yes, if more than one pod runs at a time.
+    - NoGang: no.
+    - none: yes, if ``gang_jobs`` is BY_SHAPE, the Job is Indexed with ``parallelism == completions > 1``, and no other
+      controller decides about it (`is_anothers`).
+
+    In any case its scheduler must be one of ``schedulers``, it must not name a group or a template, have a
+    manualSelector, or be finished. The caller also has to check that none of its pods is bound or finished yet.
     """
     candidate = (
         job.parallelism > 1
@@ -351,18 +356,19 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
 
 
 class NoGang(NamedTuple):
-    """Why a Job, or something larger, is no gang: phrases without full stops."""
+    """The reason why an owner is no gang, and how it would become one: phrases without full stops."""
 
     why: str
 
     remedy: str = ""
-    """With what it would be one if it were created anew; "" where its author wants none, or nothing helps."""
+    """The property with which it would be a gang if it were recreated; "" if its author wants none or nothing helps."""
 
 
 def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> NoGang | None:
-    """Why `is_gang_job` says no; None where it says yes, and of a Job whose pods are of a group of another's.
+    """Return the first reason why `is_gang_job` is False for a Job.
 
-    The first of several reasons; ``schedulers`` is not empty.
+    Return None if it is True, or if the Job's pods belong to a group that Serried does not create. ``schedulers`` must
+    not be empty.
     """
     if job.group is not None or job.delegation is not None or is_gang_job(job, schedulers, gang_jobs):
         return None
@@ -392,13 +398,14 @@ ASKING = f"the annotation {GANG_POLICY}: {GangPolicy.JOB_AS_GANG}"
 
 
 def tell_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
-    """Pods are another scheduler's; ``schedulers`` are those that Serried serves."""
+    """Return the reason for an owner whose pods have another scheduler than those that Serried serves."""
     return NoGang(f"Serried does not serve its scheduler {scheduler}", f"schedulerName {min(schedulers)}")
 
 
 def is_anothers(job: Job) -> bool:
-    """Whether another controller decides about gangs: that of something larger (JobSet, TrainJob), or the Job's own.
+    """Return whether another controller decides if the Job is a gang.
 
-    kube-controller-manager, too, makes nothing for a Job that has a ``managedBy`` of another's.
+    That is the controller of its owner (JobSet, TrainJob; not CronJob), or the Job's own one (``managedBy``), for which
+    kube-controller-manager creates no gang either.
     """
     return bool(job.managed_by) or (job.owner is not None and job.owner.kind != "CronJob")

@@ -1,8 +1,8 @@
-"""The kinds of owners: one row says all that there is to know of a kind, but for the shape of its manifest.
+"""The table of owner kinds (`OWNER_KINDS`): one row for Job, JobSet and LeaderWorkerSet each.
 
-An owner is what pods and their groups are made for: a Job, or a parent. A new kind of parent is one row here, and a
-reader of its shape in `serried.api.layouts`. Names of groups, watches, rights, what-if and the commands follow the
-rows; `tests/unit/model/test_kinds.py` finds any other place that names a parent's kind.
+An owner is the object for which pods and groups are created: a Job, or a parent (an owner that is no Job). To support
+another parent, add a row here and a reader of its manifest in `serried.api.layouts`. All other code follows the rows;
+`tests/unit/model/test_kinds.py` fails for code that names the kind of a parent.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PodLabels:
-    """The labels in which a parent's pods say where they stand in it; "" for one that the kind does not have."""
+    """The keys of the labels that a parent's controller sets on its pods; "" for a label that the kind lacks."""
 
     name: str = ""
-    """The parent's name: it is how its pods are found, so each kind has one of its own."""
+    """The parent's name. Its presence identifies the kind, so each kind must have a different key."""
 
     uid: str = ""
     """The parent's UID."""
 
     stage: str = ""
-    """The stage. Without this label a replica has a leader, whose number is 0, and all other pods are workers."""
+    """The stage. If the kind has no such label, pod 0 of a replica is its leader and all others are workers."""
 
     replica: str = ""
     """The index of the replica."""
@@ -29,12 +29,12 @@ class PodLabels:
     """The index of the pod's Job among those of its stage."""
 
     index: str = ""
-    """The pod's number in its replica. Without this label it is the completion index, which pods of Jobs have."""
+    """The pod's number in its replica. If the kind has no such label, it is the completion index of the pod's Job."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerKind:
-    """One kind of owners."""
+    """One row of the table: a kind of owner."""
 
     kind: str
 
@@ -45,31 +45,31 @@ class OwnerKind:
     plural: str
 
     gang: str
-    """What is a gang: the whole owner (its kind), or a part of it, as sentences and the gang policy call that."""
+    """The word for what is one gang: the owner's kind, or a part of the owner such as ``replica``."""
 
     staged: str = ""
-    """Why stages that wait for each other are gangs of their own, a sentence about an ``owner`` and a ``field``."""
+    """The sentence why stages that start one after the other are separate gangs; placeholders ``owner``, ``field``."""
 
     labels: PodLabels = PodLabels()
-    """Jobs have none: their pods are found by the owner reference."""
+    """The labels of the kind's pods. Pods of Jobs have none: they are found by their owner reference."""
 
     followed_pods: str = ""
-    """A label selector of the pods that the controller follows; "" where Jobs make all of them, as it follows those."""
+    """The label selector of the pods that Serried's controller watches; "" if it watches their Jobs instead."""
 
     short_names: tuple[str, ...] = ()
-    """What kubectl calls it, too."""
+    """Short names of the resource in kubectl."""
 
     api_version: str = field(init=False)
-    """What stands in an object's ``apiVersion``."""
+    """The ``apiVersion`` of the kind's objects."""
 
     gang_policy: str = field(init=False)
-    """The word of the annotation ``gang-policy`` that makes gangs of an owner."""
+    """The value of the annotation ``gang-policy`` that makes the owner a gang, such as ``JobSetAsGang``."""
 
     word: str = field(init=False)
-    """The kind as people write it to kubectl."""
+    """The kind in lower case, as kubectl takes it."""
 
     def __post_init__(self) -> None:
-        """Set what follows from the rest, once: the controller asks for it with each object that it writes."""
+        """Compute the derived fields once, because the controller needs them for every object that it writes."""
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}")
         object.__setattr__(self, "gang_policy", f"{self.gang[0].upper()}{self.gang[1:]}AsGang")
         object.__setattr__(self, "word", self.kind.lower())
@@ -112,7 +112,7 @@ _ROWS = (
 )
 
 OWNER_KINDS: Mapping[str, OwnerKind] = {row.kind: row for row in _ROWS}
-"""Every kind of owners, by its name in the API."""
+"""All owner kinds, by kind."""
 
 PARENTS: Mapping[str, OwnerKind] = {row.kind: row for row in _ROWS if row.labels.name}
-"""The kinds of owners that are no Jobs. All are watched where they are served, and Serried works without them."""
+"""The owner kinds other than Job. Each is watched if the cluster serves it; none is required."""

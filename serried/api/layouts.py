@@ -1,7 +1,7 @@
-"""How each kind of parent lays out its pods: the readers of manifests, one for each row of `serried.api.kinds`.
+"""Readers of parents' manifests: the stages, sizes and pod templates of a JobSet or LeaderWorkerSet (`LAYOUTS`).
 
-Meanings are those of the modules sigs.k8s.io/jobset 0.12 (``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws 0.9
-(``leaderworkerset.x-k8s.io/v1``).
+There is one reader for each parent in `serried.api.kinds`. Sources: sigs.k8s.io/jobset 0.12
+(``jobset.x-k8s.io/v1alpha2``) and sigs.k8s.io/lws 0.9 (``leaderworkerset.x-k8s.io/v1``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +16,16 @@ WORKERS = "workers"
 
 
 class Stage(NamedTuple):
-    """Pods that are created together."""
+    """Pods of a parent that are created together, such as those of one replicated Job."""
 
     name: str
 
     size: int
-    """How many of them run at a time, in each replica if there are replicas."""
+    """The number of its pods that run at a time; with replicas, in each of them."""
 
 
 class Span(NamedTuple):
-    """The ranks of a stage's pods."""
+    """The range of ranks of a stage's pods."""
 
     stage: str
 
@@ -33,31 +33,31 @@ class Span(NamedTuple):
     """The lowest rank."""
 
     each: int
-    """How many ranks each Job of the stage has."""
+    """The number of ranks of each Job in the stage."""
 
 
 class Source(NamedTuple):
-    """Where the pods of one stage come from."""
+    """The template of one stage, and its position in the parent's manifest."""
 
     stage: Stage
     template: Raw
-    """A template of pods, or of Jobs."""
+    """A pod template, or a Job template (if ``jobs`` is set)."""
 
     path: tuple[str | int, ...]
-    """Where the template stands in the manifest."""
+    """The path of ``template`` in the manifest: field names and list indexes."""
 
     jobs: int | None = None
-    """How many Jobs are made of the template; None for a template of pods."""
+    """The number of Jobs created from the template; None for a pod template."""
 
     @property
     def pod_path(self) -> tuple[str | int, ...]:
-        """Where the template of the pods stands in the manifest."""
+        """The path of the pod template in the manifest."""
         return self.path if self.jobs is None else (*self.path, "spec", "template")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The pods of a parent, as its manifest says."""
+    """The pods of a parent, as its manifest defines them."""
 
     sources: tuple[Source, ...]
     """The stages, in the order of their ranks."""
@@ -65,10 +65,10 @@ class Layout:
     pod_templates: tuple[Raw, ...]
 
     copies: int = 1
-    """How many replicas the manifest asks for, each with all stages."""
+    """The number of replicas in the manifest, each of which has all stages."""
 
     replicas: int | None = None
-    """As `Parent.replicas`, and so the next ones."""
+    """See `Parent.replicas`; the fields below are also those of `Parent`."""
 
     staged: str = ""
     obstacle: str = ""
@@ -83,12 +83,12 @@ class Layout:
 
     @property
     def job_templates(self) -> tuple[Raw, ...]:
-        """The templates of Jobs."""
+        """The Job templates."""
         return tuple(source.template for source in self.sources if source.jobs is not None)
 
 
 def read_annotations(obj: Raw) -> Raw:
-    """The annotations of an object or of a template."""
+    """Return the annotations of an object or a template."""
     return read_map(read_map(obj, "metadata"), "annotations")
 
 
@@ -120,7 +120,7 @@ def _read_source(index: int, job: Raw) -> Source:
 
 
 def _read_spans(jobs: Sequence[Raw]) -> Iterator[Span]:
-    """The ranks of each replicated Job's pods: ordered by replicated Job, then by Job, then by completion index."""
+    """Yield the ranks of each replicated Job. Ranks are ordered by replicated Job, then Job, then completion index."""
     first = 0
     for job in jobs:
         spec = read_map(read_map(job, "template"), "spec")
@@ -137,7 +137,7 @@ def _read_order(spec: Raw, jobs: Sequence[Raw]) -> str:
 
 
 def _is_exclusive(annotations: Raw) -> bool:
-    """Whether JobSet refuses a Job's other pods until its first pod is scheduled (pkg/webhooks/pod_webhook.go)."""
+    """Return whether JobSet rejects a Job's other pods until its first one is scheduled (webhooks/pod_webhook.go)."""
     exclusive, node_selector = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.jobset.sigs.k8s.io/node-selector"
     return exclusive in annotations and node_selector not in annotations
 
@@ -167,7 +167,7 @@ def _read_leader_worker_set(obj: Raw) -> Layout:
 
 
 def _read_sources(template: Raw) -> Iterator[Source]:
-    """The leader, which has the template of the workers where it has none of its own, and the workers."""
+    """Yield the leader, then the workers. A leader without a template of its own uses that of the workers."""
     stages = (Stage(LEADER, 1), Stage(WORKERS, max(0, read_int(template, "size", 1) - 1)))
     leader = "leaderTemplate" if template.get("leaderTemplate") else "workerTemplate"
     for stage, name in zip(stages, (leader, "workerTemplate"), strict=True):
@@ -175,7 +175,7 @@ def _read_sources(template: Raw) -> Iterator[Source]:
 
 
 def _read_replicas(spec: Raw) -> int:
-    """The number of replicas, with the replicas that a rolling update may add."""
+    """Return the number of replicas, including the additional ones during a rolling update (maxSurge)."""
     replicas = max(0, read_int(spec, "replicas", 1))
     rolling = read_map(read_map(spec, "rolloutStrategy"), "rollingUpdateConfiguration")
     surge = rolling.get("maxSurge")
@@ -190,4 +190,4 @@ LAYOUTS: Mapping[str, Callable[[Raw], Layout]] = {
     "JobSet": _read_job_set,
     "LeaderWorkerSet": _read_leader_worker_set,
 }
-"""The reader of each kind of parent. It takes the manifest, and raises ValueError for one that it cannot read."""
+"""The reader for each kind of parent. It takes a manifest, and raises ValueError if it cannot read it."""

@@ -1,7 +1,10 @@
-"""Where Workloads and PodGroups live: the API levels, and the versions of an API group in order of preference.
+"""API levels: the API group and version at which Workloads and PodGroups are read and written.
 
-Which known shape a version has is told by the schema that the API server publishes (OpenAPI v3): the fields that
-Serried reads and writes, and their types. Descriptions, limits and other fields may differ, unless they are required.
+There are two levels: ``native`` (scheduling.k8s.io) and ``fallback`` (Serried's own CRDs). `serried.kube.discovery`
+chooses one.
+
+A version is usable if it has a known shape: the fields that Serried reads and writes, with their types, in the schema
+that the API server publishes (OpenAPI v3). Other fields may differ, unless they are required.
 """
 
 import re
@@ -16,31 +19,31 @@ from serried.api.names import Disruption, Raw, composite_api_version, read_map, 
 _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 
 OLDEST_MINOR = 35
-"""The oldest minor version of Kubernetes 1 that has what Serried needs of the API server."""
+"""The oldest supported minor version of Kubernetes 1."""
 
 NEWEST_MINOR = 37
-"""The newest minor version that the tests have run on. A newer one is no error, but nobody has tried it."""
+"""The newest minor version that the tests run on. A newer one is accepted, but untested."""
 
 NEWEST_SCHEDULER_MINOR = 38
-"""The newest minor version whose kube-scheduler the tests have run, beside an API server of NEWEST_MINOR if older."""
+"""The newest minor version of kube-scheduler that the tests run, with an API server of NEWEST_MINOR or newer."""
 
 _STABILITY = {"alpha": 0, "beta": 1, "": 2}
 
 
 def read_versions(group: Raw) -> list[str]:
-    """The versions in an APIGroup, the server's preferred one first, then as Kubernetes orders them.
+    """Return the versions in an APIGroup: the server's preferred one first, the others by Kubernetes' version priority.
 
-    Raises ValueError for any other document.
+    Raises ValueError if the document is no APIGroup.
     """
     if group.get("kind") != "APIGroup":
         raise ValueError(f"no APIGroup: {str(group)[:80]}")
     served = {read_text(each, "version") for each in read_objects(group, "versions")} - {""}
     preferred = read_text(read_map(group, "preferredVersion"), "version")
-    return sorted(served, key=lambda version: (version != preferred, *_rank(version)))
+    return sorted(served, key=lambda version: (version != preferred, *_version_sort_key(version)))
 
 
-def _rank(version: str) -> tuple[Any, ...]:
-    """What sorts v2, v1, v1beta2, v1beta1, v1alpha1, and then names that are none of these, by the alphabet."""
+def _version_sort_key(version: str) -> tuple[Any, ...]:
+    """Return a sort key for this order: v2, v1, v1beta2, v1beta1, v1alpha1, then all other names alphabetically."""
     matched = _VERSION.fullmatch(version)
     if matched is None:
         return 1, version
@@ -49,9 +52,10 @@ def _rank(version: str) -> tuple[Any, ...]:
 
 
 def find_schema(index: Raw, api_version: str) -> str | None:
-    """Where the schema of a group and version is; None if none is published. ``index`` is that of OpenAPI v3.
+    """Return the URL path of the schema of a group and version; None if none is published.
 
-    The place names a hash: another place is another schema. Raises ValueError for any other document.
+    ``index`` is the document at /openapi/v3. The URL contains a hash of the schema, so a changed schema has a new URL.
+    Raises ValueError if the document is no such index.
     """
     paths = read_map(index, "paths")
     if not paths:
@@ -60,62 +64,65 @@ def find_schema(index: Raw, api_version: str) -> str | None:
 
 
 class ResizeRule(Enum):
-    """How kube-scheduler counts a running pod of which other amounts are granted, or in effect, than are desired."""
+    """The rule by which kube-scheduler counts the requests of a pod that is being resized in place.
+
+    For each resource there are three amounts: desired (spec), granted (allocatedResources) and in effect (resources).
+    """
 
     CONTAINERS = "containers"
-    """What is the largest for each container, added up: 1.35 and 1.36."""
+    """The largest of the three for each container, summed up: 1.35 and 1.36."""
 
     SUMS = "sums"
-    """The largest of the sums: since 1.37."""
+    """The largest of the three sums over all containers: since 1.37."""
 
     LARGEST = "largest"
-    """The larger of both, where the version is not known."""
+    """The larger result of both rules, if the version is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiLevel:
-    """An API group and version that serves Workloads and PodGroups; ``name`` is ``native`` or ``fallback``."""
+    """An API group and version that serves Workloads and PodGroups. ``name`` is ``native`` or ``fallback``."""
 
     name: str
     group: str
     version: str
 
     like: str = ""
-    """The version whose shape it has; "" for that of its own name."""
+    """The known version that has the same shape; "" if the version itself is known."""
 
     composite_version: str = ""
-    """The version of the group in which CompositePodGroups are read; "" for the one that is known."""
+    """The version of CompositePodGroups in the same group, as discovery found it; "" for the usual one."""
 
     refused: tuple[str, ...] = field(default=(), compare=False)
-    """A sentence for each version that the cluster serves, too, and whose shape is unknown."""
+    """One sentence for each served version that cannot be used because its shape is unknown."""
 
     @property
     def api_version(self) -> str:
-        """What stands in an object's ``apiVersion``."""
+        """The ``apiVersion`` of Workloads and PodGroups at this level."""
         return f"{self.group}/{self.version}"
 
     @property
     def composite_api_version(self) -> str:
-        """The same of CompositePodGroups: upstream has a version of its own for them."""
+        """The ``apiVersion`` of CompositePodGroups, whose version in the API may differ."""
         found = f"{self.group}/{self.composite_version}" if self.composite_version else ""
         return found or composite_api_version(self.api_version)
 
     def of(self, api: str) -> "ApiLevel":
-        """Where an object with this ``api`` lives (`PodGroup.api`): here, or beside it."""
+        """Return the level of an object with this `PodGroup.api`: this level if "", else the level `beside`."""
         return self.beside or self if api else self
 
     @property
     def beside(self) -> "ApiLevel | None":
-        """The level whose objects are read, too: gangs may have begun there before the cluster turned to this one.
+        """The second level whose objects are read: gangs created there before the cluster switched to this level.
 
-        Beside a native level that is the fallback. What was native cannot be read any more once the API server does not
-        serve it.
+        For a native level it is the fallback. For the fallback it is None: native objects cannot be read any more when
+        the API server has stopped serving them.
         """
         return None if self.name == FALLBACK.name else FALLBACK
 
     @property
     def read(self) -> frozenset[str]:
-        """The apiVersions at which groups are read, those among them whose objects are served at another one by now."""
+        """The apiVersions whose groups are read: of this level, of `beside`, and of versions with the same storage."""
         apis = {self.api_version} | ({self.beside.api_version} if self.beside is not None else set())
         if self.group == NATIVE_GROUP and self.shape in _ONE_STORAGE:
             apis.update(f"{NATIVE_GROUP}/{version}" for version in _ONE_STORAGE)
@@ -123,17 +130,17 @@ class ApiLevel:
 
     @property
     def shape(self) -> str:
-        """The known version whose fields its objects have; whatever depends on the version asks for this."""
+        """The known version whose fields its objects have. Code that depends on the version compares this."""
         return self.like or self.version
 
     @property
     def obstacle(self) -> str:
-        """Why the cluster's own PodGroups cannot be read; "" where they can, or none are served."""
+        """The sentences why native PodGroups cannot be read; "" if they can, or if none are served."""
         return "" if self.name == NATIVE.name else "; ".join(self.refused)
 
     @property
     def inline(self) -> bool:
-        """Whether PodGroups are no objects but parts of a Workload, and pods name both."""
+        """Whether PodGroups are parts of a Workload instead of objects (v1alpha1). Pods name both then."""
         return self.shape == V1ALPHA1
 
     @property
@@ -143,7 +150,7 @@ class ApiLevel:
 
     @property
     def resize_rule(self) -> ResizeRule:
-        """How the cluster's kube-scheduler counts a pod that is being resized, as far as the API tells its version."""
+        """The rule by which the cluster's kube-scheduler counts resized pods, derived from the version of the API."""
         if self.group != NATIVE_GROUP:
             return ResizeRule.LARGEST
         return ResizeRule.CONTAINERS if self.shape in {V1ALPHA1, V1ALPHA2} else ResizeRule.SUMS
@@ -165,10 +172,10 @@ class ApiLevel:
 
 
 COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
-"""The same of a CompositePodGroup."""
+"""The type of the condition of a CompositePodGroup that says whether its gang has been scheduled."""
 
 READY = "Ready"
-"""The condition of a gang at the fallback level: Serried's own reason, and how much of the quorum is placed."""
+"""The type of a condition at the fallback level: why the gang waits, and how much of its quorum is placed."""
 
 V1ALPHA1 = "v1alpha1"
 """Served by 1.35 only: Workloads contain their PodGroups."""
@@ -182,36 +189,36 @@ V1ALPHA3 = "v1alpha3"
 V1BETA1 = "v1beta1"
 
 V1ALPHA2_DISRUPTION = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
-"""What is a union of empty objects elsewhere is a word there."""
+"""The words for disruption modes in v1alpha2. Other versions have a union of empty objects instead."""
 
 NATIVE_GROUP = "scheduling.k8s.io"
 
 _ONE_STORAGE = frozenset({"v1", V1BETA1, V1ALPHA3})
-"""Versions of one and the same stored objects: what was created as one of them is served as any other."""
+"""Versions that share their stored objects: an object created in one of them is served in the others, too."""
 
 NATIVE_LEVELS = tuple(ApiLevel("native", NATIVE_GROUP, version) for version in (V1BETA1, V1ALPHA3, V1ALPHA2, V1ALPHA1))
-"""The versions of the cluster's own API (gate GenericWorkload) that are known by name. 1.37 has the first two."""
+"""The known versions of the native API (gate GenericWorkload). Kubernetes 1.37 serves the first two."""
 
 NATIVE = NATIVE_LEVELS[0]
 
 FALLBACK = ApiLevel("fallback", "scheduling.serried.dev", V1BETA1)
-"""Serried's CRDs of the shape of v1beta1. Reservations live here at either level."""
+"""Serried's CRDs, which have the shape of v1beta1. Reservations are always in this group."""
 
 
-_MOST_REFERENCES = 8
-"""How many schemas may refer to one another before a type is found."""
+_MAX_REFERENCES = 8
+"""The longest chain of ``$ref`` that is followed in a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     type: str
-    """As OpenAPI names it."""
+    """The type in OpenAPI: string, integer, object or array."""
 
     inner: Mapping[str, "_Field"] = field(default_factory=lambda: MappingProxyType({}))
     """The fields of the object, or of each object in the list."""
 
     optional: bool = False
-    """Whether a version may lack it: what is behind a gate need not come into every version."""
+    """Whether a version may lack the field, because it is behind a feature gate."""
 
 
 def _object(**inner: _Field) -> _Field:
@@ -244,7 +251,7 @@ def _policy(count: str) -> _Field:
 
 
 def _scheduling(policy: _Field, disruption: _Field) -> dict[str, _Field]:
-    """What groups, and the templates from which they are made, have in common."""
+    """Return the fields that groups and their templates have in common."""
     return {
         "schedulingPolicy": policy,
         **_gated(
@@ -278,7 +285,7 @@ _SHAPES: dict[str, dict[str, _Field]] = {
         ),
     },
 }
-"""By the version that has had the shape first; what a newer version is like is looked for in this order."""
+"""The known shapes, by the first version that had each. A newer version is compared with them in this order."""
 
 _COMPOSITE_SHAPE = {
     "CompositePodGroup": _object(
@@ -289,12 +296,12 @@ _COMPOSITE_SHAPE = {
 
 _SAME_SHAPE = {V1ALPHA3: V1BETA1}
 
-_OUR_OWN = frozenset({"apiVersion", "kind", "metadata"})
-"""What every object has."""
+_COMMON_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
+"""The fields that every object has."""
 
 
 def read_schemas(document: Raw) -> Raw:
-    """The schemas of a document of OpenAPI v3, by name. Raises ValueError for any other document."""
+    """Return the schemas of a document of OpenAPI v3, by name. Raises ValueError for any other document."""
     schemas = read_map(read_map(document, "components"), "schemas")
     if not schemas:
         raise ValueError(f"no schemas: {str(document)[:80]}")
@@ -302,9 +309,9 @@ def read_schemas(document: Raw) -> Raw:
 
 
 def find_shape(schemas: Raw, version: str) -> str | None:
-    """The known version whose shape this version has, its own name if it is known; None for an unknown shape.
+    """Return the known version that has the same shape as ``version``; ``version`` itself if it is known by name.
 
-    Here and below, raises ValueError for schemas that are none.
+    Return None if no known version has that shape. Here and below, malformed schemas raise ValueError.
     """
     known = _SAME_SHAPE.get(version, version)
     order = sorted(_SHAPES, key=lambda shape: shape != known)
@@ -313,34 +320,34 @@ def find_shape(schemas: Raw, version: str) -> str | None:
 
 
 def describe_difference(schemas: Raw, version: str) -> str:
-    """Why this version has no known shape, a sentence."""
+    """Return a sentence that says how the shape of a version differs from the nearest known one."""
     known = _SAME_SHAPE.get(version, version)
     nearest = known if known in _SHAPES else V1BETA1
-    return _describe(version, nearest, [*_differences(schemas, version, _SHAPES[nearest])])
+    return _write_sentence(version, nearest, [*_differences(schemas, version, _SHAPES[nearest])])
 
 
 def refuse_composites(schemas: Raw, version: str) -> str:
-    """Why CompositePodGroups of this version cannot be read, a sentence; "" if they can."""
+    """Return a sentence why CompositePodGroups of a version cannot be read; "" if they can."""
     differences = [*_differences(schemas, version, _COMPOSITE_SHAPE)]
-    return _describe(version, V1ALPHA3, differences) if differences else ""
+    return _write_sentence(version, V1ALPHA3, differences) if differences else ""
 
 
-def _describe(version: str, nearest: str, differences: list[str]) -> str:
+def _write_sentence(version: str, nearest: str, differences: list[str]) -> str:
     one_of = f" (one of {len(differences)} differences)" if len(differences) > 1 else ""
     return f"{NATIVE_GROUP}/{version} has a shape that is not known: compared with {nearest}, {differences[0]}{one_of}"
 
 
 def _differences(schemas: Raw, version: str, kinds: Mapping[str, _Field]) -> Iterator[str]:
-    """What of these kinds is missing or otherwise, a clause each."""
+    """Yield a clause for each field of these kinds that is missing or has another type than wanted."""
     for kind, wanted in kinds.items():
-        schema = next((each for each in schemas.values() if _is_of(each, kind, version)), None)
+        schema = next((each for each in schemas.values() if _has_kind(each, kind, version)), None)
         if schema is None:
             yield f"{kind} has no schema"
         else:
             yield from _compare(schemas, schema, wanted, kind)
 
 
-def _is_of(schema: Any, kind: str, version: str) -> bool:
+def _has_kind(schema: Any, kind: str, version: str) -> bool:
     meant = {"group": NATIVE_GROUP, "version": version, "kind": kind}
     named = schema.get("x-kubernetes-group-version-kind") if isinstance(schema, dict) else None
     return isinstance(named, list) and meant in named
@@ -361,13 +368,13 @@ def _compare(schemas: Raw, raw: Any, wanted: _Field, path: str) -> Iterator[str]
         elif not inner.optional:
             yield f"{path}.{name} is missing"
     if wanted.inner:
-        for name in sorted({*read_texts(schema, "required")} - wanted.inner.keys() - _OUR_OWN):
+        for name in sorted({*read_texts(schema, "required")} - wanted.inner.keys() - _COMMON_FIELDS):
             yield f"{path}.{name} is required"
 
 
 def _resolve(schemas: Raw, raw: Any) -> Raw:
-    """The schema that is meant: it may refer to another one, alone or among ``allOf``."""
-    for _ in range(_MOST_REFERENCES):
+    """Follow the ``$ref`` of a schema, alone or in ``allOf``. Return the schema at its end; {} if there is none."""
+    for _ in range(_MAX_REFERENCES):
         if not isinstance(raw, dict):
             return {}
         target = next((each["$ref"] for each in (raw, *read_objects(raw, "allOf")) if "$ref" in each), None)

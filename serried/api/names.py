@@ -1,8 +1,10 @@
-"""What all kinds share: keys, owners, labels, times (RFC 3339 as seconds since 1970), and reading raw JSON fields.
+"""Shared by the decoders of all kinds: readers of JSON fields, object keys, owners, times, and Serried's annotations.
 
-All readers follow one rule: a field that is absent or null has its default, a field of the wrong type raises ValueError
-with the field's name, which `attempt` turns into a value (``Malformed``). A guess would be worse: a node selector that
-is taken for absent places pods where they must not run.
+Times are RFC 3339 in the API, and seconds since 1970 here.
+
+All readers follow one rule. A field that is absent or null has its default. A field of the wrong type raises ValueError
+with the field's name, and `attempt` turns that into a ``Malformed``. Guessing would be worse: if a malformed node
+selector counted as absent, pods would be placed where they must not run.
 """
 
 import hashlib
@@ -24,7 +26,7 @@ _MAX_INDEX_DIGITS = 9
 
 
 def read_map(obj: Raw, name: str) -> Raw:
-    """The object at ``name``; empty if absent."""
+    """Return the object at ``name``; empty if absent."""
     value = obj.get(name)
     if value is None:
         return _NOTHING
@@ -34,7 +36,7 @@ def read_map(obj: Raw, name: str) -> Raw:
 
 
 def read_objects(obj: Raw, name: str) -> list[Raw]:
-    """The list of objects at ``name``; empty if absent."""
+    """Return the list of objects at ``name``; empty if absent."""
     value = obj.get(name)
     if value is None:
         return []
@@ -44,7 +46,7 @@ def read_objects(obj: Raw, name: str) -> list[Raw]:
 
 
 def read_texts(obj: Raw, name: str) -> tuple[str, ...]:
-    """The list of strings at ``name``, interned; empty if absent."""
+    """Return the list of strings at ``name``, interned; empty if absent."""
     value = obj.get(name)
     if value is None:
         return ()
@@ -54,7 +56,7 @@ def read_texts(obj: Raw, name: str) -> tuple[str, ...]:
 
 
 def read_text(obj: Raw, name: str, default: str = "") -> str:
-    """The string at ``name``; ``default`` if absent or empty."""
+    """Return the string at ``name``; ``default`` if absent or empty."""
     value = obj.get(name)
     if value is None or value == "":
         return default
@@ -64,12 +66,12 @@ def read_text(obj: Raw, name: str, default: str = "") -> str:
 
 
 def read_name(obj: Raw, name: str, default: str = "") -> str:
-    """As ``read_text``, interned: for strings that many objects have in common."""
+    """Return the string at ``name`` as ``read_text`` does, interned: for strings that many objects share."""
     return intern(read_text(obj, name, default))
 
 
 def read_required(obj: Raw, name: str) -> str:
-    """The string at ``name``. ValueError if it is absent or empty."""
+    """Return the string at ``name``; raise ValueError if it is absent or empty."""
     value = read_text(obj, name)
     if not value:
         raise ValueError(f"{name} is missing")
@@ -77,7 +79,7 @@ def read_required(obj: Raw, name: str) -> str:
 
 
 def read_int(obj: Raw, name: str, default: int = 0) -> int:
-    """The integer at ``name``; ``default`` if absent."""
+    """Return the integer at ``name``; ``default`` if absent."""
     value = obj.get(name)
     if value is None:
         return default
@@ -87,13 +89,13 @@ def read_int(obj: Raw, name: str, default: int = 0) -> int:
 
 
 def read_index(obj: Raw, name: str) -> int | None:
-    """The index in the string at ``name``; None if it is absent, or is anything but a plain small number."""
+    """Return the index in the string at ``name``; None if it is absent or no decimal number of at most 9 digits."""
     text = read_text(obj, name)
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS else None
 
 
 def read_flag(obj: Raw, name: str) -> bool:
-    """The boolean at ``name``; False if absent."""
+    """Return the boolean at ``name``; False if absent."""
     value = obj.get(name)
     if value is None:
         return False
@@ -103,7 +105,7 @@ def read_flag(obj: Raw, name: str) -> bool:
 
 
 def read_labels(obj: Raw, name: str) -> dict[str, str]:
-    """The map of strings at ``name``, keys and values interned; empty if absent."""
+    """Return the map of strings at ``name``, keys and values interned; empty if absent."""
     labels: dict[str, str] = {}
     for key, value in read_map(obj, name).items():
         if not isinstance(value, str):
@@ -120,26 +122,26 @@ class Malformed:
     """An object that could not be decoded."""
 
     kind: str
-    """The kind that it should have been."""
+    """The kind that was expected."""
 
     key: str
-    """``namespace/name``, as far as it was readable."""
+    """The part of ``namespace/name`` that was readable; "" for nothing."""
 
     problem: str
-    """One phrase that names the field."""
+    """A phrase that names the field, and what is wrong with it."""
 
 
 def attempt(kind: str, decode: Callable[[dict[str, Any]], Value], obj: object) -> Value | Malformed:
-    """``decode(obj)``, or a Malformed where ``obj`` is no JSON object or ``decode`` raises ValueError."""
+    """Return ``decode(obj)``; a Malformed if ``obj`` is no JSON object or ``decode`` raises ValueError."""
     if not isinstance(obj, dict):
         return Malformed(kind, "", "not a JSON object")
     try:
         return decode(obj)
     except ValueError as problem:
-        return Malformed(kind, _key_of(obj), str(problem))
+        return Malformed(kind, _find_key(obj), str(problem))
 
 
-def _key_of(obj: dict[str, Any]) -> str:
+def _find_key(obj: dict[str, Any]) -> str:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return ""
@@ -153,36 +155,36 @@ _DAYS_IN_400_YEARS = 146_097
 
 
 def read_time(obj: Raw, name: str) -> int | None:
-    """Seconds since 1970 at ``name``; None if absent, or no time in UTC."""
-    return _seconds(read_text(obj, name))
+    """Return the time at ``name`` in seconds since 1970; None if it is absent or no RFC 3339 time in UTC."""
+    return _parse_time(read_text(obj, name))
 
 
 @lru_cache(maxsize=1024)
-def _seconds(text: str) -> int | None:
+def _parse_time(text: str) -> int | None:
     found = _TIME.fullmatch(text)
     if found is None:
         return None
     year, month, day, hour, minute, second = map(int, found.groups())
-    return _days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
+    return _days_from_date(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
 
 
 def write_time(seconds: float) -> str:
-    """A time as the API writes it; ``seconds`` are since 1970, and fractions are cut off."""
+    """Return a time in RFC 3339, as the API writes it; ``seconds`` are since 1970, fractions are cut off."""
     days, second = divmod(math.floor(seconds), 86_400)
-    year, month, day = _date(days)
+    year, month, day = _date_from_days(days)
     return f"{year:04}-{month:02}-{day:02}T{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
 
 
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01. The year begins in March here, so that the leap day is its last day."""
+def _days_from_date(year: int, month: int, day: int) -> int:
+    """Return the days since 1970-01-01. The calculation starts years in March: the leap day is then the last day."""
     year -= month <= 2
     in_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     era, of_era = divmod(year, 400)
     return era * _DAYS_IN_400_YEARS + of_era * 365 + of_era // 4 - of_era // 100 + in_year - _DAYS_TO_1970
 
 
-def _date(days: int) -> tuple[int, int, int]:
-    """Year, month and day, from ``days`` since 1970-01-01: `_days` backwards."""
+def _date_from_days(days: int) -> tuple[int, int, int]:
+    """Return year, month and day of a day that is given as ``days`` since 1970-01-01."""
     era, of_era = divmod(days + _DAYS_TO_1970, _DAYS_IN_400_YEARS)
     in_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     in_year = of_era - (in_era * 365 + in_era // 4 - in_era // 100)
@@ -191,20 +193,23 @@ def _date(days: int) -> tuple[int, int, int]:
     return in_era + era * 400 + (month >= 10), (month + 2) % 12 + 1, day
 
 
-_NAMES = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
-"""Fields of a pod template that name its owner or its group, so they differ between Jobs of the same work."""
+_IDENTITY_FIELDS = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
+"""Fields of a pod template that name its owner or group. They differ between Jobs that do the same work."""
 
 
 _NUMBER = re.compile(r"([0-9]+)")
 
 
 def count_up(name: str) -> list[Any]:
-    """Return the key that sorts names as people count: ``rack-2`` before ``rack-10``."""
+    """Return a sort key for names in natural order: ``rack-2`` before ``rack-10``."""
     return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
 
 
 def read_end(metadata: Raw, status: Raw) -> int | None:
-    """When a pod ended or will end: its deletion timestamp, else the end of its last container; None if unknown."""
+    """Return when a pod ended or will end, in seconds since 1970; None if unknown.
+
+    That is its deletion timestamp, else the end of its last container.
+    """
     deleted = read_time(metadata, "deletionTimestamp")
     if deleted is not None:
         return deleted
@@ -213,10 +218,10 @@ def read_end(metadata: Raw, status: Raw) -> int | None:
 
 
 def read_device_claims(spec: Raw) -> tuple[str, ...]:
-    """The device claims of a pod or of a PodGroup by their origin, sorted; equal pods have equal ones.
+    """Return the origins of the device claims of a pod or PodGroup, sorted.
 
-    ``template NAME`` for a claim that is made from a template, ``claim`` for one that a user has made. The names of
-    such claims do not count, so that members with a claim each are of one class.
+    An origin is ``template NAME`` for a claim from a template, and ``claim`` for one that a user has created. The names
+    of the claims themselves are left out, so that members that each have a claim of their own have equal shapes.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:
@@ -226,24 +231,24 @@ def read_device_claims(spec: Raw) -> tuple[str, ...]:
 
 
 def fingerprint(template: Raw) -> int:
-    """A hash of the pod template's spec: equal for Jobs whose pods do the same.
+    """Return a hash of the pod template's spec, which is equal for Jobs whose pods do the same work.
 
-    Labels and annotations, which name the Job, do not count. The API server writes the fields of equal objects in the
-    same order.
+    Labels and annotations are left out, because they name the Job. It relies on the API server, which writes the
+    fields of equal objects in the same order.
     """
-    spec = {name: value for name, value in read_map(template, "spec").items() if name not in _NAMES}
+    spec = {name: value for name, value in read_map(template, "spec").items() if name not in _IDENTITY_FIELDS}
     return int.from_bytes(hashlib.blake2b(repr(spec).encode(), digest_size=8).digest())
 
 
 class Disruption(StrEnum):
-    """DisruptionMode: whether the pods of a group may be preempted one by one, or only all together."""
+    """The disruptionMode of a group: its pods may be preempted one by one (SINGLE), or only all together (ALL)."""
 
     SINGLE = "single"
     ALL = "all"
 
 
 class Key(NamedTuple):
-    """Namespace and name of an object; which kind, the context says."""
+    """Namespace and name of an object; the kind is known from the context. ``namespace`` is "" if cluster-scoped."""
 
     namespace: str
     name: str
@@ -253,12 +258,15 @@ class Key(NamedTuple):
 
 
 class GroupKind(StrEnum):
-    """The kind of the object that a group has its name from, written as Kubernetes writes kinds: ``Kind.group``.
+    """The kind of the object after which a group is named, written as ``Kind.group``.
 
-    ``POD_GROUP`` is a PodGroup of the API level in use and ``COMPATIBLE`` one of scheduler-plugins. ``COMPOSITE`` is
-    the whole tree of a CompositePodGroup. ``WORKLOAD`` is a PodGroup that is part of its Workload (v1alpha1). The pods
-    of a Job, a JobSet or a LeaderWorkerSet are a group of that kind until their PodGroup exists. ``STRANGERS`` are the
-    pods that name a PodGroup and may not join it.
+    POD_GROUP   a PodGroup of the API level in use
+    COMPATIBLE  a PodGroup of scheduler-plugins
+    COMPOSITE   the whole tree of a CompositePodGroup
+    WORKLOAD    a PodGroup that is part of its Workload (v1alpha1)
+    STRANGERS   pods that name a PodGroup and may not join it
+
+    The other kinds are those of owners: the pods of a Job, JobSet or LeaderWorkerSet whose PodGroup does not exist yet.
     """
 
     POD_GROUP = "PodGroup"
@@ -270,14 +278,14 @@ class GroupKind(StrEnum):
 
 
 BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD})
-"""Kinds of groups whose objects have no priority, and no condition in which Serried says how they stand."""
+"""Kinds of groups whose objects have neither a priority nor a condition that Serried could write."""
 
 
 class GroupKey(NamedTuple):
-    """Which group: pods that are scheduled together, whether an object stands for them already or not.
+    """Identifies a group: pods that are scheduled together, whether or not their PodGroup exists already.
 
-    ``name`` is that of the object that ``kind`` says. ``part`` is the template of a Workload, or the stage of a parent
-    ("" for all its stages together); ``replica`` is the replica of that, "" where there are none.
+    ``name`` is the name of an object of kind ``kind``. ``part`` is the template of a Workload, or the stage of a parent
+    ("" for all stages together). ``replica`` is the replica of that part, "" if there are no replicas.
     """
 
     namespace: str
@@ -288,49 +296,49 @@ class GroupKey(NamedTuple):
 
     @property
     def object_key(self) -> Key:
-        """The object that the group has its name from."""
+        """The key of the object after which the group is named."""
         return Key(self.namespace, self.name)
 
     @property
     def encoded(self) -> str:
-        """The group as one name, which no other group of the namespace has: for Reservations, ``/debug`` and logs.
+        """The group as one string that is unique in its namespace: for Reservations, ``/debug`` and logs.
 
-        A PodGroup keeps its own name. The others have a colon or a slash, which no object's name contains.
+        For a PodGroup it is the PodGroup's name. All others contain a colon or a slash, which object names do not.
         """
         if self.kind is GroupKind.POD_GROUP:
             return self.name
         if self.kind is GroupKind.WORKLOAD:
             return "/".join(filter(None, (self.name, self.part, self.replica)))
         if self.kind in PARENTS:
-            return f"{_WORDS[self.kind]}:{self.name}:{self.part}:{self.replica}"
-        return f"{_WORDS[self.kind]}:{self.name}"
+            return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}:{self.part}:{self.replica}"
+        return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}"
 
     @property
     def strangers(self) -> "GroupKey":
-        """Under which the pods wait that name this group and may not join it. No object has this key."""
+        """The key for pods that name this group but may not join it. No object has this key."""
         return GroupKey(self.namespace, self.name, GroupKind.STRANGERS)
 
     def leaf(self, name: str) -> "GroupKey":
-        """The PodGroup of this name in the group's tree; "" is the group itself."""
+        """Return the key of the PodGroup with this name in the group's tree; "" is the group itself."""
         return GroupKey(self.namespace, name) if name else self
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.encoded}"
 
 
-_WORDS = {
+_PREFIX_BY_KIND = {
     GroupKind.COMPATIBLE: "compatible",
     GroupKind.COMPOSITE: "composite",
     **{GroupKind(row.kind): row.word for row in OWNER_KINDS.values()},
     GroupKind.STRANGERS: "strangers",
 }
-_KINDS = {word: kind for kind, word in _WORDS.items()}
+_KIND_BY_PREFIX = {word: kind for kind, word in _PREFIX_BY_KIND.items()}
 
 
 def decode_group_key(namespace: str, encoded: str) -> GroupKey:
-    """The group of a name that `GroupKey.encoded` has made; any other name is taken for that of a PodGroup."""
+    """Return the group for a string from `GroupKey.encoded`. Any other string counts as the name of a PodGroup."""
     word, _, name = encoded.partition(":")
-    kind = _KINDS.get(word)
+    kind = _KIND_BY_PREFIX.get(word)
     if kind is not None and kind not in PARENTS and name:
         return GroupKey(namespace, name, kind)
     if kind is not None and name.count(":") > 1:
@@ -352,21 +360,21 @@ class OwnerRef:
 
 
 COMPATIBLE_API = "scheduling.x-k8s.io/v1alpha1"
-"""The API of scheduler-plugins, whose PodGroups are served beside those of the level in use."""
+"""The apiVersion of the PodGroups of scheduler-plugins, which Serried schedules beside its own."""
 
 _COMPOSITE_APIS = {"scheduling.k8s.io": "scheduling.k8s.io/v1alpha3"}
 
 
 def composite_api_version(api_version: str) -> str:
-    """The apiVersion of CompositePodGroups beside PodGroups of this one, as far as is known without asking.
+    """Return the usual apiVersion of CompositePodGroups in a cluster with PodGroups of ``api_version``.
 
-    Upstream has a version of its own for them; `ApiLevel.composite_api_version` is the one that was found.
+    The cluster may serve another one, which discovery finds (`ApiLevel.composite_api_version`).
     """
     return _COMPOSITE_APIS.get(api_version.partition("/")[0], api_version)
 
 
 class Holder(NamedTuple):
-    """An object as references name it; its namespace the context says."""
+    """A reference to an object, as in events; the namespace is known from the context."""
 
     api_version: str
     kind: str
@@ -376,23 +384,23 @@ class Holder(NamedTuple):
 ANNOTATION_PREFIX = "scheduling.serried.dev/"
 
 INSTALLATION = "scheduling.serried.dev/installation"
-"""The label of every object that an installation consists of. Its value is the namespace of Serried's processes."""
+"""Label of every object of a Serried installation. Its value is the namespace of Serried's processes."""
 
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
 
-On a PodGroup it stands for ``schedulingConstraints``, a field that API servers without the gate
-TopologyAwareWorkloadScheduling drop without a word. Where both are set, the field counts.
+On a PodGroup it replaces ``schedulingConstraints``, a field that API servers without the gate
+TopologyAwareWorkloadScheduling drop silently. If both are set, the field wins.
 """
 
 
 def name_object(kind: str, name: str) -> str:
-    """An object as people name it to kubectl: ``job/train``."""
+    """Return an object's name as kubectl takes it: ``job/train``."""
     return f"{kind.lower()}/{name}"
 
 
 OWNER = "scheduling.serried.dev/owner"
-"""Annotation of a PodGroup of our own kind: what it was made for, as kubectl names it. It is there to be read."""
+"""Annotation of a PodGroup of Serried's CRD: its owner, as kubectl names it. For people; no code reads it."""
 
 REPLACES = "scheduling.serried.dev/replaces"
 """Label of a Workload: the UID of the Workload that it replaces, where minCount cannot be changed."""
@@ -404,26 +412,29 @@ DISRUPTION_MODE = "scheduling.serried.dev/disruption-mode"
 """Annotation of a Job: single or all, the disruption mode of its PodGroup."""
 
 GROUP_TEMPLATE = "scheduling.k8s.io/group-template-name"
-"""Annotation of a Job that something controls: the template of that one's Workload from which its PodGroup is made.
+"""Annotation of a Job that has a controller: the template in the controller's Workload from which its PodGroup is made.
 
-As in 1.37 (pkg/controller/job/job_scheduling_manager.go). An empty one names the first template.
+An empty value names the first template. Source: 1.37, pkg/controller/job/job_scheduling_manager.go.
 """
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
-"""Names a pod's PodGroup where ``spec.schedulingGroup`` is not served. Bound members of every PodGroup carry it."""
+"""Label of a pod: its PodGroup, for clusters without ``spec.schedulingGroup``. Every bound member carries it."""
 
 LABELLED = "scheduling.serried.dev/labelled"
-"""Annotation of a bound pod: it has POD_GROUP_LABEL from its Binding, to be found by, and names no group by it."""
+"""Annotation of a bound pod whose POD_GROUP_LABEL was added by its Binding, as an index for selectors.
+
+Such a label does not make the pod a member: its group is named elsewhere.
+"""
 
 COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
-"""Names a pod's PodGroup of scheduler-plugins."""
+"""Label of a pod: its PodGroup of scheduler-plugins."""
 
 
 GANG = "scheduling.serried.dev/gang"
-"""Annotation of a gang's bound pod, from its Binding: the apiVersion and the name of the gang's group."""
+"""Annotation that the Binding of a member adds: the apiVersion and the name of the gang's group."""
 
 DOMAIN = "scheduling.serried.dev/domain"
-"""Annotation of a gang's bound pod: the value of the gang's topology key on its node."""
+"""Annotation that the Binding of a member adds: the value of the gang's topology key on the member's node."""
 
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -434,58 +445,58 @@ _MAX_KEY_LENGTH = _MAX_PREFIX_LENGTH + 1 + 63
 
 
 _MAX_QUOTED = 200
-"""How many characters of what somebody has written are repeated."""
+"""The number of characters of a user's text that messages repeat."""
 
 _MAX_COMPARED = 64
-"""How many characters of a name are compared with those that are known: more would hold the event loop."""
+"""The number of characters of a name that are compared with known names: more would block the event loop."""
 
 
 def is_label_key(text: str) -> bool:
-    """Whether the API server accepts the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
+    """Return whether the API server accepts the text as the key of a label (``k8s-label-key``, IsQualifiedName)."""
     fits = len(text) <= _MAX_KEY_LENGTH
     return fits and _LABEL_KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= _MAX_PREFIX_LENGTH
 
 
 def quote(value: object) -> str:
-    """What somebody has written, as a sentence repeats it: an annotation may have a quarter of a million characters."""
+    """Return a user's text, quoted and shortened for a message: an annotation may have 256 KiB."""
     text = repr(value)
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}... ({len(text)} characters)"
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the API server accepts the text as the value of a label (IsValidLabelValue)."""
+    """Return whether the API server accepts the text as the value of a label (IsValidLabelValue)."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def read_key(obj: Raw) -> Key:
-    """Namespace and name. ValueError without a name."""
+    """Return namespace and name of an object; raise ValueError if it has no name."""
     metadata = read_map(obj, "metadata")
     return Key(read_name(metadata, "namespace"), read_required(metadata, "name"))
 
 
 def read_uid(obj: Raw) -> str:
-    """The UID. ValueError without one."""
+    """Return the UID of an object; raise ValueError if it has none."""
     return read_required(read_map(obj, "metadata"), "uid")
 
 
 def read_owner_key(obj: Raw) -> Key:
-    """As ``read_key``, interned: for objects that others name in their references."""
+    """Return the key of an object as ``read_key`` does, interned: for objects to which others refer by name."""
     namespace, name = read_key(obj)
     return Key(namespace, intern(name))
 
 
 def read_owner_uid(obj: Raw) -> str:
-    """As ``read_uid``, interned like the references to it."""
+    """Return the UID of an object as ``read_uid`` does, interned: for objects to which others refer by UID."""
     return intern(read_uid(obj))
 
 
 def read_version(obj: Raw) -> str:
-    """The resourceVersion, "" if unknown."""
+    """Return the resourceVersion of an object; "" if it has none."""
     return read_text(read_map(obj, "metadata"), "resourceVersion")
 
 
 def is_deleting(obj: Raw) -> bool:
-    """Whether the object has a deletion timestamp."""
+    """Return whether the object has a deletion timestamp."""
     return bool(read_text(read_map(obj, "metadata"), "deletionTimestamp"))
 
 
@@ -504,12 +515,12 @@ def read_owners(obj: Raw) -> tuple[OwnerRef, ...]:
 
 
 def read_controller(obj: Raw) -> OwnerRef | None:
-    """The controlling owner reference, None if there is none."""
+    """Return the controlling owner reference, None if there is none."""
     return next((owner for owner in read_owners(obj) if owner.controller), None)
 
 
 def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
-    """The group that ``spec.schedulingGroup`` of a pod or a pod template names, or in 1.35 ``spec.workloadRef``."""
+    """Return the group that a pod or template names by ``spec.schedulingGroup``, or in 1.35 ``spec.workloadRef``."""
     if name := read_name(read_map(spec, "schedulingGroup"), "podGroupName"):
         return _shared_key(namespace, name)
     reference = read_map(spec, "workloadRef")
@@ -522,14 +533,14 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
 
 
 def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
-    """The group that our label on a pod or a pod template names; None if its Binding has brought it."""
+    """Return the group that POD_GROUP_LABEL on a pod or pod template names; None if the label is from a Binding."""
     name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
     told = LABELLED in read_map(metadata, "annotations")
     return _shared_key(namespace, name) if name and not told else None
 
 
 def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
-    """The group of scheduler-plugins that their label on a pod or a pod template names."""
+    """Return the group that the label of scheduler-plugins on a pod or pod template names; None without the label."""
     name = read_text(read_map(metadata, "labels"), COMPATIBLE_LABEL)
     return _shared_key(namespace, name, GroupKind.COMPATIBLE) if name else None
 
@@ -542,12 +553,12 @@ def _shared_key(
 
 
 def read_required_topology(metadata: Raw) -> str | None:
-    """The topology key that the annotation of a PodGroup or a Workload names."""
+    """Return the topology key in the annotation of a PodGroup or Workload; None without the annotation."""
     return read_name(read_map(metadata, "annotations"), REQUIRED_TOPOLOGY) or None
 
 
 def read_group(template: Raw, namespace: str) -> GroupKey | None:
-    """The group that a pod template of this namespace names, by field or by label."""
+    """Return the group that a pod template names, by field or by label; None if it names none."""
     metadata = read_map(template, "metadata")
     return (
         read_group_field(read_map(template, "spec"), namespace)
@@ -563,23 +574,23 @@ JOB = "Job"
 
 
 DISRUPTION_TARGET = "DisruptionTarget"
-"""The condition of what somebody other than its owner ends: a pod, or a group."""
+"""The type of the condition of a pod or group that is ended by somebody other than its owner, such as a preemptor."""
 
 PREEMPTED = "PreemptionByScheduler"
 """The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
 
 
-# --- which annotations and labels of ours are read -------------------------------------------------------------------
+# --- the annotations and labels of Serried that have an effect --------------------------------------------------------
 
-# Any other name below the prefix has no effect: `find_stray` says so of an object, and names the one that was probably
-# meant. The admission policy manifests/kustomize/policies/annotations.yaml refuses the same names by a copy of KNOWN.
+# Any other name with the prefix has no effect: `find_stray` finds it on an object, and suggests the probable name. The
+# admission policy manifests/kustomize/policies/annotations.yaml rejects the same names, with a copy of KNOWN.
 
 POD_TEMPLATE = "PodTemplate"
-"""The kind under which the names in the pod template of an object stand."""
+"""The key in KNOWN for the pod templates inside other objects."""
 
 
 class Known(NamedTuple):
-    """The names that are known of one kind, without their prefix."""
+    """The annotations and labels that have an effect on one kind of object; names without the prefix."""
 
     annotations: tuple[str, ...] = ()
     """Annotations that people set."""
@@ -605,37 +616,38 @@ KNOWN: Mapping[str, Known] = {
     "Pod": Known(labels=(_POD_GROUP,), marks=("installation", "gang", "labelled", "domain", "rank", "kick")),
     POD_TEMPLATE: Known(labels=(_POD_GROUP,), marks=("installation",)),
 }
-"""The names by kind; the policy has them by resource.
+"""The known names by kind. (The admission policy has them by resource.)
 
-The label of pods does nothing on groups; tools write it there, too, as a common label.
+The pod-group label has no effect on groups and Workloads, but tools write it there as a common label.
 
-A name stays known for as long as any release that sets it may be upgraded from.
+A name stays known until no supported upgrade starts at a release that sets it.
 """
 
 
 class Part(NamedTuple):
-    """Metadata in an object: its own, or that of a template."""
+    """One metadata section of an object: the object's own, or the one of a template inside it."""
 
     kind: str
-    """One of ``KNOWN``."""
+    """A key of ``KNOWN``."""
 
     metadata: Raw
 
     where: str = ""
-    """The phrase behind the name of an annotation in messages: ``of the pod template``; "" for the object itself."""
+    """A phrase for messages, such as ``of the pod template``; "" for the object itself."""
 
 
 def list_parts(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[Part]:
-    """The metadata of an object and of these pod templates in it."""
+    """Return the metadata of an object and of the given pod templates in it."""
     own = Part(kind, read_map(obj, "metadata"))
     return [own, *(Part(POD_TEMPLATE, read_map(each, "metadata"), "of the pod template") for each in pod_templates)]
 
 
 def find_stray(parts: Sequence[Part]) -> str:
-    """The first name of ours in an object that nothing reads there, and what to do about it, a phrase; "" for none.
+    """Find the first annotation or label of Serried in an object that has no effect there.
 
-    ``parts`` are those of one object, its own metadata first. A name that is read in one of them may stand in the
-    others, too: tools such as kustomize write common annotations into each.
+    Return a phrase that names it and suggests the right name; "" if there is none. ``parts`` are all metadata sections
+    of the object, its own first. A name that is known in one section may be in the others, too, because tools such as
+    kustomize add common annotations to all of them.
     """
     found = [
         (part, field, key)
@@ -644,17 +656,17 @@ def find_stray(parts: Sequence[Part]) -> str:
         for key in read_map(part.metadata, field)
         if key.startswith(ANNOTATION_PREFIX)
     ]
-    read = {key for part, field, key in found if _is_read(part.kind, field, key)}
+    read = {key for part, field, key in found if _is_known(part.kind, field, key)}
     stray = next(((part, field, key) for part, field, key in found if key not in read), None)
-    return "" if stray is None else _describe(*stray, parts[0].kind)
+    return "" if stray is None else _explain_stray(*stray, parts[0].kind)
 
 
-def _is_read(kind: str, field: str, key: str) -> bool:
+def _is_known(kind: str, field: str, key: str) -> bool:
     known, name = KNOWN[kind], key.removeprefix(ANNOTATION_PREFIX)
     return name in known.marks or name in (known.annotations if field == "annotations" else known.labels)
 
 
-def _describe(part: Part, field: str, key: str, kind: str) -> str:
+def _explain_stray(part: Part, field: str, key: str, kind: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - few objects need it
 
     said = " ".join(filter(None, (f"{field.removesuffix('s')} {quote(key)}", part.where)))
@@ -670,4 +682,4 @@ def _describe(part: Part, field: str, key: str, kind: str) -> str:
 
 
 class IllegalTransition(ValueError):
-    """Something was asked for a step that its state does not allow: an error in our own code. Nothing has changed."""
+    """A state machine was asked for a transition that its state does not allow: a bug. The state is unchanged."""

@@ -1,11 +1,11 @@
-"""Beside which pods a pod must be, or must not be, and over which domains it is spread: what members are to each other.
+"""A pod's rules about other pods (`Neighbours`): required affinity and anti-affinity, and topology spread.
 
-Required inter-pod affinity and anti-affinity, and topology spread that forbids (DoNotSchedule), as kube-scheduler 1.37
-reads them (pkg/scheduler/framework/types.go: getAffinityTerms; plugins interpodaffinity and podtopologyspread).
-Preferred terms are left to the scheduler.
+Only hard rules are read; preferred terms and ScheduleAnyway are left to kube-scheduler. Source: kube-scheduler 1.37,
+pkg/scheduler/framework/types.go (getAffinityTerms), plugins interpodaffinity and podtopologyspread.
 
-Which pods count for a rule is a `Matching`. That a pod counts for one is an amount in its shape (``counts:``), and that
-it keeps those pods away is another (``apart:``): so whatever knows what is used on a node knows who is there.
+The pods that count for a rule are a `Matching`. Rules are encoded as amounts of pseudo resources in the shapes of pods:
+a pod that counts for a matching has the amount ``counts:...``, and a pod that keeps such pods away has ``apart:...``.
+So the usage of a node, which sums up amounts, also says which pods are there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,32 +31,38 @@ from serried.api.selectors import Labels, Requirement, read_label_selector, sele
 HOSTNAME = "kubernetes.io/hostname"
 
 APART = "apart:"
-"""How the name of the amount begins that a pod has which keeps others away."""
+"""The prefix of the amount of a pod with an anti-affinity term."""
 
 ALIKE = "alike:"
-"""As ``APART``, for a pod without that rule: pods that have it, and keep their own kind off, keep it off, too."""
+"""The prefix of the name under which a pod without a term waits for pods that have it and that it would meet.
+
+It is used in `find_reached` and `list_concerns` for terms with `Apart.alike`.
+"""
 
 COUNTS = "counts:"
-"""How the name of the amount begins that a pod has which counts for a rule of others, or of its own."""
+"""The prefix of the amount of a pod that counts for a rule, its own or another pod's."""
 
 UNSEEN = f"{COUNTS}?"
-"""What a pod has whose rules choose namespaces by label, while namespaces cannot be seen: those are the scheduler's."""
+"""The amount of a pod whose rules select namespaces by label, while Serried cannot read namespaces.
+
+Such rules are left to kube-scheduler.
+"""
 
 SHARING = f"{COUNTS}claim "
-"""How the name of the amount begins that pods have which share a claim of devices, and so a node (`share_claim`)."""
+"""The prefix of the amount of pods that share a device claim, and so have to be on one node (`share_claim`)."""
 
 ABSENT = "absent:"
-"""The prefix of ``COUNTS`` on a slot that is kept for a replacement: anti-affinity counts it, affinity does not."""
+"""A prefix before ``COUNTS``, for a slot that is kept for a replacement. Anti-affinity counts it, affinity does not."""
 
-_AT = "|"
-"""Between the topology key of a term and who it is about; no label has it."""
+_SEPARATOR = "|"
+"""The separator of topology key and matching in the name of an amount; it cannot occur in a label key."""
 
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace: rules choose some by their labels."""
+    """A namespace; rules may select it by its labels."""
 
     name: str
     labels: Labels = field(default_factory=dict)
@@ -64,7 +70,7 @@ class Namespace:
 
 
 def decode_namespace(obj: object) -> Namespace | Malformed:
-    """A Namespace from its JSON object; the name is required."""
+    """Decode a Namespace; the name is required."""
     return attempt("Namespace", _decode_namespace, obj)
 
 
@@ -74,19 +80,19 @@ def _decode_namespace(obj: Raw) -> Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The pods of some namespaces that carry some labels."""
+    """The pods in certain namespaces with certain labels."""
 
     namespaces: tuple[str, ...]
-    """Sorted, without repeats."""
+    """The names of the namespaces, sorted, without repeats."""
 
     labels: tuple[Requirement, ...] | None
-    """None selects no pod."""
+    """The requirements on the pod's labels; None selects no pod."""
 
     namespace_labels: tuple[Requirement, ...] | None = None
-    """Namespaces with these labels count, too; () is all, None no more than those that are named."""
+    """The requirements on labels of further namespaces; () means all namespaces, None no further ones."""
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
-        """Whether a pod is meant, by its namespace and the labels of both."""
+        """Return whether a pod with this namespace and labels, in a namespace with these labels, is selected."""
         if self.labels is None or not selects(self.labels, labels):
             return False
         if namespace in self.namespaces:
@@ -96,7 +102,7 @@ class Selection:
 
     @property
     def name(self) -> str:
-        """One text for what means the same."""
+        """A canonical string: selections with the same meaning have the same name."""
         if self.namespace_labels is None:
             scope = ",".join(self.namespaces)
         elif self.namespace_labels:
@@ -108,42 +114,42 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The pods that count for a rule: those that each of these selections means."""
+    """The pods that count for a rule: those that all ``selections`` select."""
 
     selections: tuple[Selection, ...]
 
     living: bool = False
-    """Whether pods that are being deleted do not count."""
+    """Whether pods that are being deleted are excluded."""
 
     @property
     def name(self) -> str:
-        """One text for what means the same."""
+        """A canonical string: matchings with the same meaning have the same name."""
         return _name(self)
 
     @property
     def by_namespace_labels(self) -> bool:
-        """Whether the labels of namespaces decide who counts."""
+        """Whether labels of namespaces decide which pods count."""
         return any(each.namespace_labels for each in self.selections)
 
     @property
     def amount(self) -> str:
-        """The name of the amount that a pod has which counts."""
+        """The name of the amount that a matching pod has in its shape."""
         return COUNTS + self.name
 
     def __str__(self) -> str:
-        """The labels of who counts, for people."""
+        """Return the label selectors as users write them, for messages."""
         return " and ".join(describe_requirements(each.labels or ()) for each in self.selections)
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Required affinity: in each of these domains must be a pod that counts, one that all terms mean."""
+    """A pod's required affinity: its domain of each key must contain a pod that matches all terms."""
 
     matching: Matching
     keys: tuple[str, ...]
 
     follows: bool = False
-    """Whether a plan places another pod first: the one that asks for the devices of a claim that they share."""
+    """Whether another member is placed first: the one whose shape has the devices of the shared claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,40 +160,43 @@ class Apart:
     key: str
 
     alike: bool = False
-    """Whether it is by host name and means the pod itself: then two that have it share no node, as an amount says."""
+    """Whether the key is the host name and the term matches the pod itself.
+
+    Two pods with the term exclude each other on a node then, and one amount expresses that.
+    """
 
     @property
     def amount(self) -> tuple[str, int]:
-        """The amount that a pod with this term has."""
+        """Name and amount that a pod with this term has in its shape."""
         if self.alike:
             return APART + self.matching.name, SHARES
-        return f"{APART}{self.key}{_AT}{self.matching.name}", 1
+        return f"{APART}{self.key}{_SEPARATOR}{self.matching.name}", 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A constraint of topology spread that forbids: no domain may have ``max_skew`` more than the least one."""
+    """A hard topology spread constraint: no domain may have over ``max_skew`` pods more than the emptiest domain."""
 
     matching: Matching
     key: str
     max_skew: int
 
     min_domains: int = 1
-    """With fewer domains than this, the least one counts as empty."""
+    """With fewer domains than this, the emptiest domain counts as having 0 pods."""
 
     by_affinity: bool = True
-    """Whether nodes that the pod's own selector or affinity leaves out do not count (nodeAffinityPolicy)."""
+    """Whether nodes that the pod's node selector or affinity excludes are ignored (nodeAffinityPolicy Honor)."""
 
     by_taints: bool = False
-    """The same of nodes with taints that it does not tolerate (nodeTaintsPolicy)."""
+    """Whether nodes with taints that the pod does not tolerate are ignored (nodeTaintsPolicy Honor)."""
 
     itself: bool = False
-    """Whether the selector means the pod."""
+    """Whether the selector matches the pod itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """A pod's rules about other pods."""
+    """The hard rules of a pod about other pods."""
 
     beside: Beside | None = None
     apart: tuple[Apart, ...] = ()
@@ -195,7 +204,7 @@ class Neighbours:
 
     @property
     def matchings(self) -> Iterator[Matching]:
-        """Who counts for any of these rules."""
+        """Yield the matchings of all rules."""
         if self.beside is not None:
             yield self.beside.matching
         yield from (rule.matching for rule in self.apart)
@@ -204,7 +213,7 @@ class Neighbours:
 
 @lru_cache(maxsize=1024)
 def share_claim(namespace: str, claim: str) -> Beside:
-    """The rule of pods that share a claim for devices of one node: it is as if each had affinity to all of them."""
+    """Return the rule for pods that share a device claim: affinity by host name to the other pods with the claim."""
     who = Selection((f"{SHARING.removeprefix(COUNTS)}{namespace}",), (Requirement("ResourceClaim", "In", (claim,)),))
     return Beside(Matching((who,)), (HOSTNAME,))
 
@@ -215,7 +224,7 @@ def _name(matching: Matching) -> str:
 
 
 def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the requests of a member that has ended as those of its kept slot."""
+    """Return the requests of a member that has ended as requests of the slot that is kept for its replacement."""
     return tuple(
         (f"{ABSENT}{name}" if name.startswith(COUNTS) and not name.startswith(SHARING) else name, amount)
         for name, amount in requests
@@ -224,10 +233,10 @@ def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], 
 
 @lru_cache(maxsize=4096)
 def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return the amounts of these requests by which it matters on other nodes, too, that they come to one or leave it.
+    """Return the names by which pods on other nodes are affected when a pod with these requests comes or goes.
 
-    Those with which a pod counts for a matching, and those with which it keeps off the pods of one. To pods that are
-    alike a node says by its own amounts whether one of them is there (`Apart.alike`).
+    They are the amounts by which the pod counts for a matching or keeps matching pods away. `list_concerns` yields the
+    names for the affected pods. (`Apart.alike` needs none among pods with the term: it concerns only the pod's node.)
     """
     reached: set[str] = set()
     for name, amount in requests:
@@ -239,7 +248,10 @@ def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
 
 
 def list_concerns(requests: Iterable[tuple[str, int]], neighbours: Neighbours | None) -> Iterator[str]:
-    """What concerns a pod that waits: who counts for its own rules, and whose rules it counts for."""
+    """Yield the names (as in `find_reached`) of what concerns a waiting pod.
+
+    These are the pods that count for its rules, and the pods for whose rules it counts.
+    """
     if neighbours is not None:
         yield from (each.amount for each in neighbours.matchings)
     asked = {name for name, _ in requests}
@@ -254,16 +266,16 @@ def list_concerns(requests: Iterable[tuple[str, int]], neighbours: Neighbours | 
 
 
 def read_apart(name: str) -> tuple[str, str]:
-    """The topology key and the name of the matching in the name of an amount of `Apart`."""
-    key, at, matching = name.removeprefix(APART).partition(_AT)
+    """Return the topology key and the matching's name that the name of an `Apart` amount consists of."""
+    key, at, matching = name.removeprefix(APART).partition(_SEPARATOR)
     return (key, matching) if at else (HOSTNAME, key)
 
 
 def read_neighbours(pod: Raw) -> Neighbours | None:
-    """A pod's rules about other pods; None for most pods."""
+    """Return the hard rules of a raw pod about other pods; None for most pods."""
     spec = read_map(pod, "spec")
     affinity = read_map(spec, "affinity")
-    constraints = [each for each in _read_list(spec, "topologySpreadConstraints") if _forbids(each)]
+    constraints = [each for each in _read_list(spec, "topologySpreadConstraints") if _is_hard(each)]
     if not (affinity.get("podAffinity") or affinity.get("podAntiAffinity") or constraints):
         return None
     metadata = read_map(pod, "metadata")
@@ -272,24 +284,24 @@ def read_neighbours(pod: Raw) -> Neighbours | None:
     apart = read_objects(read_map(affinity, "podAntiAffinity"), _TERMS)
     found = Neighbours(
         _read_beside(beside, namespace, labels) if beside else None,
-        tuple(dict.fromkeys(_read_apart(term, namespace, labels) for term in apart if _means_somebody(term))),
+        tuple(dict.fromkeys(_read_apart(term, namespace, labels) for term in apart if _has_selector(term))),
         tuple([_read_spread(each, namespace, labels) for each in constraints]),
     )
-    return found if found != _NOBODY else None
+    return found if found != _NO_RULES else None
 
 
-_NOBODY = Neighbours()
+_NO_RULES = Neighbours()
 
 
 def _read_list(spec: Raw, name: str) -> Iterable[Raw]:
     return read_objects(spec, name) if spec.get(name) else ()
 
 
-def _forbids(constraint: Raw) -> bool:
+def _is_hard(constraint: Raw) -> bool:
     return read_text(constraint, "whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
 
 
-def _means_somebody(term: Raw) -> bool:
+def _has_selector(term: Raw) -> bool:
     return term.get("labelSelector") is not None
 
 
@@ -301,7 +313,7 @@ def _read_beside(terms: Iterable[Raw], namespace: str, labels: Labels) -> Beside
 
 def _read_apart(term: Raw, namespace: str, labels: Labels) -> Apart:
     selection, key = _read_selection(term, namespace, labels), read_text(term, "topologyKey")
-    # Of a namespace's labels nothing is known here.
+    # The labels of the pod's namespace are not known here.
     alike = key == HOSTNAME and not selection.namespace_labels and selection.selects(namespace, labels, {})
     return Apart(Matching((selection,)), key, alike)
 
@@ -324,7 +336,7 @@ def _read_spread(constraint: Raw, namespace: str, labels: Labels) -> Spread:
     wanted = read_label_selector(constraint, "labelSelector")
     if wanted is not None:
         wanted = _merge(wanted, "In", read_texts(constraint, "matchLabelKeys"), labels)
-    # An empty selector means the pod itself, and none of those that are there (common.go: countPodsMatchSelector).
+    # An empty selector matches the pod itself, but none of the existing pods (common.go: countPodsMatchSelector).
     counted = Selection((namespace,), wanted or None)
     return Spread(
         Matching((counted,), living=True),
@@ -340,7 +352,10 @@ def _read_spread(constraint: Raw, namespace: str, labels: Labels) -> Spread:
 def _merge(
     wanted: tuple[Requirement, ...], operator: str, keys: Iterable[str], labels: Labels
 ) -> tuple[Requirement, ...]:
-    """The requirements with those of a pod's own labels; the API server has merged them, but for what is not sent."""
+    """Return the requirements, extended by ``key operator value`` for those ``keys`` that the pod's labels have.
+
+    The API server merges matchLabelKeys itself, but only into objects that were created through it.
+    """
     more = {Requirement(key, operator, (labels[key],)) for key in keys if key in labels}
     if not more:
         return wanted
@@ -348,7 +363,7 @@ def _merge(
 
 
 def describe_requirements(requirements: Iterable[Requirement]) -> str:
-    """Requirements as people write them."""
+    """Return requirements as users write them, for messages."""
     said = (
         f"{each.key}={each.values[0]}" if each.operator == "In" and len(each.values) == 1 else name_requirements([each])
         for each in requirements
@@ -357,5 +372,5 @@ def describe_requirements(requirements: Iterable[Requirement]) -> str:
 
 
 def name_requirements(requirements: Iterable[Requirement]) -> str:
-    """Requirements as one text."""
+    """Return requirements as one canonical string."""
     return "&".join(f"{each.key} {each.operator} ({','.join(each.values)})" for each in requirements)

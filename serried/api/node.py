@@ -1,7 +1,4 @@
-"""Nodes.
-
-A node's capacity is ``status.allocatable``, as for kube-scheduler.
-"""
+"""Nodes. A node's capacity is ``status.allocatable``, as for kube-scheduler."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,7 +21,7 @@ from serried.api.selectors import Labels, Taint, read_taint
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster. ``version`` is its resourceVersion: equal versions mean an equal object."""
+    """A node of the cluster. ``version`` is its resourceVersion."""
 
     name: str
     allocatable: Resources
@@ -33,13 +30,13 @@ class Node:
     unschedulable: bool = False
 
     features: tuple[str, ...] = ()
-    """The names of the features that its kubelet declares (``status.declaredFeatures``)."""
+    """The features that the kubelet declares (``status.declaredFeatures``)."""
 
     version: str = ""
 
 
 def decode_node(obj: object) -> Node | Malformed:
-    """A Node from its JSON object; the name is required."""
+    """Decode a Node; the name is required."""
     return attempt("Node", _decode, obj)
 
 
@@ -58,5 +55,5 @@ def _decode(obj: Raw) -> Node:
 
 @lru_cache(maxsize=256)
 def _share(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Return equal names, as one object for all nodes that declare them: that saves memory."""
+    """Return an equal tuple that is shared by all nodes with these features, to save memory."""
     return features

@@ -1,6 +1,6 @@
-"""Parents of several Jobs, StatefulSets or pods, which may be gangs across them; and Jobs and parents alike, as owners.
+"""Parents (`Parent`): owners such as a JobSet, whose pods form gangs; and functions for any owner (a Job or a parent).
 
-What kinds of parents there are stands in `serried.api.kinds`.
+The kinds of parents are listed in `serried.api.kinds`, the readers of their manifests in `serried.api.layouts`.
 """
 
 from collections.abc import Collection, Iterable
@@ -50,46 +50,47 @@ from serried.api.preference import NO_PREFERENCE, Preference, names_levels, pars
 from serried.api.topology import read_wanted
 
 MOST_TEMPLATES = 8
-"""How many PodGroup templates a Workload may have."""
+"""The maximum number of PodGroup templates in a Workload."""
 
 
 class OwnerKey(NamedTuple):
-    """The name of a Job or a parent among all kinds of owners."""
+    """Identifies an owner: its kind, namespace and name."""
 
     kind: str
-    """One of ``OWNER_KINDS``."""
+    """A key of ``OWNER_KINDS``."""
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod stands in its parent, as its labels say."""
+    """A pod's position in its parent, read from its labels."""
 
     kind: str
-    """One of ``PARENTS``."""
+    """A key of ``PARENTS``."""
 
     parent: str
+    """The name of the parent."""
 
     stage: str
-    """The name of a stage, such as that of a replicated Job, or ``LEADER`` or ``WORKERS``."""
+    """The name of its stage: that of a replicated Job, ``LEADER`` or ``WORKERS``."""
 
     replica: str = ""
-    """The index of the replica, "" where there are none."""
+    """The index of its replica; "" if the kind has no replicas."""
 
     uid: str = ""
-    """The UID of the parent, "" where the labels do not give it."""
+    """The UID of the parent; "" if the labels do not contain it."""
 
     job: int = 0
-    """The index of the pod's Job in the replicated Job; 0 where there is one Job only."""
+    """The index of the pod's Job in the replicated Job; 0 if there is only one."""
 
 
 WHOLE = ""
-"""The name of the stage that all stages form together."""
+"""The name of the stage that stands for all stages together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """An owner of one of the kinds in ``PARENTS``. Of its status only ``finished`` is read."""
+    """An owner of a kind in ``PARENTS``, such as a JobSet. From its status only ``finished`` is read."""
 
     kind: str
     key: Key
@@ -98,95 +99,95 @@ class Parent:
     schedulers: frozenset[str]
 
     gang_policy: str = ""
-    """The word of its annotation, "" without one."""
+    """The value of its annotation ``gang-policy``; "" without one."""
 
     annotated: bool = False
-    """Whether any of its annotations is one of Serried's."""
+    """Whether it has any annotation of Serried."""
 
     staged: str = ""
-    """The field that makes a later stage wait for an earlier one to run, "" if all are created at once."""
+    """The field that makes stages start one after the other; "" if all pods are created at once."""
 
     obstacle: str = ""
-    """The field that makes pods of one stage wait for each other, "" for none."""
+    """The field that makes pods of one stage wait for each other, so that they cannot be a gang; "" for none."""
 
     replicas: int | None = None
-    """How often it has all its stages; None for a kind without replicas."""
+    """The number of replicas, each of which has all stages; None for a kind without replicas."""
 
     group: GroupKey | None = None
-    """The group that a pod template names itself."""
+    """The group that one of its pod templates names; None if none does."""
 
     jobs_ask: bool = False
-    """Whether a template of a child Job asks to be a gang."""
+    """Whether a Job template has the annotation that makes the Job itself a gang."""
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources of its pods, where an annotation names a level of the topology."""
+    """The extended resources of its pods. Read only if an annotation names a topology level; else empty."""
 
     disruption: Disruption | None = None
 
     priority_class: str = ""
-    """The PriorityClass that all pod templates name alike."""
+    """The PriorityClass that all pod templates name; "" if they differ."""
 
     problem: str = ""
-    """What is wrong in an annotation, a phrase."""
+    """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """Which annotation or label of Serried's has no effect, a phrase (`names.find_stray`); "" for none."""
+    """A phrase about an annotation or label of Serried that has no effect (`names.find_stray`); "" for none."""
 
     spans: tuple[Span, ...] = ()
-    """The ranks of the pods by stage, in the order of the stages; empty where the pods number themselves."""
+    """The ranks of the pods by stage, in the order of the stages; empty if labels of the pods contain their ranks."""
 
     finished: bool = False
-    """The only field that is read from the status."""
+    """Whether it has completed or failed."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for gangs."""
+        """Whether its annotation ``gang-policy`` asks for gangs."""
         return self.gang_policy == OWNER_KINDS[self.kind].gang_policy
 
 
 Owner: TypeAlias = Job | Parent
-"""What pods and their groups are made for."""
+"""An object for which pods and groups are created."""
 
 
 def kind_of(owner: Owner) -> str:
-    """The kind of an owner, as the API calls it."""
+    """Return the kind of an owner, such as ``Job``."""
     return owner.kind if isinstance(owner, Parent) else JOB
 
 
 def api_group_of(owner: Owner) -> str:
-    """The API group of an owner."""
+    """Return the API group of an owner."""
     return OWNER_KINDS[kind_of(owner)].group
 
 
 def api_version_of(owner: Owner) -> str:
-    """The apiVersion of an owner."""
+    """Return the apiVersion of an owner."""
     return OWNER_KINDS[kind_of(owner)].api_version
 
 
 def owner_key_of(owner: Owner) -> OwnerKey:
-    """The name of an owner among all kinds."""
+    """Return the key of an owner among all kinds."""
     return OwnerKey(kind_of(owner), owner.key)
 
 
 def stages_of(parent: Parent) -> tuple[Stage, ...]:
-    """The stages that start by themselves, in each replica: one of all its pods, or each where they wait for others."""
+    """Return the stages whose pods start together, in each replica: one of all pods, unless stages wait for others."""
     return parent.stages if parent.staged else (Stage(WHOLE, sum(stage.size for stage in parent.stages)),)
 
 
 def gangs_of(parent: Parent) -> tuple[Stage, ...]:
-    """The gangs of a parent, in each replica. One pod alone is no gang."""
+    """Return the stages that are gangs, in each replica: those of more than one pod."""
     return tuple(stage for stage in stages_of(parent) if stage.size > 1)
 
 
 def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
-    """Whether Serried makes a Workload and PodGroups for this parent.
+    """Return whether Serried creates a Workload and PodGroups for this parent.
 
-    That no pod of it is bound or finished yet is the caller's to check, as with Jobs (`eligibility.is_gang_job`).
+    The caller also has to check that none of its pods is bound or finished yet, as for Jobs (`job.is_gang_job`).
     """
     return (
         parent.asks
@@ -200,7 +201,10 @@ def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
 
 
 def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang | None:
-    """Why a parent that does not ask is no gang; None if it asks, or its pods or its Jobs are to be gangs otherwise."""
+    """Return why a parent that does not ask for gangs is none.
+
+    Return None if it asks, or if its pods or its Jobs name or ask for a gang themselves.
+    """
     if parent.asks or parent.group is not None or parent.jobs_ask:
         return None
     if parent.gang_policy == GangPolicy.NO_GANG.value:
@@ -214,14 +218,14 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
 
 
 def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJobs) -> NoGang | None:
-    """Why an owner is no gang (`find_no_gang`, `find_no_gang_parent`)."""
+    """Return why an owner is no gang, as `find_no_gang` and `find_no_gang_parent` do; None if nothing is to be said."""
     if isinstance(owner, Job):
         return find_no_gang(owner, schedulers, gang_jobs)
     return find_no_gang_parent(owner, schedulers)
 
 
 def read_place(labels: Raw) -> Place | None:
-    """The place of a pod by its labels; None if it has none, or lacks some of the labels."""
+    """Return the place that a pod's labels describe; None if the pod has no parent, or labels are missing."""
     for row in PARENTS.values():
         if row.labels.name in labels and (name := read_text(labels, row.labels.name)):
             return _read_place_in(row, name, labels)
@@ -247,7 +251,7 @@ def _shared_place(kind: str, parent: str, stage: str, replica: str, uid: str, jo
 
 
 def decode_parent(kind: str, obj: object) -> Parent | Malformed:
-    """A parent of this kind; name and uid are required, and what its layout needs."""
+    """Decode a parent of this kind; name, uid and the fields that its layout needs are required."""
     return attempt(kind, partial(_decode_parent, OWNER_KINDS[kind]), obj)
 
 
@@ -299,10 +303,13 @@ PARENT_UID = "scheduling.serried.dev/parent-uid"
 
 
 def labels_for(owner: Owner) -> dict[str, str]:
-    """The labels of everything that is made for an owner."""
+    """Return the labels of the objects that Serried creates for an owner."""
     return {MANAGED_BY: MANAGER, PARENT_UID if isinstance(owner, Parent) else JOB_UID: owner.uid}
 
 
 def is_ours(item: Workload | PodGroup, owner: Owner) -> bool:
-    """Whether we made it for this very owner; owner references alone are no proof, others write them too."""
+    """Return whether Serried created a Workload or PodGroup for this owner.
+
+    The labels decide: an owner reference is no proof, because other controllers write them, too.
+    """
     return all(item.labels.get(name) == value for name, value in labels_for(owner).items())

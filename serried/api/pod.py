@@ -1,13 +1,15 @@
-"""A pod, as far as gangs and placement need it, and its shape: the part that decides where it fits.
+"""Pods (`decode_pod`), and their shapes (`Shape`): the part of a pod that decides on which nodes it fits.
 
-Equal shapes are one object, and nothing of the raw pod is kept. What pods of one template have in common is read once:
-a spec that says the same again, as in most changes of a pod, is recognised (`_recall_spec`). Host ports become requests
-for amounts of which every node has the same (``serried.api.resources.SHARES``), by the rules of NodePorts
-(HostPortInfo.CheckConflict); so do the rules about other pods, as far as they are amounts
-(``serried.api.neighbours``). Whatever counts resources keeps such pods apart.
+Equal shapes are one shared object, and the raw pod is not kept. The spec of pods from one template is decoded once and
+cached (`_read_spec_cached`).
 
-Why kube-scheduler found no node is read from the pod's condition, the text of a FitError (1.37, scheduler/framework/
-types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims. preemption: ...``.
+Host ports become amounts of pseudo resources of which every node has the same (``resources.SHARES``), by the rules of
+NodePorts (HostPortInfo.CheckConflict). So do rules about other pods where possible (``serried.api.neighbours``). So
+code that counts resources also keeps conflicting pods apart.
+
+The reasons why kube-scheduler found no node are parsed from the pod's condition PodScheduled, the text of a FitError
+(1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims.
+preemption: ...``.
 """
 
 import marshal
@@ -82,9 +84,9 @@ _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def read_conflicts(pod: Raw, neighbours: Neighbours | None = None) -> dict[str, int]:
-    """The amounts that stand for the pod's host ports and anti-affinity terms; empty for most pods.
+    """Return the amounts that represent the pod's host ports and anti-affinity terms; empty for most pods.
 
-    ``neighbours`` are its rules, as read from it.
+    ``neighbours`` are the pod's rules about other pods, None if it has none.
     """
     asked = _read_ports(read_map(pod, "spec"))
     if neighbours is not None:
@@ -93,7 +95,7 @@ def read_conflicts(pod: Raw, neighbours: Neighbours | None = None) -> dict[str, 
 
 
 def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
-    """The selectors of the pod's required affinity to pods; empty for most pods."""
+    """Return the label selectors of the pod's required affinity to pods; empty for most pods."""
     affinity = read_map(spec, "affinity")
     terms = read_objects(read_map(affinity, "podAffinity"), _TERMS) if affinity else ()
     found = (read_label_selector(term, "labelSelector") for term in terms)
@@ -101,7 +103,11 @@ def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
 
 
 def _read_ports(spec: Raw) -> dict[str, int]:
-    """All shares of a port that is taken on every address; else one of its shares, and all shares on that address."""
+    """Return the amounts for host ports: for a port on every address, all of its SHARES.
+
+    For a port on one address: all SHARES of the port on that address, and one share of the port. So the port on every
+    address and the port on one address exclude each other.
+    """
     asked: dict[str, int] = {}
     sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
     for container in (*read_objects(spec, "containers"), *sidecars):
@@ -121,59 +127,59 @@ def _read_ports(spec: Raw) -> dict[str, int]:
 
 
 HELD_GATE = "scheduling.serried.dev/held"
-"""Our scheduling gate: set by the MutatingAdmissionPolicy, lifted by the extender."""
+"""Serried's scheduling gate, added by its MutatingAdmissionPolicy and removed by the extender."""
 
 HELD = "Serried holds this pod for its gang"
-"""How the text begins that filter says of a held pod; kube-scheduler puts it into the pod's condition and event.
+"""The start of filter's answer for a pod that is held; kube-scheduler writes it into the pod's condition and event.
 
-What follows names the gang and why it waits, and seldom changes: a text that changes is an update of the pod, after
-which the scheduler tries it again (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
+The rest names the gang and why it waits. It must seldom change: each change updates the pod, and kube-scheduler
+retries a pod that was updated (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
 """
 
 KEPT = "Serried keeps these nodes for the first gang in its queue: see /debug/queue"
-"""The same of a pod that may not use the offered nodes. It is constant."""
+"""Filter's answer for a plain pod all of whose offered nodes are kept for a gang. Constant, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides where a pod fits. Members with equal shapes are one class to the planner."""
+    """The part of a pod that decides on which nodes it fits. Members with equal shapes are one class to the planner."""
 
     requests: tuple[tuple[str, int], ...]
-    """Amounts sorted by name; ``pods`` is always among them.
+    """The requested amounts, sorted by name. ``pods`` is always one of them.
 
-    Host ports and anti-affinity by host name are amounts of what every node has (``resources.SHARES``), claims of
-    devices are amounts of what nodes need not show (``resources.PROVIDED``).
+    Some are of pseudo resources: host ports and anti-affinity by host name (``resources.SHARES``), and device claims
+    (``resources.PROVIDED``).
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
 
     node_terms: tuple[NodeSelectorTerm, ...] | None = None
-    """Required node affinity: any one term suffices; None without."""
+    """The terms of the required node affinity, of which one must match; None without node affinity."""
 
     tolerations: tuple[Toleration, ...] = ()
 
     neighbours: Neighbours | None = None
-    """Its rules about other pods; None for most pods. Who counts for them is an amount (`Neighbours.matchings`)."""
+    """The pod's rules about other pods; None for most pods."""
 
     volumes: tuple[Choice, ...] = ()
-    """The claims for which kube-scheduler will choose volumes where the pod is, and which limit where that can be."""
+    """The volume claims that are bound when the pod is scheduled (WaitForFirstConsumer), and so limit its nodes."""
 
     @property
     def extended(self) -> tuple[str, ...]:
-        """The extended resources that the pod asks for, as nodes name them."""
-        # Asked of every pod that changes: most names are done with before a call.
+        """The names of the extended resources that the pod requests."""
+        # Read for every changed pod: the test for "/" saves most calls of is_extended.
         return tuple([name for name, _ in self.requests if "/" in name and is_extended(name)])
 
 
 OURS = "serried: "
-"""How the message of DisruptionTarget begins where Serried has written it."""
+"""The start of the message of a DisruptionTarget condition that Serried has written."""
 
 FOR_A_GANG = f"{OURS}preempted by "
-"""How it begins on a victim of a gang; elsewhere it is on a pod that goes with one that was preempted."""
+"""The start of that message on a victim of a preemption. On other pods, which are evicted with a victim, it differs."""
 
 
 class Link(StrEnum):
-    """How a pod names its group."""
+    """The means by which a pod names its group: its field, Serried's label, scheduler-plugins' label, or its Job."""
 
     FIELD = "schedulingGroup"
     LABEL = "label"
@@ -183,7 +189,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControllerRef:
-    """The controlling owner reference."""
+    """The owner reference of a pod that has ``controller: true``."""
 
     kind: str
     name: str
@@ -191,7 +197,7 @@ class ControllerRef:
 
 
 class Phase(StrEnum):
-    """PodPhase, reduced to what counts: a pod still needs or uses a node, or it is done."""
+    """The pod's phase, reduced: ACTIVE (needs or uses a node), SUCCEEDED or FAILED."""
 
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"
@@ -200,12 +206,12 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod."""
+    """A pod, as the cache holds it. Decoding sets most fields; rules of the cache set the others."""
 
     namespace: str
     name: str
     uid: str
-    """The pod's identity: Jobs and StatefulSets make pods anew under an old name."""
+    """The identity of the pod: a Job or StatefulSet may recreate a pod under the same name."""
 
     shape: Shape
     scheduler: str = "default-scheduler"
@@ -221,27 +227,27 @@ class Pod:
     phase: Phase = Phase.ACTIVE
 
     group: GroupKey | None = None
-    """The name of the PodGroup that the pod itself names (field, then labels); None if it names none."""
+    """The group that the pod itself names, by its field or else its labels; None if it names none."""
 
     link: Link | None = None
     owner: ControllerRef | None = None
 
     place: Place | None = None
-    """Where the pod stands in its parent."""
+    """The pod's position in its parent (a JobSet or LeaderWorkerSet); None without a parent."""
 
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that the pod mounts."""
 
     own_claims: frozenset[str] = NO_CLAIMS
-    """Those of them that are made for the pod, from its ephemeral volumes."""
+    """The names among ``claims`` that are created for the pod's ephemeral volumes."""
 
     labels: Labels = field(default_factory=dict, hash=False)
 
     features: tuple[str, ...] = ()
-    """The names of the features that its node has to declare (`Node.features`)."""
+    """The kubelet features that its node has to declare (`Node.features`)."""
 
     gates: tuple[str, ...] = ()
-    """All scheduling gates, ours included."""
+    """The names of all its scheduling gates, including Serried's."""
 
     index: int | None = None
     """The completion index in an Indexed Job, or the pod's number in its replica (the leader has 0)."""
@@ -249,126 +255,126 @@ class Pod:
     deleting: bool = False
 
     unschedulable: bool = False
-    """The scheduler has tried the pod in vain, and tries it again only after an event."""
+    """Whether kube-scheduler has tried the pod without success. It retries after an event."""
 
     created: int | None = None
-    """When the pod was created, in seconds since 1970."""
+    """The time of creation, in seconds since 1970."""
 
     started: int | None = None
-    """When the kubelet took the pod up, in seconds since 1970."""
+    """The time at which the kubelet accepted the pod (``status.startTime``), in seconds since 1970."""
 
     unstarted: bool = False
-    """Whether the API server has it in the phase Pending: without a node, or its containers do not run yet."""
+    """Whether its phase is Pending: it has no node, or its containers do not run yet."""
 
     ready: bool = False
-    """Whether the bound pod is Ready, as its condition says."""
+    """Whether the pod is bound, and its condition Ready is True."""
 
     lifetime: int | None = None
-    """After how many seconds the pod is ended (activeDeadlineSeconds)."""
+    """The activeDeadlineSeconds; None if it has none."""
 
     grace: int = 30
-    """How many seconds the pod may take to end once somebody ends it (terminationGracePeriodSeconds)."""
+    """The terminationGracePeriodSeconds."""
 
     ends: int | None = None
-    """When the pod ended, or by when it is to be gone if it is being deleted, in seconds since 1970."""
+    """The time at which it ended, or has to end if it is being deleted, in seconds since 1970; else None."""
 
     disruption: str = ""
-    """Why somebody other than its owner ends the pod: the reason of its condition DisruptionTarget; "" for nobody."""
+    """The reason of its condition DisruptionTarget if that is True; else ""."""
 
     disrupted: int | None = None
-    """Since when that condition is there, in seconds since 1970."""
+    """The lastTransitionTime of that condition, in seconds since 1970."""
 
     disruption_message: str = ""
-    """What that condition says for people."""
+    """The message of that condition."""
 
     refusal: str = ""
-    """Why the kubelet has refused the bound pod (``OutOfcpu``); "" for any other end."""
+    """The reason with which the kubelet rejected the bound pod, such as ``OutOfcpu``; "" if it did not."""
 
     domain: str = ""
-    """What its Binding has told it of the domain of its gang."""
+    """The annotation DOMAIN from its Binding: the gang's domain; "" without it."""
 
     told: bool = False
-    """Whether its Binding has named its gang: then a quorum of that was there."""
+    """Whether it has the annotation GANG from its Binding, which proves that the gang had its quorum."""
 
     stranded: bool = False
-    """Whether it was bound as a member of a gang whose objects cannot be read, as its API is not served any more."""
+    """Whether it was bound as a member of a gang whose API is not served any more, so that its group cannot be read."""
 
     marked: bool = False
-    """Whether the pod names all MARKERS, so that an isolated scheduler asks about it."""
+    """Whether the pod requests all MARKERS, so that an isolated kube-scheduler calls the extender for it."""
 
     device_claims: tuple[str, ...] = ()
-    """What the pod's claims of devices are made from: kube-scheduler alone knows what there is of it."""
+    """The origins of its device claims (`names.read_device_claims`). Only kube-scheduler can count them in general."""
 
     claim_refs: tuple[ClaimRef, ...] = ()
-    """Those claims by name."""
+    """The device claims by template and name."""
 
     counted: bool = False
-    """Whether all of ``device_claims`` and ``uncounted`` is counted all the same (`rules.devices.cluster`)."""
+    """Whether Serried counts all ``device_claims`` and ``uncounted`` itself. Set by `rules.devices.cluster`."""
 
     uncountable: str = ""
-    """Why it is not, a phrase."""
+    """A phrase why ``counted`` is False; "" if nothing prevents it."""
 
     uncounted: tuple[str, ...] = ()
-    """The extended resources that nodes need not show (`rules.extended.cluster`): as ``device_claims``."""
+    """The requested extended resources that nodes need not list as allocatable. Set by `rules.extended.cluster`."""
 
     missing: tuple[str, ...] = ()
-    """Those of ``uncounted`` that nothing brings, as far as can be seen: no node has them, no DeviceClass either."""
+    """The names in ``uncounted`` that neither a node nor a DeviceClass provides."""
 
     provided: tuple[str, ...] = ()
-    """Those of ``uncounted`` that a DeviceClass provides."""
+    """The names in ``uncounted`` that a DeviceClass provides."""
 
     offered: bool = False
-    """Whether kube-scheduler had a node for the pod when it tried it last, and it was held: so it misses nothing."""
+    """Whether filter held the pod in its last attempt: kube-scheduler itself had found nodes for it."""
 
     said: str = ""
-    """Why kube-scheduler took no node for the pod when it tried it last; of nodes that are not told of it took one.
+    """kube-scheduler's reasons for rejecting nodes in its last attempt. Nodes that they do not count were not rejected.
 
-    "" if it did not say so, if a node was offered to us, and for reasons that every plan checks itself.
+    "" if there are no such reasons, if it offered a node to Serried, or if every plan checks these reasons itself.
     """
 
     objection: str = ""
-    """The same, if that was said of all nodes; else ""."""
+    """The value of ``said`` if the reasons reject all nodes; else ""."""
 
     wants_room: bool = False
-    """Whether, as far as that says, some nodes may lack nothing but room, which others may leave, or mates."""
+    """Whether, by ``objection``, some nodes may only lack free resources or other members, which may come."""
 
     lacks_only_room: bool = False
-    """Whether kube-scheduler had no node for the pod when it tried it last, only for reasons that every plan checks."""
+    """Whether all reasons of kube-scheduler's last attempt are ones that every plan checks itself."""
 
     affinity: tuple[tuple[Requirement, ...], ...] = ()
-    """The labels of those beside whom the pod must be: the selectors of its required affinity to pods."""
+    """The label selectors of its required affinity to pods."""
 
     obstacle: str = ""
-    """Why no node can take the pod, whatever room there is, a phrase; "" for nothing that is known of here."""
+    """A phrase why no node can take the pod, however much is free; "" if no such reason is known. Set by rules."""
 
     awaits: str = ""
-    """What a rule has to count before it is known which nodes can take the pod, a phrase; "" if all is counted."""
+    """A phrase naming what a rule still has to count before the pod's nodes are known; "" if all is counted."""
 
     outranked: bool = False
-    """Whether the obstacle is a mate that comes first: until that one has its node, kube-scheduler offers nodes."""
+    """Whether the obstacle is another member that has to be scheduled first. kube-scheduler offers nodes until then."""
 
     unclaimed: str = ""
-    """The template of a claim that is still to be made; kube-scheduler does not try the pod before that."""
+    """The template of a device claim that does not exist yet, "" for none. kube-scheduler waits for the claim."""
 
     version: str = ""
 
     @property
     def claims_devices(self) -> bool:
-        """Whether it asks for devices: by claims, or by a resource that a DeviceClass provides."""
+        """Whether it requests devices, by a claim or by an extended resource of a DeviceClass."""
         return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)
 
     @property
     def counted_elsewhere(self) -> bool:
-        """Asks for what kube-scheduler alone can count."""
+        """Whether it requests something that only kube-scheduler can count."""
         return bool(self.uncounted or self.device_claims) and not self.counted
 
     @property
     def refused(self) -> bool:
-        """As far as anybody knows there is no node for it, and no room that a plan could find would help.
+        """Whether no node can take the pod as far as is known, so that planning it would be useless.
 
-        That is the case while a claim of it does not exist, say, or what its rules mean is still being counted. What
-        nothing brings is refused before kube-scheduler says so. One that ignores such a resource, or knows more, offers
-        a node all the same.
+        That is the case, for example, while one of its claims does not exist or a rule is still counting. A pod that
+        requests a resource which nothing provides is refused without asking kube-scheduler, unless kube-scheduler
+        offers a node: it may ignore the resource, or know more.
         """
         if self.awaits or (self.obstacle and (self.outranked or not self.offered)):
             return True
@@ -378,69 +384,73 @@ class Pod:
 
     @property
     def bound(self) -> bool:
-        """Has a node and still uses it."""
+        """Whether it has a node and still uses it."""
         return bool(self.node) and self.phase is Phase.ACTIVE
 
     @property
     def says_victim(self) -> bool:
-        """Whether Serried has written on it that it ends for a gang; it may not have been ended (yet)."""
+        """Whether Serried has marked it as a victim of a preemption. It may not be evicted yet, or at all."""
         return self.disruption == PREEMPTED and self.disruption_message.startswith(FOR_A_GANG)
 
     @property
     def says_follower(self) -> bool:
-        """Whether Serried has written on it that it goes with another member, which was preempted."""
+        """Whether Serried has marked it to be evicted together with a preempted member of its gang."""
         return self.disruption == PREEMPTED and self.disruption_message.startswith(OURS) and not self.says_victim
 
     @property
     def pending(self) -> bool:
-        """Has no node yet and may still get one."""
+        """Whether it has no node yet and may still get one."""
         return not self.node and self.phase is Phase.ACTIVE and not self.deleting
 
     @property
     def linked(self) -> bool:
-        """Whether it could be a member of a group: it names one, stands in a parent or belongs to a Job.
+        """Whether it may be a member of a group: it names a group, or belongs to a parent or a Job.
 
-        No other pod ever is one. The policy that marks pods (``manifests/kustomize/marker``) has to know all of this.
+        Other pods never are members. The policy that marks pods (``manifests/kustomize/marker``) has the same rule.
         """
         return self.group is not None or self.place is not None or (self.owner is not None and self.owner.kind == JOB)
 
     @property
     def held_by_gate(self) -> bool:
-        """Carries our gate."""
+        """Whether it has Serried's scheduling gate."""
         return HELD_GATE in self.gates
 
     @property
     def gated_by_others(self) -> bool:
-        """Carries a scheduling gate that is not ours (reason MemberGated)."""
+        """Whether it has a scheduling gate other than Serried's (reason MemberGated)."""
         return any(gate != HELD_GATE for gate in self.gates)
 
     @property
     def foreign_gates(self) -> tuple[str, ...]:
-        """The scheduling gates that are not ours."""
+        """The names of its scheduling gates other than Serried's."""
         return tuple(gate for gate in self.gates if gate != HELD_GATE)
 
 
-_NO_NODE = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
+_FIT_ERROR = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.*?)(?:\. |\.?$)")
 _COUNT = re.compile(r"\d+(?= )")
 
 _CHECKED_BY_PLANS = re.compile(
     r"\d+ (?:Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods|node\(s\) had untolerated taint.*"
     r"|node\(s\) were unschedulable|node\(s\) didn't match Pod's node affinity/selector)"
 )
-"""The reasons that every plan checks itself, with newer data."""
+"""Matches kube-scheduler's reasons that every plan checks itself, with newer data."""
 
-_FOR_ROOM = re.compile(
+_FIXED_BY_ROOM = re.compile(
     rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
 )
-"""Those, and what is counted of a pod that asks for nothing that the scheduler alone can count."""
+"""Matches the reasons that free resources would remove, if Serried counts all that the pod requests."""
 
-_BESIDE = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
-"""What may be otherwise once mates of the pod have their nodes."""
+_LACKS_AFFINITY = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
+"""Matches a reason that may disappear when other members have their nodes."""
 
-_APART = re.compile(r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules")
-"""What is counted of a pod whose anti-affinity by host name is an amount (`Shape.requests`)."""
+_ANTI_AFFINITY = re.compile(
+    r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules"
+)
+"""Matches a reason that Serried counts itself if the anti-affinity is an amount (`Shape.requests`)."""
 
-_IN_USE = re.compile(r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*")
+_CLAIM_IN_USE = re.compile(
+    r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*"
+)
 
 _MANY_VOLUMES = re.compile(r"\d+ node\(s\) exceed max volume count")
 _IN_FLIGHT = re.compile(r"resource claim \S+ is in the process of being allocated")
@@ -449,23 +459,21 @@ _NO_DEVICES = re.compile(r"\d+ cannot allocate all claims")
 
 _NO_VOLUME = re.compile(r"\d+ node\(s\) didn't find available persistent volumes to bind")
 
-_KEPT_OFF = {
-    APART: _APART,
-    ONCE: _IN_USE,
+_REASON_BY_AMOUNT = {
+    APART: _ANTI_AFFINITY,
+    ONCE: _CLAIM_IN_USE,
     ATTACHED: _MANY_VOLUMES,
     CHOSEN: _NO_VOLUME,
     DEVICES: _NO_DEVICES,
     SHARING: _NO_DEVICES,
 }
-"""By how the name of an amount begins, the reason that is counted of a pod that asks for some."""
+"""The reasons that Serried counts itself for a pod with such an amount, by the prefix of the amount's name."""
 
 
-def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
-    """What kube-scheduler says of a pod that has no node yet: the condition PodScheduled is False.
+def _read_scheduling_result(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
+    """Return the fields of Pod that kube-scheduler's last attempt decides, from the condition PodScheduled False.
 
-    The objection is the scheduler's reasons, with numbers of nodes, why no node would take the pod when it was last
-    tried. There is none if it did not say so, if a node was offered to us, and for reasons that every plan checks
-    itself. A gated pod has the condition, too, and was never tried.
+    Empty without the condition. A gated pod has the condition, too, but was never tried.
     """
     condition = conditions.get(("PodScheduled", "False"))
     if condition is None:
@@ -484,61 +492,64 @@ def _read_trial(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
 
 
 def is_for_room(objection: str, shape: Shape) -> bool:
-    """Whether room on some nodes, or mates beside it, could be all that a pod lacks, by the scheduler's reasons.
+    """Return whether free resources, or other members in place, could make some node suitable for a pod.
 
-    ``shape`` is the pod's. What it asks for that the scheduler alone can count is taken for counted.
+    ``objection`` are kube-scheduler's reasons, ``shape`` is the pod's shape. Reasons about amounts in the shape count
+    as removable by free resources, even if only kube-scheduler can count them.
     """
     reasons = objection.split(", ") if objection else ()
-    kept_off = [
-        reason for prefix, reason in _KEPT_OFF.items() if any(name.startswith(prefix) for name, _ in shape.requests)
+    counted = [
+        reason
+        for prefix, reason in _REASON_BY_AMOUNT.items()
+        if any(name.startswith(prefix) for name, _ in shape.requests)
     ]
-    mended = (_FOR_ROOM, _BESIDE, *kept_off)
-    return any(pattern.fullmatch(reason) for reason in reasons for pattern in mended)
+    removable = (_FIXED_BY_ROOM, _LACKS_AFFINITY, *counted)
+    return any(pattern.fullmatch(reason) for reason in reasons for pattern in removable)
 
 
 def lacks_neighbours(objection: str) -> bool:
-    """Whether some nodes were refused because nobody is there beside whom the pod must be."""
-    return any(_BESIDE.fullmatch(reason) for reason in objection.split(", "))
+    """Return whether some nodes were rejected because the pod's required affinity finds no pod there."""
+    return any(_LACKS_AFFINITY.fullmatch(reason) for reason in objection.split(", "))
 
 
 def is_by_node(objection: str) -> bool:
-    """Whether the reasons are about nodes; else they are about the pod, wherever it would be."""
+    """Return whether the reasons count nodes. If not, they are about the pod on any node (a PreFilter plugin)."""
     return _COUNT.match(objection) is not None
 
 
 def is_about_one_node(objection: str) -> bool:
-    """Whether the reason is that of one node.
+    """Return whether the reasons are about a single node.
 
-    Where there are more, it is the one that filter had answered: a Reserve, Permit or PreBind plugin has refused it
-    (FitError with NumAllNodes 1 in upstream's pkg/scheduler/schedule_one.go).
+    In a cluster with more nodes it is the node that filter answered: a Reserve, Permit or PreBind plugin rejected it
+    afterwards (a FitError with NumAllNodes 1 in upstream's pkg/scheduler/schedule_one.go).
     """
     return objection.startswith("1 ") and ", " not in objection
 
 
 def is_partly_checked(objection: str) -> bool:
-    """Whether some nodes were refused for a reason that every plan checks itself, such as too little CPU."""
+    """Return whether some nodes were rejected for a reason that every plan checks itself, such as too little CPU."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
 
 
 @lru_cache(maxsize=1024)
 def _find_objection(message: str) -> tuple[str, str, bool]:
-    """Return the scheduler's reasons, what of them is an objection, and whether plans check all of them."""
-    found = _NO_NODE.match(message)
+    """Parse the message of a FitError. Return the fields ``said``, ``objection`` and ``lacks_only_room`` of a Pod."""
+    found = _FIT_ERROR.match(message)
     if found is None or HELD in message:
         return "", "", False
     said = found["reasons"]
     reasons = said.split(", ")
     if any(_IN_FLIGHT.fullmatch(reason) for reason in reasons):
-        return "", "", False  # it is tried again as soon as the mate with which it shares the claim is further
+        return "", "", False  # temporary: a member with the same claim is being bound, then this pod is retried
     if all(_CHECKED_BY_PLANS.fullmatch(reason) for reason in reasons):
         return "", "", True
-    # Each node has at least one reason; what a PreFilter plugin says of the pod has no numbers.
+    # Each rejected node has at least one reason. The reason of a PreFilter plugin is about the pod and has no number.
     counts = [int(count[0]) for reason in reasons if (count := _COUNT.match(reason))]
     return said, "" if counts and sum(counts) < int(found["nodes"]) else said, False
 
 
 def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
-    """The shape of a raw pod; one object for all pods with an equal one, as long as the cache remembers it."""
+    """Return the shape of a raw pod. Pods with equal shapes usually share one object (an LRU cache)."""
     spec = read_map(pod, "spec")
     requests = pod_requests(pod, rule)
     neighbours = read_neighbours(pod)
@@ -546,8 +557,8 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}
     terms = _read_affinity(spec)
-    # What is large is kept for as long as a pod has it, and not in the cache: few pods are alike in that.
-    share = _shared_shape if _is_usual(terms) and len(others) <= _MAX_SHARED else Shape
+    # A large shape is not cached: few pods share one.
+    share = _shared_shape if _is_small(terms) and len(others) <= _MAX_CACHED_ENTRIES else Shape
     return share(
         tuple(sorted((*requests, *others.items()))) if others else requests,
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
@@ -559,44 +570,44 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What pods of one template have in common."""
+    """The decoded part of a pod's spec that is equal for all pods of one template."""
 
     shape: Shape | None
-    """The shape while the kubelet reports no resize; None where it depends on the pod's labels, too."""
+    """The shape of a pod that is not being resized; None if it also depends on the pod's labels."""
 
     rest: Mapping[str, Any]
-    """Fields of a Pod."""
+    """Keyword arguments for Pod."""
 
 
-_READ = frozenset(
+_SPEC_FIELDS = frozenset(
     {"activeDeadlineSeconds", "affinity", "containers", "initContainers", "nodeSelector", "overhead", "priority"}
     | {"preemptionPolicy", "resourceClaims", "resources", "schedulerName", "schedulingGates", "tolerations"}
     | {"terminationGracePeriodSeconds", "topologySpreadConstraints"}
 )
-"""The fields that `_read_spec` reads. Node, group and volumes are not among them: they are the pod's own."""
+"""The fields that `_read_spec` reads. It does not read node, group and volumes, which differ between pods."""
 
-_READ_OF_CONTAINERS = frozenset({"name", "ports", "resources", "restartPolicy"})
+_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
 
-_MAX_WRITTEN = 4096
-"""Up to how many bytes a spec may have to be recognised."""
+_MAX_CACHED_BYTES = 4096
+"""The size of the largest serialized spec that is cached."""
 
 
-def _recall_spec(spec: Raw) -> _Spec:
-    """As `_read_spec`, from memory where a spec has said the same before. A field of another type is read anew."""
-    said = {name: value for name, value in spec.items() if name in _READ}
+def _read_spec_cached(spec: Raw) -> _Spec:
+    """Return `_read_spec(spec)`, from a cache if an equal spec was decoded before."""
+    said = {name: value for name, value in spec.items() if name in _SPEC_FIELDS}
     for name in ("containers", "initContainers"):
         if containers := read_objects(said, name):
-            said[name] = [{key: each[key] for key in each if key in _READ_OF_CONTAINERS} for each in containers]
+            said[name] = [{key: each[key] for key in each if key in _CONTAINER_FIELDS} for each in containers]
     try:
         written = marshal.dumps(said, 2)  # in later versions the bytes depend on more than the values
     except ValueError:
-        return _read_spec(spec)  # a test's, or a file's: the API server sends nothing that cannot be written
-    return _read_written(written) if len(written) <= _MAX_WRITTEN else _read_spec(spec)
+        return _read_spec(spec)  # only in tests and files: specs from the API server can always be serialized
+    return _read_serialized(written) if len(written) <= _MAX_CACHED_BYTES else _read_spec(spec)
 
 
 @lru_cache(maxsize=4096)
-def _read_written(written: bytes) -> _Spec:
-    return _read_spec(marshal.loads(written))  # noqa: S302 - our own, of a moment ago
+def _read_serialized(written: bytes) -> _Spec:
+    return _read_spec(marshal.loads(written))  # noqa: S302 - serialized by _read_spec_cached just before
 
 
 def _read_spec(spec: Raw) -> _Spec:
@@ -615,13 +626,13 @@ def _read_spec(spec: Raw) -> _Spec:
     return _Spec(None if read_neighbours(alone) else decode_shape(alone), rest)
 
 
-_MAX_SHARED = 64
-"""Up to how many of anything a shape may have for the cache to keep it."""
+_MAX_CACHED_ENTRIES = 64
+"""The limit on amounts, and on terms with their values, of a shape that is cached."""
 
 
-def _is_usual(terms: Terms | None) -> bool:
+def _is_small(terms: Terms | None) -> bool:
     wanted = sum(1 + len(each.values) for term in terms or () for each in (*term.labels, *term.fields))
-    return wanted + len(terms or ()) <= _MAX_SHARED
+    return wanted + len(terms or ()) <= _MAX_CACHED_ENTRIES
 
 
 @lru_cache(maxsize=8192)
@@ -656,23 +667,23 @@ def _read_affinity(spec: Raw) -> Terms | None:
 _RESTARTS_ALL = "RestartAllContainersOnContainerExits"
 _MAPS_USERS = "UserNamespacesHostNetworkSupport"
 _BINDS_WITH_OPTIONS = "VolumeBindMountOptions"
-_PULLS_PROFILES = "SecurityProfileOCI"
-_SIGNS_BY_LATTICES = "PodCertificateMLDSA"
-_LATTICE_KEYS = frozenset({"MLDSA44", "MLDSA65", "MLDSA87"})
+_OCI_PROFILES = "SecurityProfileOCI"
+_MLDSA_CERTIFICATES = "PodCertificateMLDSA"
+_MLDSA_KEY_TYPES = frozenset({"MLDSA44", "MLDSA65", "MLDSA87"})
 
 
 def _read_features(spec: Raw) -> tuple[str, ...]:
-    """Return the names of the kubelet's features that a pod with this spec needs, sorted.
+    """Return the names of the kubelet features that a pod with this spec needs, sorted.
 
-    Source: component-helpers nodedeclaredfeatures, InferForScheduling (1.38). API servers before 1.38 refuse what needs
-    one of the last two.
+    Source: component-helpers nodedeclaredfeatures, InferForScheduling (1.38). API servers before 1.38 reject pods that
+    need SecurityProfileOCI or PodCertificateMLDSA.
     """
     found: set[str] = set()
-    if _pulls_profile(spec):
-        found.add(_PULLS_PROFILES)
+    if _has_oci_profile(spec):
+        found.add(_OCI_PROFILES)
     volumes = read_objects(spec, "volumes") if "volumes" in spec else ()
-    if any("projected" in each and _signs_by_lattice(each) for each in volumes):
-        found.add(_SIGNS_BY_LATTICES)
+    if any("projected" in each and _needs_mldsa(each) for each in volumes):
+        found.add(_MLDSA_CERTIFICATES)
     for each in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
         if "restartPolicyRules" in each and any(
             rule.get("action") == "RestartAllContainers" for rule in read_objects(each, "restartPolicyRules")
@@ -681,35 +692,35 @@ def _read_features(spec: Raw) -> tuple[str, ...]:
         mounts = read_objects(each, "volumeMounts") if "volumeMounts" in each else ()
         if any(mount.get("bindMountOptions") for mount in mounts):
             found.add(_BINDS_WITH_OPTIONS)
-        if _pulls_profile(each):
-            found.add(_PULLS_PROFILES)
+        if _has_oci_profile(each):
+            found.add(_OCI_PROFILES)
     if spec.get("hostUsers") is False and spec.get("hostNetwork") is True:
         found.add(_MAPS_USERS)
     return tuple(sorted(found))
 
 
-def _pulls_profile(of: Raw) -> bool:
-    """Return whether the seccomp profile of this container, or of this spec of a pod, comes from a registry."""
+def _has_oci_profile(of: Raw) -> bool:
+    """Return whether the seccomp profile of a container or pod spec is pulled from a registry (type OCI)."""
     if "securityContext" not in of:
         return False
     return read_map(read_map(of, "securityContext"), "seccompProfile").get("type") == "OCI"
 
 
-def _signs_by_lattice(volume: Raw) -> bool:
-    """Return whether this projected volume has a certificate for a key of ML-DSA."""
+def _needs_mldsa(volume: Raw) -> bool:
+    """Return whether a projected volume has a pod certificate with an ML-DSA key."""
     sources = read_objects(read_map(volume, "projected"), "sources")
-    return any(read_map(each, "podCertificate").get("keyType") in _LATTICE_KEYS for each in sources)
+    return any(read_map(each, "podCertificate").get("keyType") in _MLDSA_KEY_TYPES for each in sources)
 
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation, and since 1.28 label too, of the pods of an Indexed Job."""
+"""Annotation (and, since 1.28, label) of the pods of an Indexed Job: the completion index."""
 
 _REJECTED = "Pod was rejected: "
-"""The begin of the kubelet's message about a pod that it never ran (1.37, kubelet.go: rejectPod)."""
+"""The start of the kubelet's message about a pod that it rejected (1.37, kubelet.go: rejectPod)."""
 
 _OUT_OF = "OutOf"
 _REFUSALS = frozenset({"NodeAffinity", "NodePorts", "NodeName", "TaintToleration", "UnexpectedAdmissionError"})
-"""Reasons with which the kubelet refuses a pod (1.37, lifecycle/predicate.go), besides those that begin with OutOf."""
+"""Reasons with which the kubelet rejects a pod (1.37, lifecycle/predicate.go), besides those that begin with OutOf."""
 
 _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 
@@ -717,10 +728,10 @@ _PHASES = {"Succeeded": Phase.SUCCEEDED, "Failed": Phase.FAILED}
 def decode_pod(
     obj: object, apis: Collection[str] | None = None, rule: ResizeRule = ResizeRule.LARGEST
 ) -> Pod | Malformed:
-    """A Pod from its JSON object; namespace, name and uid are required.
+    """Decode a Pod; namespace, name and uid are required.
 
-    ``apis`` are the apiVersions at which groups are read (`ApiLevel.read`); without, that is all of them. By ``rule``
-    a resize is counted (`ApiLevel.resize_rule`).
+    ``apis`` are the apiVersions at which groups can be read (`ApiLevel.read`), None for all; they decide about
+    `Pod.stranded`. ``rule`` decides how a resize is counted (`ApiLevel.resize_rule`).
     """
     return attempt("Pod", partial(_decode, apis=apis, rule=rule), obj)
 
@@ -735,7 +746,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
     group, link = _read_group(metadata, spec, namespace)
     place = read_place(labels)
     gang = read_text(annotations, GANG)
-    known = _recall_spec(spec)
+    known = _read_spec_cached(spec)
     shape = decode_shape(obj, rule) if known.shape is None or is_resized(obj) else known.shape
     conditions = _read_conditions(status)
     return Pod(
@@ -763,7 +774,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         **known.rest,
         **_read_status(obj, status),
         **_read_disruption(conditions),
-        **_read_trial(conditions, shape),
+        **_read_scheduling_result(conditions, shape),
         node=(node := read_name(spec, "nodeName")),
         ready=bool(node) and ("Ready", "True") in conditions,
     )
@@ -784,7 +795,7 @@ def _read_status(obj: Raw, status: Raw) -> dict[str, Any]:
 
 
 def _read_group(metadata: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
-    """The group that the pod names, and by what: its field counts first, then our label, then the compatible label."""
+    """Return the group that the pod names, and the means: its field, else Serried's label, else scheduler-plugins'."""
     if group := read_group_field(spec, namespace):
         return group, Link.FIELD
     if group := read_group_label(metadata, namespace):
@@ -805,7 +816,7 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
 
 
 _Conditions = Mapping[tuple[str, str], Raw]
-"""By type and status, the first condition that has them."""
+"""The conditions of a pod by (type, status)."""
 
 _READ_CONDITIONS = frozenset({"PodScheduled", "Ready", DISRUPTION_TARGET})
 
@@ -820,7 +831,7 @@ def _read_conditions(status: Raw) -> _Conditions:
 
 
 def _read_disruption(conditions: _Conditions) -> dict[str, Any]:
-    """What the condition DisruptionTarget says, if it is True."""
+    """Return the fields of Pod from the condition DisruptionTarget; empty if it is not True."""
     condition = conditions.get((DISRUPTION_TARGET, "True"))
     if condition is None:
         return {}
@@ -832,7 +843,7 @@ def _read_disruption(conditions: _Conditions) -> dict[str, Any]:
 
 
 def _read_refusal(status: Raw) -> str:
-    """Why the kubelet refused to run the pod; "" if it did not refuse."""
+    """Return `Pod.refusal`: the reason with which the kubelet rejected the pod; "" if it did not."""
     if read_text(status, "phase") != "Failed":
         return ""
     reason = read_name(status, "reason")
@@ -847,5 +858,5 @@ def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | Non
 
 
 def may_be_repelled(pod: Pod) -> bool:
-    """Return whether the anti-affinity of others could decide about a gang with a pod, or it has such rules itself."""
+    """Return whether rules about other pods may decide about a pod: its own, or the anti-affinity of other pods."""
     return pod.shape.neighbours is not None or (pod.pending and pod.linked)

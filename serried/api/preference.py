@@ -1,7 +1,7 @@
-"""What a gang would like, beyond what it requires: levels of the topology, and how it is laid out in them.
+"""A gang's preferences for its placement: preferred topology levels, packing style, exclusive domains.
 
-It is read from annotations of the PodGroup, or of the Job or parent for which that is made. At the fallback level the
-field ``schedulingConstraints.preferredTopology`` wins.
+They are read from annotations of the PodGroup, or of its owner (a Job or parent). At the fallback level the field
+``schedulingConstraints.preferredTopology`` takes precedence over the annotation.
 """
 
 import re
@@ -14,12 +14,12 @@ from serried.api.names import Raw, is_label_key, quote, read_int, read_map, read
 
 
 class Style(StrEnum):
-    """Which nodes of a domain a gang gets, and which domain of several that fit."""
+    """The packing style: the choice of nodes in a domain, and of a domain if several fit."""
 
     PACK = "pack"
-    """As few nodes as possible, in the tightest domain: large gangs find room afterwards."""
+    """Use few nodes, in the domain with the least free resources, so that large gangs fit later."""
     SPREAD = "spread"
-    """As many nodes as possible, in the roomiest domain: a lost node costs few members."""
+    """Use many nodes, in the domain with the most free resources, so that a lost node costs few members."""
 
 
 class Level(NamedTuple):
@@ -29,12 +29,12 @@ class Level(NamedTuple):
     """The label key."""
 
     wait: float = 0.0
-    """How many seconds the gang waits for one domain of the level before it takes a wider one."""
+    """Seconds that the gang waits for a domain of this level before a wider level is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What a gang would like."""
+    """The preferences of one gang."""
 
     levels: tuple[Level, ...] = ()
     """Preferred levels, the narrowest first."""
@@ -42,42 +42,42 @@ class Preference:
     style: Style = Style.PACK
 
     exclusive: bool = False
-    """Whether no domain of the required key is shared with another exclusive gang."""
+    """Whether the gang must not share a domain of its required topology key with another exclusive gang."""
 
 
 NO_PREFERENCE = Preference()
 
 LEVELS = ("host", "nvlink", "rack", "block", "spine", "zone")
-"""The names that stand for labels of nodes (`serried.api.topology`), the narrowest level first."""
+"""The names of topology levels, the narrowest first. Each stands for a node label (`serried.api.topology`)."""
 
 
 def names_levels(topology_key: str | None, preference: Preference) -> bool:
-    """Whether a required or a preferred key is the name of a level."""
+    """Return whether the required or a preferred topology key is the name of a level instead of a label."""
     return topology_key in LEVELS or any(level.key in LEVELS for level in preference.levels)
 
 
 PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
-"""Label keys, the narrowest first, separated by commas. With ``key=30s`` wider levels are tried after 30 s."""
+"""Annotation: label keys, the narrowest first, separated by commas. ``key=30s``: wait 30 s before wider levels."""
 
 PACKING = "scheduling.serried.dev/packing"
-"""``pack`` or ``spread``."""
+"""Annotation: the packing style, ``pack`` or ``spread``."""
 
 EXCLUSIVE = "scheduling.serried.dev/exclusive"
-"""``true`` or ``false``."""
+"""Annotation: whether domains are exclusive, ``true`` or ``false``."""
 
 MAX_LEVELS = 4
-"""As many as CompositePodGroups may be nested (KEP-6012)."""
+"""The limit on preferred levels: the nesting depth of CompositePodGroups (KEP-6012)."""
 
 _LEVEL = re.compile(r"(?P<key>[^=\s]+)(=(?P<count>[0-9]{1,6})(?P<unit>[smh]))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_COUNT_END = 1_000_000
-"""Counts are below this number: they have six digits at most."""
+_MAX_COUNT = 1_000_000
+"""The upper bound (exclusive) of a number in a wait, which has at most six digits."""
 
 
 def read_preference(obj: Raw) -> Preference:
-    """The preference in an object's spec and annotations; raises ValueError for one that makes no sense.
+    """Return the preference in an object's spec and annotations; raise ValueError if it is invalid.
 
-    Where the field is set, the annotation of the same meaning is not read.
+    If the field preferredTopology is set, the annotation for it is ignored.
     """
     levels = read_levels(read_map(obj, "spec"))
     said = read_map(read_map(obj, "metadata"), "annotations")
@@ -90,7 +90,10 @@ def read_preference(obj: Raw) -> Preference:
 
 
 def read_levels(spec: Raw) -> tuple[Level, ...]:
-    """``preferredTopology`` of a PodGroup's spec or of a template, () if absent; raises ValueError if it is wrong."""
+    """Return the ``preferredTopology`` of a PodGroup's spec or of a template; () if absent.
+
+    Raises ValueError for too many levels, a repeated key, an invalid label key or a negative wait.
+    """
     raws = read_objects(read_map(spec, "schedulingConstraints"), "preferredTopology")
     levels = tuple(Level(read_name(raw, "key"), float(read_int(raw, "waitSeconds"))) for raw in raws)
     keys = {level.key for level in levels}
@@ -103,12 +106,12 @@ def read_levels(spec: Raw) -> tuple[Level, ...]:
 
 
 def write_levels(levels: Iterable[Level]) -> list[dict[str, Any]]:
-    """``preferredTopology`` for these levels."""
+    """Return the value of the field ``preferredTopology`` for these levels."""
     return [{"key": level.key} | ({"waitSeconds": int(level.wait)} if level.wait else {}) for level in levels]
 
 
 def parse_preference(annotations: Raw) -> Preference:
-    """The preference in annotations; NO_PREFERENCE if `find_preference_problem` finds something wrong with them."""
+    """Return the preference in annotations; NO_PREFERENCE if they are invalid (`find_preference_problem`)."""
     topology = annotations.get(PREFERRED_TOPOLOGY)
     packing = annotations.get(PACKING)
     exclusive = annotations.get(EXCLUSIVE) == "true"
@@ -118,7 +121,7 @@ def parse_preference(annotations: Raw) -> Preference:
 
 
 def find_preference_problem(annotations: Raw) -> str:
-    """What the author has to correct in these annotations, "" if nothing."""
+    """Return a phrase that says what is invalid in these annotations; "" if nothing is."""
     styles = [style.value for style in Style]
     packing = annotations.get(PACKING)
     if packing is not None and packing not in styles:
@@ -140,7 +143,7 @@ def find_preference_problem(annotations: Raw) -> str:
 
 
 def write_preference(preference: Preference) -> dict[str, str]:
-    """The annotations for this preference."""
+    """Return the annotations for this preference."""
     said: dict[str, str] = {}
     if preference.levels:
         said[PREFERRED_TOPOLOGY] = ",".join(_write_level(level) for level in preference.levels)
@@ -166,9 +169,9 @@ def _seconds(found: Mapping[str, str | None]) -> float:
 
 
 def _write_level(level: Level) -> str:
-    """A level in the smallest unit in which it can be read again: hours may be too many seconds for six digits."""
+    """Return the annotation's text for a level, with the smallest unit in which the number has six digits at most."""
     if not level.wait:
         return level.key
-    units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _COUNT_END)
+    units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _MAX_COUNT)
     count, unit = next(units)
     return f"{level.key}={count}{unit}"

@@ -1,7 +1,4 @@
-"""PriorityClasses, which priority a group has by them, and whether others may be evicted for it.
-
-PriorityClasses of ``scheduling.k8s.io/v1``, and the ``preemptionPolicy`` that they share with pods and groups.
-"""
+"""PriorityClasses (``scheduling.k8s.io/v1``), the priority of a group by its class, and ``preemptionPolicy``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +7,11 @@ from enum import StrEnum
 from serried.api.names import Malformed, Raw, attempt, read_flag, read_int, read_key, read_text, read_version
 
 HIGHEST_GROUP_PRIORITY = 1_000_000_000
-"""The most that a PodGroup may have; classes of the system are above it (upstream's HighestUserDefinablePriority)."""
+"""The highest priority of a PodGroup; system classes are above it (upstream's HighestUserDefinablePriority)."""
 
 
 class PreemptionPolicy(StrEnum):
-    """``preemptionPolicy``: whether pods of lower priority may be evicted to make room."""
+    """The ``preemptionPolicy``: whether pods of lower priority may be evicted for a pod or group."""
 
     LOWER_PRIORITY = "PreemptLowerPriority"
     NEVER = "Never"
@@ -33,19 +30,19 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class PriorityMismatch:
-    """That a group or members of it say another priority than the one that counts."""
+    """A group whose spec, or some of whose members, have another priority than the one that counts."""
 
     counts: int
-    """The priority of the group."""
+    """The priority with which the group is scheduled."""
 
     priority_class: str
     """The class that the group names, "" for none."""
 
     written: int | None
-    """What ``spec.priority`` of the group says instead; None if it does not."""
+    """The differing ``spec.priority`` of the group; None if it does not differ."""
 
     strays: int = 0
-    """How many of the ``members`` have another priority, such as the pod ``stray``, which has ``stray_priority``."""
+    """The number of ``members`` with another priority. ``stray`` names one of them, which has ``stray_priority``."""
 
     members: int = 0
     stray: str = ""
@@ -53,19 +50,22 @@ class PriorityMismatch:
 
 
 def find_class(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
-    """The class of a group that names this one, "" for none; None if there is none that a group may have."""
+    """Return the PriorityClass that applies to a group which names the class ``name``, "" for the default class.
+
+    Return None if there is no such class, or if it is a system class, which a group may not have.
+    """
     if name:
         found = classes.get(name)
         return found if found is not None and found.value <= HIGHEST_GROUP_PRIORITY else None
     defaults = (each for each in classes.values() if each.is_default and each.value <= HIGHEST_GROUP_PRIORITY)
-    # As upstream where several are the default: the lowest.
+    # If several classes are the default, the one with the lowest value counts, as upstream.
     return min(defaults, key=lambda each: each.value, default=None)
 
 
 def resolve_priority(name: str, classes: Mapping[str, PriorityClass]) -> int | None:
-    """The priority of a group that names this class, "" for none (plugin/pkg/admission/priority).
+    """Return the priority of a group that names the class ``name``, "" for none (plugin/pkg/admission/priority).
 
-    None if there is no such class, or none that a group may have.
+    Return None if the class does not exist, or is a system class. Without a name and a default class it is 0.
     """
     found = find_class(name, classes)
     if found is None:
@@ -77,12 +77,12 @@ _POLICIES = {policy.value: policy for policy in PreemptionPolicy}
 
 
 def decode_priority_class(obj: object) -> PriorityClass | Malformed:
-    """A PriorityClass from its JSON object; the name is required."""
+    """Decode a PriorityClass; the name is required."""
     return attempt("PriorityClass", _decode, obj)
 
 
 def read_preemption(raw: Raw) -> PreemptionPolicy | None:
-    """``preemptionPolicy`` of a PriorityClass, or of the spec of a pod or group; None where it is not said."""
+    """Return the ``preemptionPolicy`` of a PriorityClass, or of a pod's or group's spec; None if it is not set."""
     return _POLICIES.get(read_text(raw, "preemptionPolicy"))
 
 

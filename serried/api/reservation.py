@@ -1,9 +1,11 @@
-"""The slots that are kept for one gang between its plan and its last Binding, and their object, the Reservation.
+"""Reservations: the slots that are kept for one gang from its plan to its last Binding, and the object for them.
 
-Two releases read each other's records in every rolling upgrade. So a field may be added if a reader may do without it;
-for any other change ``FORMAT`` grows, and all older formats stay readable. ``tests/records`` has records of each. The
-lists of all but small gangs are packed into one text: each member that is an object of its own costs the API server
-time at every write, and it takes 1.5 MiB at most (docs/decisions/0041-two-writes-a-gang.md).
+During a rolling upgrade two releases read each other's records. So a field may only be added if older readers can do
+without it. For any other change increase ``FORMAT``, and keep all older formats readable; ``tests/records`` has records
+of each.
+
+For larger gangs the lists are packed into one string: every member that is a JSON object costs the API server time at
+each write, and an object may have 1.5 MiB at most (docs/decisions/0041-two-writes-a-gang.md).
 """
 
 import zlib
@@ -23,7 +25,7 @@ from serried.api.pod import FOR_A_GANG, Pod
 
 
 class ReservationPhase(StrEnum):
-    """How far a reservation is, in the words of the Reservation object."""
+    """The phase of a Reservation object: planned, or committed (Bindings may have been sent)."""
 
     PLANNED = "Planned"
     COMMITTED = "Committed"
@@ -31,47 +33,50 @@ class ReservationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one member."""
+    """The node that is reserved for one member."""
 
     uid: str
     name: str
     node: str
     part: str = ""
-    """The member's PodGroup within its tree; "" where that is the whole tree."""
+    """The name of the member's PodGroup within its tree; "" if one PodGroup is the whole tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod that has to end before the slots hold."""
+    """A pod that is evicted for the gang, and has to end before the slots can be used."""
 
     uid: str
     namespace: str
     name: str
 
     group: str = ""
-    """The group that is evicted whole with it, as `GroupKey.encoded`; "" where pods go one by one."""
+    """The group that is evicted as a whole together with it (`GroupKey.encoded`); "" if it is evicted alone."""
 
 
-_MAX_NAMED = 3
-"""How many victims are named in a sentence."""
+_MAX_NAMED_VICTIMS = 3
+"""The maximum number of victims that a sentence names."""
 
 
 def describe_end(group: GroupKey) -> str:
-    """What is said on a pod that ends for this gang. A restart goes by it (`extender.core.binding.recovery`)."""
+    """Return the message of the DisruptionTarget condition on a victim of this gang.
+
+    After a restart, `extender.core.binding.recovery` recognises victims by it.
+    """
     return f"{FOR_A_GANG}{group.kind} {group} of higher priority"
 
 
 def name_some(victims: Collection[Pod | Victim]) -> str:
-    """The names of the first of these, and how many more there are."""
-    more = f" and {len(victims) - _MAX_NAMED} more" if len(victims) > _MAX_NAMED else ""
-    return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED)) + more
+    """Return the names of the first few victims, and the number of the others, for a sentence."""
+    more = f" and {len(victims) - _MAX_NAMED_VICTIMS} more" if len(victims) > _MAX_NAMED_VICTIMS else ""
+    return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED_VICTIMS)) + more
 
 
 class Reservation:
-    """The slots of one group, open to every reader.
+    """The slots of one group. The ledger owns it; others only read.
 
-    Its verbs are the ledger's (`serried.cluster.ledger.Ledger`), whose docstring draws the states: nothing else calls
-    them, because the claims on the nodes have to follow.
+    Only the ledger (`serried.cluster.ledger.Ledger`, whose docstring draws the states) may call the methods that change
+    it, because it has to update the usage of the nodes as well.
     """
 
     __slots__ = (
@@ -103,17 +108,17 @@ class Reservation:
 
     @property
     def domain(self) -> str:
-        """The value of the topology key that all nodes share; "" without a key."""
+        """The value of the topology key that all nodes have; "" without a topology key."""
         return self._domain
 
     @property
     def need(self) -> int:
-        """How many members must be at bind before any is bound; 0: each binds as it comes."""
+        """The number of members that must be at bind before any is bound; 0: each member binds at once."""
         return self._need
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """How many members of each PodGroup ``need`` is made of, by its name in the tree."""
+        """The parts of ``need``: the number of members by the name of their PodGroup in the tree."""
         return self._parts
 
     @property
@@ -123,24 +128,24 @@ class Reservation:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """The names of the nodes that have slots; the same set until a slot changes. O(slots) after that."""
+        """The names of the nodes with slots. Cached until a slot changes; then O(slots)."""
         if self._nodes is None:
             self._nodes = frozenset(slot.node for slot in self._slots.values())
         return self._nodes
 
     @property
     def committed(self) -> frozenset[str]:
-        """The UIDs whose Bindings may have been sent; from then on they are only ever rolled forward."""
+        """The UIDs of members whose Bindings may have been sent: these are bound in any case, never given up."""
         return self._committed
 
     @property
     def victims(self) -> Mapping[str, Victim]:
-        """Those that have to end before the slots hold, by UID; empty from when they are gone."""
+        """The victims by UID; empty when they have ended."""
         return self._victims
 
     @property
     def phase(self) -> ReservationPhase:
-        """Planned or Committed, as the Reservation object says it."""
+        """The phase in the Reservation object."""
         return ReservationPhase.COMMITTED if self._committed else ReservationPhase.PLANNED
 
     @property
@@ -150,18 +155,21 @@ class Reservation:
         return len(self._slots) < self._need or any(self._by_part[part] < need for part, need in parts.items())
 
     def lacks(self, uids: Collection[str]) -> bool:
-        """Whether these members are too few for the quorum."""
+        """Return whether these members are too few for the quorum."""
         return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_short(uids)))
 
     def find_short(self, uids: Collection[str]) -> frozenset[str]:
-        """The parts of which these members are too few. Who has no slot counts where one PodGroup is the tree."""
+        """Return the parts for which these members are too few.
+
+        A member without slot counts for the part "", so it counts if one PodGroup is the whole tree.
+        """
         here = Counter(self._slots[uid].part if uid in self._slots else "" for uid in uids)
         return frozenset(part for part, need in self._parts.items() if here[part] < need)
 
-    # --- the verbs of the ledger -------------------------------------------------------------------------------
+    # --- changes, only for the ledger --------------------------------------------------------------------------
 
     def put(self, slot: Slot) -> None:
-        """One more member has a slot."""
+        """Add the slot of a member; replace its slot if it has one."""
         if slot.uid in self._slots:
             self.drop(slot.uid)
         self._slots[slot.uid] = slot
@@ -169,31 +177,34 @@ class Reservation:
         self._by_part[slot.part] += 1
 
     def move(self, uid: str, node: str) -> None:
-        """A member's slot is on another node. Raises KeyError if it has none."""
+        """Move a member's slot to another node; raise KeyError if the member has none."""
         self._slots[uid] = replace(self._slots[uid], node=node)
         self._nodes = None
 
     def drop(self, uid: str) -> None:
-        """A member has no slot any more. Raises KeyError if it had none."""
+        """Remove a member's slot; raise KeyError if the member has none."""
         self._by_part[self._slots.pop(uid).part] -= 1
         self._nodes = None
 
     def keep(self, uids: Collection[str]) -> None:
-        """Only these members have slots."""
+        """Remove the slots of all members but these."""
         self._slots = {uid: slot for uid, slot in self._slots.items() if uid in uids}
         self._nodes = None
         self._by_part = Counter(slot.part for slot in self._slots.values())
 
     def rename_domain(self, domain: str) -> None:
-        """The nodes carry another value of the topology key by now."""
+        """Change the domain, because the nodes' value of the topology key has changed."""
         self._domain = domain
 
     def forget_victims(self) -> None:
-        """The victims are gone, or are not waited for any more."""
+        """Remove the victims, because they have ended or are not awaited any more."""
         self._victims = {}
 
     def commit(self, uids: Collection[str]) -> None:
-        """Planned becomes Committed. The same commit again changes nothing; another one is illegal."""
+        """Commit these members: Planned becomes Committed. To repeat the same commit is allowed.
+
+        Raises IllegalTransition if other members are committed already, or if a member has no slot.
+        """
         chosen = frozenset(uids)
         if self._committed == chosen and chosen:
             return
@@ -203,13 +214,13 @@ class Reservation:
         self._committed = chosen
 
     def withdraw(self) -> None:
-        """Committed becomes Planned: no Binding was sent. Nothing happens before the commit."""
+        """Undo a commit of which no Binding was sent: Committed becomes Planned. No effect before a commit."""
         self._committed = frozenset()
 
     def adjust_quorum(self, parts: Mapping[str, int]) -> None:
-        """The quorum takes these numbers of each PodGroup; who is not among them takes no part.
+        """Change the quorum to these numbers of members by PodGroup. Other PodGroups do not take part any more.
 
-        Illegal after the commit, and with a PodGroup that was not planned.
+        Raises IllegalTransition after the commit, or if a PodGroup was not planned.
         """
         self._require_planned("change its quorum")
         if not parts.keys() <= self._parts.keys():
@@ -223,41 +234,41 @@ class Reservation:
 
 
 FORMAT = 1
-"""The format that is written. A record that does not say its format is of format 1."""
+"""The format of records with few members. A record without a format is of format 1."""
 
 PACKED_FORMAT = 2
-"""That of a record with more than a few members: its lists are ``packed``. All else is as in format 1."""
+"""The format of larger records: their lists are in ``packed``. All other fields are as in format 1."""
 
-_MAX_READABLE_LENGTH = 200
-"""How many characters of a group's name stay in the name of its record."""
+_MAX_NAME_LENGTH = 200
+"""The number of characters of a group's name that are used in the name of its record."""
 
 MAX_RECORD_BYTES = 1_500_000
-"""How large a record may be; etcd takes 1.5 MiB (--max-request-bytes) together with what the API server adds."""
+"""The maximum size of a record. etcd accepts 1.5 MiB (--max-request-bytes), including what the API server adds."""
 
 _MAX_LISTED_BYTES = 1_000
-"""How long the lists are as JSON before they are packed: about ten members.
+"""The size of the lists as JSON above which they are packed: about ten members.
 
-A release that cannot unpack takes a packed record for an empty one, and deletes it: docs/operations.md says what to do.
+A release that does not know PACKED_FORMAT reads a packed record as an empty one and deletes it: see docs/operations.md.
 """
 
 _MAX_UNPACKED_BYTES = 1 << 27
 
-_FAST = 1
-"""The level of zlib: the lists of 10,000 members are packed in a moment in which filter has no answer."""
+_COMPRESSION_LEVEL = 1
+"""The level of zlib. The fastest one, because filter cannot answer while the lists of 10,000 members are packed."""
 
 
 def name_record(group: GroupKey) -> str:
-    """The name of a group's Reservation object: the group's own if that is a valid name, else one made from it."""
+    """Return the name of a group's Reservation: `GroupKey.encoded` if that is a valid name, else a hashed one."""
     encoded = group.encoded
     readable = encoded.replace("/", ".").replace(":", ".")
     if readable == encoded:
         return encoded
-    readable = readable[:_MAX_READABLE_LENGTH].rstrip(".-")
+    readable = readable[:_MAX_NAME_LENGTH].rstrip(".-")
     return f"{readable}-{sha256(encoded.encode()).hexdigest()[:12]}"
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
-    """The object's spec; ``term`` names the extender that writes it."""
+    """Return the spec of the Reservation object; ``term`` identifies the extender process that writes it."""
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     lists = {
@@ -278,14 +289,14 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
 
 
 def find_later_format(item: Mapping[str, Any]) -> int | None:
-    """The format of a record that only a later release can read; None for any other."""
+    """Return the format of a record if only a later release can read it; else None."""
     spec = item.get("spec")
     said = spec.get("format") if isinstance(spec, Mapping) else None
     return said if isinstance(said, int) and said > PACKED_FORMAT else None
 
 
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
-    """A Reservation object as the ledger's value; None if it cannot be one of ours, or is of a later format."""
+    """Decode a Reservation object. Return None if it is malformed, or has a later format."""
     try:
         if find_later_format(item) is not None:
             return None
@@ -310,7 +321,7 @@ def _pack(lists: Mapping[str, Any]) -> Mapping[str, Any]:
     plain = orjson.dumps(lists)
     if len(plain) <= _MAX_LISTED_BYTES:
         return lists
-    return {"format": PACKED_FORMAT, "packed": b64encode(zlib.compress(plain, _FAST)).decode()}
+    return {"format": PACKED_FORMAT, "packed": b64encode(zlib.compress(plain, _COMPRESSION_LEVEL)).decode()}
 
 
 def _unpack(spec: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The labels that stand for the levels which an owner names."""
+"""Replaces the names of topology levels in an owner, such as ``rack``, by the cluster's node labels."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -12,28 +12,30 @@ Named = TypeVar("Named", bound=Owner)
 
 
 class Resolved(NamedTuple, Generic[Named]):
-    """An owner with labels in place of the levels that it names."""
+    """An owner whose level names are replaced by node labels."""
 
     owner: Named
 
     missing: str = ""
-    """The level for want of which nothing is made, "" if there is none. The owner still has the name then.
+    """The level that could not be resolved, so that no groups may be created yet; "" if there is none.
 
-    No label stands for it and it is required, or there is no table and it is the first level named.
+    It is a required level without a label, or, without a table, the first level that the owner names. It is not
+    replaced in ``owner``.
     """
 
     left_out: tuple[str, ...] = ()
-    """The preferred levels that no label stands for."""
+    """The preferred levels without a label. They are removed from ``owner``."""
 
 
 def resolve_owner(
     owner: Named, table: LevelTable | None, kept: Collection[str] = (), *, has_groups: bool = False
 ) -> Resolved[Named]:
-    """Return an owner as its groups are to be made; ``kept`` are the labels of what has been made for it.
+    """Return an owner with labels instead of level names, from which its groups can be created.
 
-    A preferred level that no label stands for is left out, so that a Job runs where there is no such level. If it
-    ``has_groups``, what these were made without stays left out. Without a table the owner stays as it is: which levels
-    have labels is not known yet.
+    ``kept`` are the labels in the groups that exist already (``has_groups``): they win over those in the table. A
+    preferred level without a label is removed, so that a Job also runs in a cluster without that level; if groups
+    exist, a preferred level that they lack stays removed. Without a table nothing is replaced, because it is not known
+    yet which levels have labels.
     """
     key = owner.topology_key
     named = [name for name in (key, *(level.key for level in owner.preference.levels)) if name in LEVELS]
@@ -58,7 +60,7 @@ def resolve_owner(
 
 
 def _resolve_preference(preference: Preference, labels: Mapping[str, str]) -> Preference:
-    """The preference by labels: of two levels that one label stands for, the narrower one."""
+    """Return the preference with labels. If two levels have the same label, only the narrower one stays."""
     found = {labels[level.key]: level for level in reversed(preference.levels) if labels[level.key]}
     levels = tuple(level._replace(key=label) for label, level in reversed(found.items()))
     return replace(preference, levels=levels)

@@ -1,7 +1,4 @@
-"""Label requirements, node selectors, taints and tolerations as values.
-
-Label selectors (meta/v1 LabelSelector), and which labels they mean.
-"""
+"""Label selectors (meta/v1 LabelSelector), node selectors, taints and tolerations as values, with their matching."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """All of ``labels`` and all of ``fields`` hold. A term with neither matches nothing (upstream rule)."""
+    """A term of a node selector: all ``labels`` and all ``fields`` must hold. A term with neither matches no node."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -33,7 +30,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's taint; only the effects NoSchedule and NoExecute keep pods away."""
+    """A taint of a node or device. Only the effects NoSchedule and NoExecute repel pods."""
 
     key: str
     value: str
@@ -41,13 +38,13 @@ class Taint:
 
 
 def read_taint(raw: Raw) -> Taint:
-    """A taint of a node, or of a device."""
+    """Return the taint in a raw object."""
     return Taint(read_name(raw, "key"), read_name(raw, "value"), read_name(raw, "effect"))
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration: an empty key with Exists tolerates all, an empty effect every effect."""
+    """A pod's toleration. An empty key with operator Exists tolerates every taint, an empty effect every effect."""
 
     key: str
     operator: str
@@ -56,9 +53,9 @@ class Toleration:
 
 
 def read_label_selector(obj: Raw, name: str) -> tuple[Requirement, ...] | None:
-    """The requirements of the selector at ``name``, in a fixed order; None without one.
+    """Return the requirements of the label selector at ``name``, in a fixed order; None if the field is absent.
 
-    What no selector means depends on the field. An empty one has no requirement, so that it means everything.
+    An empty selector has no requirements (it selects everything). The meaning of an absent one depends on the field.
     """
     if obj.get(name) is None:
         return None
@@ -71,7 +68,7 @@ def read_label_selector(obj: Raw, name: str) -> tuple[Requirement, ...] | None:
 
 
 def selects(requirements: Iterable[Requirement], labels: Labels) -> bool:
-    """Whether labels meet all requirements of a selector; an unknown operator is met by nothing."""
+    """Return whether labels meet all requirements of a selector. No label meets an unknown operator."""
     return all(_meets(labels.get(each.key), each) for each in requirements)
 
 
@@ -91,11 +88,11 @@ def _meets(value: str | None, requirement: Requirement) -> bool:
 Terms = tuple[NodeSelectorTerm, ...]
 
 MAX_TERMS = 64
-"""Into how many alternatives volumes may divide a pod's nodes; what makes more is left to the scheduler."""
+"""The limit on the terms that `both` builds. Larger combinations are left to kube-scheduler."""
 
 
 def read_terms(affinity: Raw, name: str) -> Terms | None:
-    """The node selector at ``name``, None if absent. A selector without terms matches no node."""
+    """Return the terms of the node selector at ``name``; None if it is absent. No terms match no node."""
     if affinity.get(name) is None:
         return None
     selector = read_map(affinity, name)
@@ -116,10 +113,10 @@ def _read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
 
 
 def void_if_invalid(requirement: Requirement) -> Requirement:
-    """Without an operator, so that nothing meets it, if one of the values can be no label's.
+    """Return the requirement; if one of its values is no valid label value, one that no label meets (no operator).
 
-    The API server takes such a requirement, and kube-scheduler cannot read it, whatever the operator
-    (labels.NewRequirement): not even NotIn is met, and Gt has no negative bounds.
+    The API server accepts such a requirement, but kube-scheduler fails to parse it whatever the operator is
+    (labels.NewRequirement). So not even NotIn matches, and Gt has no negative bounds.
     """
     if all(map(is_label_value, requirement.values)):
         return requirement
@@ -127,16 +124,19 @@ def void_if_invalid(requirement: Requirement) -> Requirement:
 
 
 def both(one: Terms | None, other: Terms | None) -> Terms | None:
-    """Return terms that match where both do; ``one`` if there would be more than MAX_TERMS. None matches all nodes."""
+    """Return terms that match the nodes that ``one`` and ``other`` both match; None matches all nodes.
+
+    If that takes more than MAX_TERMS terms, return ``one``.
+    """
     if one is None or other is None:
         return other if one is None else one
     left, right = tuple(filter(says_something, one)), tuple(filter(says_something, other))
     if len(left) * len(right) > MAX_TERMS:
         return one
-    # A term that says nothing matches nothing; together with another one it would say what that one does.
+    # Empty terms are removed first: alone they match no node, but merged with another term they would match its nodes.
     return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
 
 
 def says_something(term: NodeSelectorTerm) -> bool:
-    """Return whether a term has any requirement; one without matches nothing."""
+    """Return whether a term has any requirement. One without matches no node."""
     return bool(term.labels or term.fields)

@@ -1,8 +1,9 @@
-"""Names of topology levels, such as ``rack``, and the node labels for which they stand in a cluster.
+"""The table that maps topology levels, such as ``rack``, to node labels of the cluster (`LevelTable`).
 
-A Job that names a level runs unchanged wherever some label stands for it. The TopologyLevels object ``default`` has the
-table: its spec what an administrator says, its status what the extender has found on the nodes. Topologies of Kueue
-(``kueue.x-k8s.io/v1beta2``) and ClusterTopologyBindings of Grove (``grove.io/v1alpha1``) are read as entries of it.
+A Job that names levels instead of labels runs unchanged in every cluster. The TopologyLevels object ``default`` holds
+the table: an administrator writes its spec, the extender writes its status from the labels it finds on nodes.
+Topologies of Kueue (``kueue.x-k8s.io/v1beta2``) and ClusterTopologyBindings of Grove (``grove.io/v1alpha1``) are read
+as further entries.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,34 +53,34 @@ DEFAULT_LABELS: Mapping[str, tuple[str, ...]] = {
     ),
     "zone": ("topology.kubernetes.io/zone",),
 }
-"""Labels of clouds and tools by level. The name of a level is itself the first of its labels (`list_defaults`)."""
+"""Labels that clouds and tools set, by level. The name of the level itself comes before them (`list_defaults`)."""
 
 DEFAULT = "default"
-"""The name of the one TopologyLevels object that counts."""
+"""The name of the TopologyLevels object that is used; others are ignored."""
 
-MOST_POOLS = 16
-"""Of how many resources a table has the nodes."""
+MAX_POOLS = 16
+"""The maximum number of pools in a table, which has one for each extended resource."""
 
-_MOST_SHOWN = 10
+_MAX_NAMES_SHOWN = 10
 
 
 def list_defaults(level: str) -> tuple[str, ...]:
-    """Return the labels for a level that nobody has said anything of, those that count first.
+    """Return the candidate labels for a level that no administrator has configured, in order of precedence.
 
-    Nodes that carry a label called as the level did so before levels had names, and Jobs that say it mean that label.
+    The first one is the level's own name: a cluster may have labelled its nodes with, say, ``rack``.
     """
     return (level, *DEFAULT_LABELS[level])
 
 
 class Carried(NamedTuple):
-    """A label, and how many nodes carry it."""
+    """A node label, and the number of nodes that carry it."""
 
     label: str
     nodes: int
 
 
 class Pool(NamedTuple):
-    """The nodes that have a resource, and which label stands for each level on them."""
+    """The nodes that have an extended resource, and the label for each level on these nodes."""
 
     resource: str
     """The extended resource; "" for all nodes of the cluster."""
@@ -87,77 +88,77 @@ class Pool(NamedTuple):
     nodes: int
 
     labels: Mapping[str, Carried]
-    """The label by level; no entry for a level without one."""
+    """The labels by level; a level without a label has no entry."""
 
     @property
     def meant(self) -> dict[str, str]:
-        """The label by level, without how many nodes carry it."""
+        """The labels by level, without the numbers of nodes."""
         return {level: each.label for level, each in self.labels.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTable:
-    """The labels of a cluster by level."""
+    """The mapping of levels to node labels in one cluster."""
 
     candidates: Mapping[str, tuple[str, ...]]
-    """The labels that may stand for each level, the first that enough nodes carry counts."""
+    """The candidate labels for each level. The first one that enough nodes carry is used."""
 
     pools: tuple[Pool, ...]
-    """All nodes, then those with each resource."""
+    """The pool of all nodes, then one pool for each extended resource."""
 
     @property
     def decision(self) -> tuple[object, ...]:
-        """The part of the table by which Jobs get their labels; two tables with the same one give all Jobs the same.
+        """The part of the table that decides about the labels of Jobs, to be compared with that of another table.
 
-        It has the candidates, and the label of each level by resource, rare resources first, but no counts of nodes.
+        It has the candidates, and the labels by resource and level, rare resources first, but no numbers of nodes.
         """
         rarest = sorted(self.pools, key=lambda pool: pool.nodes)
         return self.candidates, [(pool.resource, pool.meant) for pool in rarest]
 
     def find_pool(self, wanted: Collection[str]) -> Pool | None:
-        """Return the smallest pool with one of the ``wanted`` resources; all nodes if none is wanted.
+        """Return the smallest pool with one of the ``wanted`` resources; the pool of all nodes if none is wanted.
 
-        Returns None if no node has any of them: which labels such nodes will carry, nobody knows yet. Where there are
-        too many resources for the table, all nodes stand for those that it lacks.
+        Return None if no node has any of them: the labels of such nodes are not known yet. If the table is full, it may
+        lack the resource; then the pool of all nodes is returned.
         """
         fitting = [pool for pool in self.pools if pool.resource in wanted]
-        if not fitting and (not wanted or len(self.pools) > MOST_POOLS):
+        if not fitting and (not wanted or len(self.pools) > MAX_POOLS):
             return self.pools[0]
         return min(fitting, key=lambda pool: pool.nodes, default=None)
 
     def find_label(self, level: str, wanted: Collection[str], kept: Collection[str] = ()) -> str:
-        """Return the label for a level on nodes with the ``wanted`` resources, "" without one.
+        """Return the label for a level on nodes with the ``wanted`` resources; "" if there is none.
 
-        A candidate that is in ``kept`` comes first: what exists by that label keeps it.
+        A candidate in ``kept`` takes precedence: groups that exist with that label keep it.
         """
         earlier = next((label for label in self.candidates.get(level, ()) if label in kept), "")
         pool = self.find_pool(wanted)
         return earlier or (pool.meant.get(level, "") if pool is not None else "")
 
     def name_labels(self) -> dict[str, str]:
-        """Return the narrowest level for which each label stands on some nodes."""
+        """Return the level of each label that is in use; the narrowest one if a label stands for several."""
         standing = ((level, each.label) for pool in self.pools for level, each in pool.labels.items())
         return {label: level for level, label in sorted(standing, key=lambda pair: -LEVELS.index(pair[0]))}
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyLevels:
-    """A TopologyLevels object."""
+    """A TopologyLevels object: a table of levels in the cluster."""
 
     name: str
 
     labels: Mapping[str, tuple[str, ...]]
-    """The labels of each level that its spec has an entry for."""
+    """The labels by level that an administrator has configured in its spec."""
 
     status: LevelTable | None = None
-    """The table as the extender that leads has written it; None before its first write."""
+    """The table that the leading extender has written; None before its first write."""
 
     version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLevels:
-    """Labels of levels that an object of Kueue or Grove names."""
+    """The labels of levels in a Topology of Kueue or a ClusterTopologyBinding of Grove."""
 
     name: str
 
@@ -168,22 +169,22 @@ class ForeignLevels:
 
 
 def decides_otherwise(old: LevelTable | None, new: LevelTable | None) -> bool:
-    """Whether Jobs may be resolved otherwise by a ``new`` table; None is no table."""
+    """Return whether a ``new`` table may give Jobs other labels than the ``old`` one; None means no table."""
     return (old and old.decision) != (new and new.decision)
 
 
 def decode_topology_levels(obj: object) -> TopologyLevels | Malformed:
-    """A TopologyLevels object; the name is required. A status that cannot be read counts as none."""
+    """Decode a TopologyLevels object; the name is required."""
     return attempt("TopologyLevels", _decode, obj)
 
 
 def decode_kueue_topology(obj: object) -> ForeignLevels | Malformed:
-    """A Topology of Kueue: its labels stand for the levels of which they are defaults, or that an alias names."""
+    """Decode a Topology of Kueue. A label is for the level that its alias names, or whose default labels have it."""
     return attempt("Topology", _decode_kueue, obj)
 
 
 def decode_grove_binding(obj: object) -> ForeignLevels | Malformed:
-    """A ClusterTopologyBinding of Grove: each level has a name, its domain, and a label, its key."""
+    """Decode a ClusterTopologyBinding of Grove. Its ``domain`` is the name of a level, its ``key`` the label."""
     return attempt("ClusterTopologyBinding", _decode_grove, obj)
 
 
@@ -215,7 +216,7 @@ def _read_pool(raw: Raw) -> Pool:
 
 
 def write_table(table: LevelTable) -> dict[str, Any]:
-    """The ``status`` of a TopologyLevels object."""
+    """Return the ``status`` of a TopologyLevels object for a table."""
     return {
         "levels": [{"name": level, "labels": list(labels)} for level, labels in table.candidates.items()],
         "pools": [_write_pool(pool) for pool in table.pools],
@@ -247,7 +248,7 @@ def _decode_grove(obj: Raw) -> ForeignLevels:
 
 
 def read_wanted(pod_specs: Iterable[Raw]) -> frozenset[str]:
-    """The extended resources that pods ask for."""
+    """Return the names of the extended resources that these pod specs request."""
     containers = (
         raw for spec in pod_specs for name in ("containers", "initContainers") for raw in read_objects(spec, name)
     )
@@ -256,24 +257,26 @@ def read_wanted(pod_specs: Iterable[Raw]) -> frozenset[str]:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource is one that devices on nodes provide: it has a domain that is not Kubernetes' own."""
+    """Return whether a resource is an extended one: its name has a domain other than kubernetes.io."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and ":" not in domain and not domain.endswith("kubernetes.io")
 
 
 def explain_missing(level: str, wanted: Collection[str], table: LevelTable | None) -> str:
-    """Return why no label stands for a level, and what to do about it, a phrase without a full stop."""
+    """Return a phrase that says why a level has no label, and what to do. Without a full stop."""
     if table is None:
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"
     pool = table.find_pool(wanted)
     if pool is None:
-        return f"no node has {_show(sorted(wanted))}; add one that has, or name a label in its place"
+        return f"no node has {_join_names(sorted(wanted))}; add one that has, or name a label in its place"
     nodes = f"nodes with {pool.resource}" if pool.resource else "nodes"
     return (
-        f"fewer than half of the {nodes} carry any one of {_show(table.candidates.get(level, ()))}; "
+        f"fewer than half of the {nodes} carry any one of {_join_names(table.candidates.get(level, ()))}; "
         f"set a label for the level in TopologyLevels {DEFAULT}, or name a label in its place"
     )
 
 
-def _show(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" if names[_MOST_SHOWN:] else "")
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (
+        f" and {len(names) - _MAX_NAMES_SHOWN} more" if names[_MAX_NAMES_SHOWN:] else ""
+    )

@@ -1,7 +1,7 @@
-"""Why a gang waits: reasons as data, and the one place that renders them to a sentence.
+"""Reasons why a gang waits (`Reason`), verdicts (a reason with numbers), and the sentences that users read (`render`).
 
-The value of a Reason is at once the metric label, the event's reason, the first word of the PodGroup condition's
-message and what ``/debug`` shows: one word, one meaning, everywhere.
+The value of a Reason is used everywhere: as metric label, as the event's reason, as first word of the message in the
+PodGroup's condition, and in ``/debug``.
 """
 
 from dataclasses import dataclass
@@ -12,64 +12,64 @@ from serried.api.priority import PriorityMismatch
 
 
 class Stage(Enum):
-    """How far a gang is that has a reason."""
+    """The progress of a gang while it has a reason."""
 
     FORMING = "forming"
-    """Nothing says that its quorum exists."""
+    """The quorum of pods does not exist yet, or it is not known whether it does."""
 
     WAITING = "waiting"
-    """For room, for its turn, or for its plan."""
+    """The gang waits for free resources, for its turn in the queue, or for its plan."""
 
     PREEMPTING = "preempting"
     PLANNED = "planned"
     BINDING = "binding"
     BOUND = "bound"
     GIVEN_UP = "givenUp"
-    """A plan led to nothing, and the next one is to come."""
+    """A plan failed, and the gang will be planned again."""
 
     BROKEN = "broken"
-    """The gang ran, and has lost its quorum."""
+    """The gang was running and has lost its quorum."""
 
 
 class Mark(Enum):
-    """What else a reason means, for the parts of the extender that go by it."""
+    """A property of a reason that decides how the extender treats a gang with it."""
 
     ROOM = "room"
-    """Room would help: victims are looked for, and a forecast says when there will be some."""
+    """Free resources would help: preemption is tried, and a forecast is made of when resources become free."""
 
     SHAPE = "shape"
-    """Every gang with members of these shapes waits for the same room: the queue remembers that for all of them."""
+    """The numbers in the refusal hold for every gang with members of the same shape: one hint wakes all of them."""
 
     IN_VAIN = "inVain"
-    """No victims would help."""
+    """Preemption would not help."""
 
     LASTS = "lasts"
-    """The reason holds until the next plan is there, and says more than that a plan is being made."""
+    """The reason is kept while the next plan is being made, because it says more than Planning does."""
 
     BACKS_OFF = "backsOff"
-    """After it the gang waits the longer, the more often it was tried."""
+    """The gang waits with exponential backoff before it is tried again."""
 
     RETRIED = "retried"
-    """The gang is planned again though nothing has changed."""
+    """The gang is planned again even if nothing in the cluster has changed."""
 
     OURS = "ours"
-    """Serried is to blame, not the cluster: SchedulerError in the condition of a PodGroup."""
+    """Serried failed, not the cluster: the reason in the condition of a PodGroup is SchedulerError."""
 
     PASSES = "passes"
-    """It is usually over in a moment, and told only if it is not."""
+    """The state usually ends within a moment. It is reported only if it lasts."""
 
     GOOD = "good"
-    """It is good news, if it is news at all."""
+    """The gang makes progress: an event with this reason has type Normal."""
 
 
 _FREE_ROOM = "free room, or add nodes"
 
 
 class Reason(StrEnum):
-    """Everything that a gang, or a pod, can wait for: one row says all that there is to know of a reason.
+    """A reason why a gang or a pod waits. Each member is one row with all that is known about the reason.
 
-    After its word come its stage, the sentence with the numbers of the verdict, and what helps: the headings of
-    ``docs/troubleshooting.md`` in short, "" where nobody waits.
+    The row has the word (the value), the stage, the sentence for users with placeholders for the numbers of the
+    verdict, the advice (short for the headings of ``docs/troubleshooting.md``; "" if nothing waits), and marks.
     """
 
     stage: Stage
@@ -78,7 +78,7 @@ class Reason(StrEnum):
     marks: frozenset[Mark]
 
     def __new__(cls, word: str, stage: Stage, sentence: str, advice: str, *marks: Mark) -> Self:
-        """Make a member with its word as its value."""
+        """Create a member whose value is ``word``."""
         made = str.__new__(cls, word)
         made._value_ = word
         made.stage, made.sentence, made.advice, made.marks = stage, sentence, advice, frozenset(marks)
@@ -300,46 +300,46 @@ def find_reason(word: str) -> Reason | None:
 
 @dataclass(frozen=True, slots=True)
 class DomainShortage:
-    """How far one domain is from holding the quorum."""
+    """A domain that is too small for the quorum."""
 
     domain: str
 
     slots: int
-    """How many members the domain has room for."""
+    """The number of members that fit into the domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A reason with its numbers: ``have`` of ``need`` members, or of the groups of a tree."""
+    """A reason with its numbers: ``have`` of ``need`` members, or groups of a tree. The result of a failed plan."""
 
     reason: Reason
     have: int = 0
     need: int = 0
 
     key: str = ""
-    """The topology key or level, the PriorityClass, the scheduling gates, or the group ahead in the queue."""
+    """The name in the sentence: a topology key or level, a PriorityClass, scheduling gates, or a group."""
 
     domains: tuple[DomainShortage, ...] = ()
-    """The best of the domains that were too small, the best first."""
+    """The largest of the domains that were too small, the largest first."""
 
     domain_count: int = 0
-    """How many domains were too small in all."""
+    """The number of domains that were too small."""
 
     detail: str = ""
-    """What else there is to say, a phrase without a full stop."""
+    """An additional phrase without a full stop; "" for none."""
 
 
 NO_LABEL = "no node carries that label"
-"""What a verdict adds if its topology key is on no node: room would not help."""
+"""The `Verdict.detail` if no node carries the topology key: free resources would not help."""
 
 NO_USE_TO_WAIT = "so waiting does not help"
-"""The same if the nodes would not hold the gang empty."""
+"""The `Verdict.detail` if the gang would not even fit onto the nodes if they were empty."""
 
 _MAX_DOMAINS_SHOWN = 5
 
 
 def render(verdict: Verdict) -> str:
-    """The sentence for people: ``Reason: text (per domain numbers); detail``."""
+    """Return the sentence that users read: ``Reason: text (numbers by domain); detail``."""
     text = verdict.reason.sentence.format(have=verdict.have, need=verdict.need, key=verdict.key)
     if verdict.domains:
         shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
@@ -351,17 +351,20 @@ def render(verdict: Verdict) -> str:
 
 
 def render_disruption(pod: str, why: str, others: int) -> str:
-    """What is said when the members of a gang go with one of them; ``why`` is the reason of its DisruptionTarget."""
+    """Return the sentence for a gang of disruption mode ``all`` whose members are evicted together with one of them.
+
+    ``pod`` is that member, ``why`` the reason in its condition DisruptionTarget, ``others`` the number of the others.
+    """
     return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"
 
 
 def describe_invalid_tree(why: str) -> str:
-    """Return the sentence of a tree that kube-scheduler 1.38 takes for invalid; ``why`` is a phrase."""
+    """Return the sentence for a tree that kube-scheduler 1.38 rejects as invalid; ``why`` is a phrase."""
     return f"kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: {why}"
 
 
 def describe_mismatch(found: PriorityMismatch) -> str:
-    """The sentence of a group that says two priorities: which one counts, and who says another."""
+    """Return the sentence for a group with conflicting priorities: the one that counts, and who has another."""
     others = []
     if found.written is not None:
         named = f"PriorityClass {found.priority_class} does not give" if found.priority_class else ""

@@ -1,8 +1,8 @@
-"""What decides on which nodes a pod's volumes are: claims, PersistentVolumes, and how a driver provisions.
+"""The storage objects that decide on which nodes a pod's volumes can be used: claims, volumes, classes, CSI objects.
 
-Names and rules are upstream's of 1.37: component-helpers storage/volume (pv_helpers.go, helpers.go) and the plugins
-VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler. In-tree volumes count for the CSI
-drivers that they have moved to (csi-translation-lib); a disk that a pod names without a claim does not.
+Source: Kubernetes 1.37, component-helpers storage/volume (pv_helpers.go, helpers.go), and kube-scheduler's plugins
+VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits. In-tree volumes count for the CSI drivers to which
+they have been migrated (csi-translation-lib). A disk that a pod names without a claim is ignored.
 """
 
 from bisect import bisect_left
@@ -41,7 +41,7 @@ from serried.api.selectors import (
 )
 
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-"""The annotation that goes before the field."""
+"""The annotation for the storage class, which takes precedence over the field."""
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -53,7 +53,7 @@ NO_CLAIMS: frozenset[str] = frozenset()
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""The provisioner of a class whose volumes people make."""
+"""The provisioner of a StorageClass without dynamic provisioning."""
 
 ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -61,16 +61,16 @@ ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""The labels of a volume that must be its node's, too; and what a node may have instead of each (VolumeZone)."""
+"""The labels of a volume whose values its node must have; and the label that a node may have instead (VolumeZone)."""
 
 
 class Migration(NamedTuple):
-    """Where an in-tree plugin has moved to (the plugins of csi-translation-lib)."""
+    """The CSI driver to which an in-tree plugin has been migrated (csi-translation-lib)."""
 
     driver: str
 
     zone: str = ""
-    """The label that nodes have of the driver in the place of their zone; "" if affinity is not translated."""
+    """The driver's node label for the zone; "" if the driver's node affinity is not translated."""
 
 
 MIGRATIONS: Mapping[str, Migration] = {
@@ -80,34 +80,34 @@ MIGRATIONS: Mapping[str, Migration] = {
     "kubernetes.io/gce-pd": Migration("pd.csi.storage.gke.io", "topology.gke.io/zone"),
     "kubernetes.io/portworx-volume": Migration("pxd.portworx.com"),
 }
-"""By provisioner: those for which kube-scheduler takes migration for granted (isCSIMigrationOn)."""
+"""The migrations that kube-scheduler assumes to be enabled (isCSIMigrationOn), by provisioner."""
 
-_SOURCES = {
+_PLUGIN_BY_FIELD = {
     "awsElasticBlockStore": "kubernetes.io/aws-ebs",
     "azureDisk": "kubernetes.io/azure-disk",
     "cinder": "kubernetes.io/cinder",
     "gcePersistentDisk": "kubernetes.io/gce-pd",
     "portworxVolume": "kubernetes.io/portworx-volume",
 }
-"""The plugins by the field of a PersistentVolume."""
+"""The in-tree plugins, by the field of a PersistentVolume's spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a claim asks of the volume that it is to get. Claims with equal wishes are served by the same volumes."""
+    """The requirements of a claim on its volume. Claims with equal wishes can use the same volumes."""
 
     storage_class: str = ""
-    """"" for none."""
+    """The name of the StorageClass; "" for none."""
 
     request: int = 0
-    """In bytes."""
+    """The requested size, in bytes."""
 
     access_modes: frozenset[str] = frozenset()
     volume_mode: str = "Filesystem"
     attributes_class: str = ""
 
     selector: tuple[Requirement, ...] = ()
-    """What the labels of a volume must meet."""
+    """The requirements on the labels of the volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +117,15 @@ class Volume:
     name: str
 
     terms: Terms | None = None
-    """The nodes that reach it: any one term suffices; None for all nodes."""
+    """The terms of its node affinity, of which a node must match one; None for all nodes."""
 
     zones: tuple[Requirement, ...] = ()
-    """Its labels of ZONE_LABELS, with the values that a node may have."""
+    """The volume's labels among ZONE_LABELS, with the values that a node may have."""
 
     storage_class: str = ""
 
     capacity: int = 0
-    """In bytes."""
+    """The size, in bytes."""
 
     access_modes: frozenset[str] = frozenset()
     volume_mode: str = "Filesystem"
@@ -133,10 +133,10 @@ class Volume:
     labels: Labels = field(default_factory=dict, hash=False)
 
     claim: Key | None = None
-    """Whose it is, or is to be."""
+    """The claim to which it is bound or pre-bound (claimRef); None if it is free."""
 
     claim_uid: str = ""
-    """The UID of that claim, "" for any of that name."""
+    """The UID of that claim; "" for any claim with its name."""
 
     available: bool = False
     """Whether its phase is Available."""
@@ -147,12 +147,12 @@ class Volume:
     """The CSI driver that attaches it; "" for a volume of another kind."""
 
     bound_terms: Terms | None = None
-    """As ``terms``, once it is bound: nodes may know the zones of an in-tree volume by its driver's label."""
+    """The terms once the volume is bound: ``terms``, and for an in-tree volume also with its driver's label."""
 
     version: str = ""
 
     def may_serve(self, wish: Wish) -> bool:
-        """Whether it could become the volume of any claim with this wish, wherever that is (FindMatchingVolume)."""
+        """Return whether it can be bound to a claim with this wish, regardless of the node (FindMatchingVolume)."""
         return (
             self.claim is None
             and self.available
@@ -163,7 +163,7 @@ class Volume:
         )
 
     def holds(self, wish: Wish) -> bool:
-        """Whether it is large enough and of the kind that is asked for: all that counts once it is kept for a claim."""
+        """Return whether its size and modes fulfil a wish: all that is checked for a volume pre-bound to a claim."""
         return (
             self.capacity >= wish.request
             and self.volume_mode == wish.volume_mode
@@ -180,29 +180,29 @@ class VolumeClaim:
     uid: str = ""
 
     volume: str = ""
-    """The name of the volume that it is bound to, or is to be, "" while there is none."""
+    """The name of the volume to which it is bound or will be bound; "" if there is none yet."""
 
     completed: bool = False
-    """Whether kube-controller-manager has bound it."""
+    """Whether kube-controller-manager has completed the binding."""
 
     wish: Wish = Wish()
 
     selected_node: str | None = None
-    """The node for which its volume is being provisioned; None before kube-scheduler has chosen one."""
+    """The node for which its volume is being provisioned; None until kube-scheduler has selected one."""
 
     lost: bool = False
-    """Whether its volume is gone."""
+    """Whether its volume does not exist any more (phase Lost)."""
 
     deleting: bool = False
 
     owner: str = ""
-    """The UID of its controller: of the pod, if it is the claim of an ephemeral volume."""
+    """The UID of its controller; for the claim of an ephemeral volume that is its pod. "" without a controller."""
 
     version: str = ""
 
     @property
     def bound(self) -> bool:
-        """Whether kube-scheduler takes it for bound (isPVCFullyBound)."""
+        """Whether it is bound, as kube-scheduler decides it (isPVCFullyBound)."""
         return bool(self.volume) and self.completed
 
     @property
@@ -213,130 +213,134 @@ class VolumeClaim:
 
 @dataclass(eq=False, slots=True)
 class Pool:
-    """The volumes that claims with one wish may get. It is one object for as long as there are such claims."""
+    """The volumes that can serve claims with one wish.
+
+    The rule for volumes owns it, keeps it current, and keeps one object as long as there are claims with the wish.
+    """
 
     wish: Wish
     amount: str
-    """The name of the amount of them that a pod takes."""
+    """The name of the pseudo resource of which a pod with such a claim takes 1."""
 
     volumes: tuple[Volume, ...] = ()
-    """As they are now, in the order of `Pool.rank`."""
+    """The volumes at this time, in the order of `Pool.rank`."""
 
     @staticmethod
     def rank(volume: Volume) -> tuple[int, float, str]:
-        """The smallest goes first; of equals one that fewer nodes reach, as far as its labels tell."""
+        """Return the sort key of a volume: the smallest first; of equal sizes the one that fewer nodes can use."""
         terms = volume.terms
         values = inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
         return volume.capacity, values, volume.name
 
     def put(self, volume: Volume) -> None:
-        """A volume came that could serve the wish."""
+        """Add a volume that can serve the wish."""
         at = bisect_left(self.volumes, self.rank(volume), key=self.rank)
         self.volumes = (*self.volumes[:at], volume, *self.volumes[at:])
 
     def drop(self, name: str) -> None:
-        """It went."""
+        """Remove the volume with this name, if it is there."""
         self.volumes = tuple([each for each in self.volumes if each.name != name])
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A claim whose volume is still to be chosen, of a pod that has no node yet."""
+    """A claim of an unscheduled pod whose volume is chosen together with the pod's node."""
 
     pool: Pool | None
-    """None if a volume is made for it."""
+    """The volumes to choose from; None if a volume is provisioned."""
 
     claim: str = ""
-    """The claim, ``namespace/name``, if several pods mount it: they get one volume. "" for a claim of one pod."""
+    """The claim as ``namespace/name`` if several pods mount it, which then share one volume; else ""."""
 
     @property
     def amount(self) -> str:
-        """The name of the amount that stands for it."""
+        """The name of the pseudo resource that represents the choice."""
         amount = self.pool.amount if self.pool is not None else CHOSEN
         return f"{amount}{SHARED}{self.claim}" if self.claim else amount
 
 
 SHARED = "|"
-"""Between the amount of a pool and the claim that several pods mount; no label has it."""
+"""The separator of a pool's amount and a shared claim; it cannot occur in a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A StorageClass."""
+    """A StorageClass of storage.k8s.io/v1."""
 
     name: str
     provisioner: str = ""
 
     waits: bool = False
-    """Whether a claim waits for its first consumer; else it is bound at once."""
+    """Whether its mode is WaitForFirstConsumer: claims are bound when their pod is scheduled. Else immediately."""
 
     topologies: Terms | None = None
-    """The nodes for which volumes may be provisioned; None for all."""
+    """The nodes for which volumes may be provisioned (allowedTopologies); None for all."""
 
     is_default: bool = False
-    """Whether it is that of claims that name none."""
+    """Whether it is the class of claims that name none."""
 
     version: str = ""
 
     @property
     def provisions(self) -> bool:
-        """Whether volumes are made for claims."""
+        """Whether volumes are provisioned for its claims."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """A CSIStorageCapacity: how large a volume may be that is provisioned for some nodes."""
+    """A CSIStorageCapacity: the size of the largest volume that can be provisioned for certain nodes."""
 
     key: Key
     storage_class: str = ""
 
     limit: int = -1
-    """In bytes; -1 if nothing is known."""
+    """The size in bytes; -1 if it is not known."""
 
     nodes: tuple[Requirement, ...] | None = None
-    """What the labels of a node must meet; None for no node."""
+    """The requirements on the labels of the nodes; None for no node."""
 
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CSINode:
-    """How many volumes of each driver a node takes; no entry for a driver without limit."""
+    """A CSINode: the CSI drivers on one node."""
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The number of volumes that can be attached, by driver. A driver without limit has no entry."""
 
     drivers: tuple[str, ...] = ()
-    """The drivers that are installed there, with a limit or without."""
+    """The names of the installed drivers, with or without limit."""
 
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CSIDriver:
-    """A CSIDriver."""
+    """A CSIDriver of storage.k8s.io/v1."""
 
     name: str
 
     tells_capacity: bool = False
-    """Whether CSIStorageCapacities say what it can provision where; else it can everywhere."""
+    """Whether its CSIStorageCapacities limit where it can provision; if not, it can everywhere."""
 
     is_required: bool = False
-    """Whether no pod with its volumes goes where it is not installed (``preventPodSchedulingIfMissing``)."""
+    """Whether pods with its volumes need a node where it is installed (``preventPodSchedulingIfMissing``)."""
 
     version: str = ""
 
 
 def decode_volume(obj: object) -> Volume | Malformed:
-    """A PersistentVolume; the name is required."""
+    """Decode a PersistentVolume; the name is required."""
     return attempt("PersistentVolume", _decode_volume, obj)
 
 
 def _decode_volume(obj: Raw) -> Volume:
     metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
     labels, claim = read_labels(metadata, "labels"), read_map(spec, "claimRef")
-    terms, migration = _read_reach(spec), _find_migration(spec)
+    terms, migration = _read_node_affinity(spec), _find_migration(spec)
     return Volume(
         read_key(obj).name,
         terms,
@@ -352,14 +356,14 @@ def _decode_volume(obj: Raw) -> Volume:
         available=read_text(read_map(obj, "status"), "phase") == "Available",
         deleting=is_deleting(obj),
         driver=migration.driver if migration is not None else read_text(read_map(spec, "csi"), "driver"),
-        bound_terms=_translate(terms, migration.zone) if terms and migration is not None else terms,
+        bound_terms=_add_csi_zones(terms, migration.zone) if terms and migration is not None else terms,
         version=read_version(obj),
     )
 
 
 def _find_migration(spec: Raw) -> Migration | None:
-    plugin = next((plugin for source, plugin in _SOURCES.items() if spec.get(source) is not None), "")
-    # An Azure disk of a kind that is no driver's is not translated.
+    plugin = next((plugin for source, plugin in _PLUGIN_BY_FIELD.items() if spec.get(source) is not None), "")
+    # Only managed Azure disks have a CSI driver.
     if (
         plugin == "kubernetes.io/azure-disk"
         and read_text(read_map(spec, "azureDisk"), "kind", "Managed").lower() != "managed"
@@ -368,10 +372,10 @@ def _find_migration(spec: Raw) -> Migration | None:
     return MIGRATIONS.get(plugin)
 
 
-def _translate(terms: Terms, zone: str) -> Terms:
-    """The terms, and the same with the label that a driver has for zones (translateTopologyFromInTreeToCSI).
+def _add_csi_zones(terms: Terms, zone: str) -> Terms:
+    """Return the terms, and the same with the driver's label for zones (translateTopologyFromInTreeToCSI).
 
-    Which of the two counts for a node its CSINode says (tryTranslatePVToCSI); here either will do.
+    Upstream chooses one of the two by the node's CSINode (tryTranslatePVToCSI). Here a node may match either.
     """
     keys = {key: zone if now.endswith("/zone") else now for key, now in ZONE_LABELS.items()} if zone else {}
     more = (
@@ -381,8 +385,8 @@ def _translate(terms: Terms, zone: str) -> Terms:
     return tuple(dict.fromkeys((*terms, *more)))
 
 
-def _read_reach(spec: Raw) -> Terms | None:
-    """Its node affinity, for which a node has labels and no name (CheckNodeAffinity)."""
+def _read_node_affinity(spec: Raw) -> Terms | None:
+    """Return the terms of a volume's node affinity. Terms on fields match no node, as upstream (CheckNodeAffinity)."""
     terms = read_terms(read_map(spec, "nodeAffinity"), "required")
     if terms is None or not any(term.fields for term in terms):
         return terms
@@ -390,7 +394,7 @@ def _read_reach(spec: Raw) -> Terms | None:
 
 
 def decode_volume_claim(obj: object) -> VolumeClaim | Malformed:
-    """A PersistentVolumeClaim; the name is required."""
+    """Decode a PersistentVolumeClaim; the name is required."""
     return attempt("PersistentVolumeClaim", _decode_claim, obj)
 
 
@@ -425,7 +429,7 @@ def _read_class(metadata: Raw, spec: Raw) -> str:
 
 
 def decode_storage_class(obj: object) -> StorageClass | Malformed:
-    """A StorageClass; the name is required."""
+    """Decode a StorageClass; the name is required."""
     return attempt("StorageClass", _decode_storage_class, obj)
 
 
@@ -442,7 +446,7 @@ def _decode_storage_class(obj: Raw) -> StorageClass:
 
 
 def _read_topology(term: Raw) -> NodeSelectorTerm:
-    """A TopologySelectorTerm: one that says nothing matches nothing (MatchTopologySelectorTerms)."""
+    """Return a TopologySelectorTerm as a node selector term. An empty one matches none (MatchTopologySelectorTerms)."""
     wanted = read_objects(term, "matchLabelExpressions")
     return NodeSelectorTerm(
         tuple(void_if_invalid(Requirement(read_name(e, "key"), "In", read_texts(e, "values"))) for e in wanted)
@@ -450,27 +454,27 @@ def _read_topology(term: Raw) -> NodeSelectorTerm:
 
 
 def decode_storage_capacity(obj: object) -> StorageCapacity | Malformed:
-    """A CSIStorageCapacity; the name is required."""
+    """Decode a CSIStorageCapacity; the name is required."""
     return attempt("CSIStorageCapacity", _decode_storage_capacity, obj)
 
 
 def _decode_storage_capacity(obj: Raw) -> StorageCapacity:
-    # The larger size of one volume is the more precise one, where it is known.
-    amounts = read_amounts({"said": {name: obj[name] for name in _LIMITS if obj.get(name) is not None}}, "said")
+    # maximumVolumeSize is preferred, because it is the limit for a single volume.
+    amounts = read_amounts({"said": {name: obj[name] for name in _SIZE_FIELDS if obj.get(name) is not None}}, "said")
     return StorageCapacity(
         read_key(obj),
         read_text(obj, "storageClassName"),
-        limit=next((amounts[name] for name in _LIMITS if name in amounts), -1),
+        limit=next((amounts[name] for name in _SIZE_FIELDS if name in amounts), -1),
         nodes=read_label_selector(obj, "nodeTopology"),
         version=read_version(obj),
     )
 
 
-_LIMITS = ("maximumVolumeSize", "capacity")
+_SIZE_FIELDS = ("maximumVolumeSize", "capacity")
 
 
 def decode_csi_node(obj: object) -> CSINode | Malformed:
-    """A CSINode; the name is required."""
+    """Decode a CSINode; the name is required."""
     return attempt("CSINode", _decode_csi_node, obj)
 
 
@@ -486,7 +490,7 @@ def _decode_csi_node(obj: Raw) -> CSINode:
 
 
 def decode_csi_driver(obj: object) -> CSIDriver | Malformed:
-    """A CSIDriver; the name is required."""
+    """Decode a CSIDriver; the name is required."""
     return attempt("CSIDriver", _decode_csi_driver, obj)
 
 
@@ -497,7 +501,7 @@ def _decode_csi_driver(obj: Raw) -> CSIDriver:
 
 
 def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
-    """The names of the claims that a pod mounts; for ephemeral volumes they are made from the name of the ``pod``."""
+    """Return the names of the claims that a pod mounts. Claims of ephemeral volumes are named after the ``pod``."""
     claims = []
     for volume in read_objects(spec, "volumes"):
         if volume.get("persistentVolumeClaim") is not None:
@@ -508,7 +512,7 @@ def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
 
 
 def read_own_claims(pod: str, spec: Raw) -> frozenset[str]:
-    """Those of its claims that are made for the pod, from its ephemeral volumes."""
+    """Return the names of the claims that are created for the pod's ephemeral volumes."""
     volumes = read_objects(spec, "volumes")
     found = [v for v in volumes if v.get("ephemeral") is not None and v.get("persistentVolumeClaim") is None]
     return frozenset(f"{pod}-{read_text(volume, 'name')}" for volume in found) if found else NO_CLAIMS

@@ -10,7 +10,7 @@ from serried.api.node import Node
 from serried.api.preference import LEVELS
 from serried.api.topology import (
     DEFAULT,
-    MOST_POOLS,
+    MAX_POOLS,
     Carried,
     ForeignLevels,
     LevelTable,
@@ -78,7 +78,7 @@ def count_levels(
     pools += [everywhere._replace(resource=resource) for resource in provided if resource not in totals]
     pools.sort(key=lambda pool: (pool.meant == everywhere.meant, -pool.nodes, pool.resource))
     table = {level: each.labels for level, each in candidates.items()}
-    return LevelTable(table, (everywhere, *pools[:MOST_POOLS]))
+    return LevelTable(table, (everywhere, *pools[:MAX_POOLS]))
 
 
 def _choose(

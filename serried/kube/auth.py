@@ -222,7 +222,10 @@ def _make_tls(cluster: Mapping[str, Any], origin: str) -> ssl.SSLContext:
 
 
 def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origin: str) -> None:
-    """The client's certificate: what stands in the kubeconfig wins over a file."""
+    """Load the client certificate of a kubeconfig's user into ``tls``. Data in the kubeconfig wins over a file.
+
+    Raises CredentialsError if the certificate or its key is missing or invalid.
+    """
     names = ("client-certificate", "client-key")
     given = [user.get(f"{name}-data") or user.get(name) for name in names]
     if tls is None or not any(given):
@@ -236,15 +239,15 @@ def _load_certificate(tls: ssl.SSLContext | None, user: Mapping[str, Any], origi
             files = [str(user.get(name)) for name in names]
             for number, (name, data) in enumerate(zip(names, inline, strict=True)):
                 if data:
-                    files[number] = _store(Path(folder) / name, _decode(data, f"{name}-data", origin))
+                    files[number] = _write_private(Path(folder) / name, _decode(data, f"{name}-data", origin))
             tls.load_cert_chain(*files)
     except OSError as err:
         said = ", ".join(f"{name}-data" if data else str(user[name]) for name, data in zip(names, inline, strict=True))
         raise _certificate_error(origin, err, said) from err
 
 
-def _store(path: Path, content: bytes) -> str:
-    """A file that nobody else can read; its name."""
+def _write_private(path: Path, content: bytes) -> str:
+    """Write a file that only the current user can read. Return its path."""
     path.touch(mode=0o600)
     path.write_bytes(content)
     return str(path)

@@ -12,7 +12,7 @@ from serried.api.node import Node
 from serried.api.preference import LEVELS, PREFERRED_TOPOLOGY, Level
 from serried.api.resolved import resolve_owner
 from serried.api.topology import (
-    MOST_POOLS,
+    MAX_POOLS,
     ForeignLevels,
     LevelTable,
     Pool,
@@ -146,7 +146,7 @@ def test_any_node_may_have_what_a_device_class_provides() -> None:
 
 
 def test_of_too_many_resources_those_count_whose_nodes_are_unlike_all_nodes() -> None:
-    many = [f"example.com/r{number}" for number in range(MOST_POOLS + 1)]
+    many = [f"example.com/r{number}" for number in range(MAX_POOLS + 1)]
     usual = node("n").label(AWS_RACK, "a")
     for resource in many:
         usual = usual.allocatable(resource, 1)
@@ -232,7 +232,7 @@ def test_nodes_that_come_change_and_go() -> None:
 
 def test_the_nodes_of_so_many_resources_are_counted() -> None:
     store = world(*(node(f"n{number}").allocatable(f"example.com/r{number}", 1).value() for number in range(50)))
-    assert len(store.levels.table.pools) == 1 + MOST_POOLS
+    assert len(store.levels.table.pools) == 1 + MAX_POOLS
 
 
 def test_what_is_written_is_read_again() -> None:

@@ -17,7 +17,7 @@ def test_what_a_selector_does_not_look_at_makes_no_other_device() -> None:
         values = {"d": {"model": "a100", "uuid": f"gpu-{index}"}}
         assert selector.matches("d", values, {}, shareable=False)
     assert not selector.matches("d", {"d": {"model": "h100", "uuid": "gpu-0"}}, {}, shareable=False)
-    assert len(selector._known) == 2  # noqa: SLF001  # how often it was evaluated
+    assert len(selector._results) == 2  # noqa: SLF001  # how often it was evaluated
 
 
 def test_a_selector_that_takes_too_many_steps_is_left_to_the_scheduler() -> None:
