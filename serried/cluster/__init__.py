@@ -1,1 +1,1 @@
-"""State: synchronous, in memory, no I/O and no await."""
+"""The cache: the state of the cluster in memory (`cache.Store`). Synchronous, without I/O and await."""

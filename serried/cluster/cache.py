@@ -1,7 +1,9 @@
-"""The cluster as the watches tell it. The methods are what the feed writes; readers get the maps that they need.
+"""The cache of the cluster (`Store`): the objects from the watches, and everything that is derived from them.
 
-A name is one group, whichever API level its object is at, so pods that name it stay its members when the cluster turns
-from one level to another. Of two objects of a name, that of the level in use counts
+`serried.feed` calls the ``put_*`` and ``drop_*`` methods; readers get the maps and facets that they need.
+
+A group is identified by its name, whichever API level its object is at. So pods stay members when the cluster switches
+to another level. If there are two objects with one name, that of the level in use counts
 (docs/decisions/0030-the-ground-changes.md).
 """
 
@@ -49,14 +51,17 @@ V = TypeVar("V")
 
 
 class Layers(Generic[K, V]):
-    """The objects of the level in use over those beside it; ``put`` and ``drop`` are the Store's."""
+    """The objects of one kind at two API levels. An object of the level in use hides one of the second level.
+
+    ``put`` and ``drop`` are methods of the Store, which are called for the visible objects.
+    """
 
     def __init__(self, identify: Callable[[V], K], put: Callable[[V], None], drop: Callable[[K], None]) -> None:
         self.upper: dict[K, V] = {}
         """The objects of the level in use."""
 
         self.lower: dict[K, V] = {}
-        """The objects of the level beside it."""
+        """The objects of the second level (`ApiLevel.beside`)."""
 
         self._identify = identify
         self._put = put
@@ -64,21 +69,21 @@ class Layers(Generic[K, V]):
 
     @property
     def above(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """The objects of the level in use, and how one of them is put and dropped."""
+        """The objects of the level in use, and the functions that add and remove one."""
         return self.upper, self.put_upper, self.drop_upper
 
     @property
     def below(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """As `above`, of the level beside it."""
+        """The objects of the second level, and the functions that add and remove one."""
         return self.lower, self.put_lower, self.drop_lower
 
     def put_upper(self, item: V) -> None:
-        """An object of the level in use came or changed."""
+        """Add or replace an object of the level in use."""
         self.upper[self._identify(item)] = item
         self._put(item)
 
     def drop_upper(self, key: K) -> None:
-        """An object of the level in use went; what is below it, if anything, counts from now on."""
+        """Remove an object of the level in use. If the second level has one with its name, that is visible now."""
         self.upper.pop(key, None)
         below = self.lower.get(key)
         if below is None:
@@ -87,48 +92,48 @@ class Layers(Generic[K, V]):
             self._put(below)
 
     def put_lower(self, item: V) -> None:
-        """An object of the level beside it came or changed."""
+        """Add or replace an object of the second level."""
         key = self._identify(item)
         self.lower[key] = item
         if key not in self.upper:
             self._put(item)
 
     def drop_lower(self, key: K) -> None:
-        """An object of the level beside it went."""
+        """Remove an object of the second level."""
         self.lower.pop(key, None)
         if key not in self.upper:
             self._drop(key)
 
 
 class EndedMembers(Enum):
-    """What becomes of the slot of a gang's bound member that has ended without success."""
+    """The treatment of the slot of a gang's bound member that has ended without success."""
 
     KEEP_SLOTS = "keep"
-    """It is a vacancy until somebody closes that: for a process that repairs gangs."""
+    """The slot becomes a vacancy. For a process that repairs gangs, which has to close vacancies."""
 
     FREE_SLOTS = "free"
-    """Its room is free at once."""
+    """The slot is free at once."""
 
 
 PIECE = 32
-"""How many nodes and pods are put anew at a time where rules have changed them: some milliseconds."""
+"""The number of nodes and pods that one call of `Store.settle` updates after changes by rules: some milliseconds."""
 
 
 WORK = 4
-"""To how many of them a rule's own piece of work compares."""
+"""The cost of one `Rule.go_on`, as a number of such updates."""
 
 
 @dataclass(eq=False, repr=False)
 class Store:
-    """Maps and facets to read, and methods to write.
+    """The cache of one cluster. It has maps and facets to read, and methods to write.
 
-    The objects by kind are maps, the rest are facets with one idea each. They live as long as the Store, so a part
-    that reads is given those that it needs, not the Store.
+    Objects are in one map for each kind; derived data is in facets, such as ``occupancy``. Maps and facets live as long
+    as the Store, so readers are given the ones that they need instead of the Store.
 
-    The methods are for whoever follows the watches (`serried.feed`). Each ``put_*`` and ``drop_*`` is one change of one
-    object. It costs O(what that touches), and when it returns, every map and facet agrees with every other.
+    Only `serried.feed` calls the ``put_*`` and ``drop_*`` methods. Each is one change of one object, and takes time in
+    proportion to what it affects. When it returns, all maps and facets are consistent.
 
-    ``level`` is where PodGroups live, but for those whose ``api`` says otherwise.
+    ``level`` is the API level of PodGroups, except for those with `PodGroup.api`.
     """
 
     served: InitVar[Collection[str]]
@@ -139,12 +144,13 @@ class Store:
     rules: InitVar[Sequence[RuleType]] = field(kw_only=True)
 
     schedulers: frozenset[str] = field(init=False)
-    """Those that are served."""
+    """The schedulerNames that Serried serves."""
 
     profiles: frozenset[str] = field(init=False)
-    """The schedulerNames of our kube-scheduler: it keeps all their pods off room that one of them is nominated to.
+    """The schedulerNames of all profiles of our kube-scheduler, including those that Serried does not serve.
 
-    It does so for its own profiles only (``responsibleForPod`` in pkg/scheduler/eventhandlers.go).
+    kube-scheduler respects nominations among the pods of its own profiles only (``responsibleForPod`` in
+    pkg/scheduler/eventhandlers.go).
     """
 
     # The objects, by kind.
@@ -157,22 +163,22 @@ class Store:
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict, init=False)
     budgets: dict[Key, DisruptionBudget] = field(default_factory=dict, init=False)
     budgets_in: dict[str, dict[Key, DisruptionBudget]] = field(default_factory=dict, init=False)
-    """The same by namespace."""
+    """The budgets by namespace, then key."""
 
-    # What runs or waits beside gangs.
+    # Pods beside gangs.
     running_priorities: Counter[int] = field(default_factory=Counter, init=False)
-    """How many bound pods there are of each priority."""
+    """The number of bound pods by priority."""
 
     running_elsewhere: int = field(default=0, init=False)
-    """How many bound pods other schedulers serve, but for those that are nobody's victims anyway."""
+    """The number of bound pods of other schedulers, without those that cannot be victims anyway."""
 
     rivals: Counter[Shape] = field(default_factory=Counter, init=False)
-    """The shapes of the pods for which other schedulers wait for room, and how many pods there are of each."""
+    """The number of unschedulable pods of other schedulers (`is_rival`), by shape."""
 
     levels: Levels = field(init=False)
 
     schedules_gangs: bool = field(default=False, init=False)
-    """Whether our kube-scheduler's own gang scheduling is on, as far as the PodGroups of our pods have shown it."""
+    """Whether our kube-scheduler's own gang scheduling is on, as conditions of PodGroups have shown so far."""
 
     dirty: Dirty = field(default_factory=Dirty, init=False)
 
@@ -189,20 +195,20 @@ class Store:
             kind: [rule for rule in self.all_rules if kind in rule.reads or about in rule.kinds]
             for kind, about in self._kinds.items()
         }
-        self._raw: dict[str, Pod] = {}
-        """The pods (by UID) that are others here, with the shape that rules give them, as the watch showed them."""
+        self._unruled: dict[str, Pod] = {}
+        """The pods that rules have changed, by UID, as the watch showed them. ``pods`` has the changed ones."""
 
-        self._raw_nodes: dict[str, Node] = {}
-        """The nodes that are others here by what the rules offer, as the watch showed them."""
+        self._unruled_nodes: dict[str, Node] = {}
+        """The nodes that rules have changed, by name, as the watch showed them. ``nodes`` has the changed ones."""
 
-        self.shown_nodes = ChainMap(self._raw_nodes, self.nodes)
+        self.shown_nodes = ChainMap(self._unruled_nodes, self.nodes)
         """All nodes by name, as the watch showed them."""
 
-        self._stirred: dict[Rule, None] = {}
-        """The rules that were told something, and may have news."""
+        self._pending_rules: dict[Rule, None] = {}
+        """The rules that were called since they were last asked for changes; in order."""
 
-        self._is_behind = False
-        """Whether more has changed by the rules than was put anew with what has changed it."""
+        self._has_backlog = False
+        """Whether changes by rules are left for later calls of `settle`."""
 
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.
@@ -241,7 +247,7 @@ class Store:
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
     def meet_obstacle(self, what: str) -> None:
-        """What keeps us from seeing Workloads and PodGroups, a phrase; "" for nothing (any more)."""
+        """Note why Workloads and PodGroups cannot be read, a phrase; "" if they can (again)."""
         turned = bool(self.obstacles.native) is not bool(what)
         self.obstacles.native = what
         if turned:
@@ -249,19 +255,19 @@ class Store:
         self._touch_missing()
 
     def meet_gap(self, what: str) -> None:
-        """What keeps us from seeing a kind without which nothing is planned, a phrase; "" for nothing (any more)."""
+        """Note why a kind that every plan needs cannot be read, a phrase; "" if it can (again)."""
         if self.obstacles.needed != what:
             self.obstacles.needed = what
             self.dirty.update(self.groups, self.members.groups())
 
     def note_unread(self, what: str) -> None:
-        """Why the PodGroups of the cluster's own API cannot be read, a phrase; "" if they can, or there are none."""
+        """Note why native PodGroups cannot be read, a phrase; "" if they can, or if none are served."""
         if self.obstacles.unread != what:
             self.obstacles.unread = what
             self._touch_missing()
 
     def meet_compatible_obstacle(self, what: str) -> None:
-        """What keeps us from seeing PodGroups of scheduler-plugins, a phrase; "" for nothing (any more)."""
+        """Note why PodGroups of scheduler-plugins cannot be read, a phrase; "" if they can (again)."""
         self.obstacles.compatible = what
         self._touch_missing()
 
@@ -271,30 +277,30 @@ class Store:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
-        """A node came or changed; a heartbeat that changes nothing of ours costs a comparison, and frees nothing."""
+        """Add or replace a node. A heartbeat without relevant changes only costs a comparison."""
         old = self.shown_nodes.get(node.name)
-        if old is not None and _room(old) == _room(node):
+        if old is not None and _node_facts(old) == _node_facts(node):
             return
         before = self.nodes.get(node.name)
         if old is None or old.labels != node.labels:
             self.nodes[node.name] = node
             for rule in self.all_rules:
                 rule.note_labels(node.name)
-        self._stir_all()
+        self._queue_all_rules()
         self._offer(before, node)
-        self._settle()
+        self._settle_if_small()
 
     def _offer(self, old: Node | None, shown: Node) -> None:
-        """Keep a node as the rules offer it by now; ``old`` is what they offered before."""
+        """Store a node with what the rules offer for it. ``shown`` is from the watch, ``old`` is the stored one."""
         node = shown
         for rule in self.all_rules:
             node = rule.offer(node)
         if node is not shown:
-            self._raw_nodes[node.name] = shown
-        elif self._raw_nodes:
-            self._raw_nodes.pop(node.name, None)
+            self._unruled_nodes[node.name] = shown
+        elif self._unruled_nodes:
+            self._unruled_nodes.pop(node.name, None)
         self.levels.note_node(node)
-        if old is not None and _room(old) == _room(node):
+        if old is not None and _node_facts(old) == _node_facts(node):
             self.nodes[node.name] = old
             return
         self.nodes[node.name] = node
@@ -305,30 +311,30 @@ class Store:
             rule.note_node(old, node)
 
     def drop_node(self, name: str) -> None:
-        """A node went. Its pods keep their claims until they go themselves."""
+        """Remove a node. Its pods keep their claims until they are removed themselves."""
         old = self.nodes.pop(name, None)
-        self._raw_nodes.pop(name, None)
+        self._unruled_nodes.pop(name, None)
         self.levels.drop_node(name)
         self.capacity.note_node(old, None)
         self.domain_use.forget(name)
         for rule in self.all_rules:
             rule.note_labels(name)
             rule.note_node(old, None)
-        self._stir_all()
-        self._settle()
+        self._queue_all_rules()
+        self._settle_if_small()
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
         self.domain_use.changed.add(name)
 
     def put_levels(self, levels: TopologyLevels) -> None:
-        """A TopologyLevels object came or changed."""
+        """Add or replace a TopologyLevels object."""
         before = self.levels.published
         self.levels.put(self.levels.declared, levels)
         self._note_published(before)
 
     def drop_levels(self, name: str) -> None:
-        """A TopologyLevels object went."""
+        """Remove a TopologyLevels object."""
         before = self.levels.published
         self.levels.drop(self.levels.declared, name)
         self._note_published(before)
@@ -340,20 +346,20 @@ class Store:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
-        """A pod came or changed. Its shape asks for what is counted, on the nodes that reach its volumes."""
+        """Add or replace a pod, with the shape that the rules give it."""
         self._put_pod(pod)
-        self._settle()
+        self._settle_if_small()
 
     def _put_pod(self, pod: Pod) -> None:
-        raw, pod = pod, self._ask(pod)
+        raw, pod = pod, self._apply_rules(pod)
         if pod.objection and self.schedules_gangs and pod.link is Link.FIELD:
-            pod = replace(pod, wants_room=True)  # kube-scheduler may have tried one domain only, and spoken of that
+            pod = replace(pod, wants_room=True)  # the reasons may be about one domain only, which kube-scheduler tried
         if is_about_one_node(pod.objection) and len(self.nodes) > 1:
             pod = replace(pod, objection="", wants_room=False)
         if pod is not raw:
-            self._raw[raw.uid] = raw
-        elif self._raw:
-            self._raw.pop(raw.uid, None)
+            self._unruled[raw.uid] = raw
+        elif self._unruled:
+            self._unruled.pop(raw.uid, None)
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:
@@ -374,25 +380,25 @@ class Store:
         self._note_reached(old, pod)
 
     def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """Return a pod that does not exist, with the shape that it would have here.
+        """Return a hypothetical pod with the shape that it would have here; ``coming`` are hypothetical claims.
 
-        Other pods may have other shapes because of it: ``forget_shown`` ends that.
+        It may change the shapes of other pods, until ``forget_shown`` is called.
         """
         for rule in self.all_rules:
             pod = rule.show(pod, coming)
-        self._stir_all()
-        self._settle()
+        self._queue_all_rules()
+        self._settle_if_small()
         return pod
 
     def forget_shown(self) -> None:
-        """Forget the pods that were only shown: a question is answered."""
+        """Forget the hypothetical pods of `show_pod`."""
         for rule in self.all_rules:
             rule.forget_shown()
-        self._stir_all()
-        self._settle()
+        self._queue_all_rules()
+        self._settle_if_small()
 
     def drop_pod(self, uid: str) -> None:
-        """A pod went."""
+        """Remove a pod."""
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
@@ -403,17 +409,17 @@ class Store:
         self.occupancy.forget(uid)
         for rule in self._list_concerned(pod):
             rule.forget(pod)
-        self._raw.pop(uid, None)
+        self._unruled.pop(uid, None)
         self.nominations.follow(uid, None)
         turned = self.owners.follow(pod, None)
         self._leave(uid)
         self._rejoin(turned)
         self.pending_victims.note(uid)
         self._note_reached(pod, None)
-        self._settle()
+        self._settle_if_small()
 
     def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod came to its node, left it, or counts for others than before: that may matter on other nodes, too."""
+        """Report to the occupancy how the change of a bound pod affects pods on other nodes, by their rules."""
         bound = [each for each in (old, new) if each is not None and each.bound]
         stays = len(bound) > 1 and bound[0].node == bound[1].node
         if not bound or (stays and bound[0].shape.requests == bound[1].shape.requests):
@@ -424,126 +430,126 @@ class Store:
 
     # --- rules -------------------------------------------------------------------------------------------------
 
-    def _ask(self, raw: Pod) -> Pod:
-        """Return a pod with the shape that the rules give it. What concerns no rule passes none."""
+    def _apply_rules(self, raw: Pod) -> Pod:
+        """Return a pod with the shape that the rules give it. Rules that it does not concern are skipped."""
         pod = raw
         for rule in self.all_rules:
             if _is_concerned(rule, pod):
-                self._stirred[rule] = None
+                self._pending_rules[rule] = None
                 pod = rule.ask(raw, pod)
         if raw.phase is not Phase.ACTIVE:
-            # Before its room is free: its claims hold devices a little longer.
-            for rule in list(self._stirred):
-                self._put_nodes(rule)
+            # Update the nodes before the pod's resources are free: its claims hold devices a little longer.
+            for rule in list(self._pending_rules):
+                self._offer_again(rule)
         return pod
 
     def _list_concerned(self, pod: Pod) -> list[Rule]:
         found = [rule for rule in self.all_rules if _is_concerned(rule, pod)]
-        self._stirred.update(dict.fromkeys(found))
+        self._pending_rules.update(dict.fromkeys(found))
         return found
 
     def is_ruled(self, pod: Pod) -> bool:
-        """Return whether more than room, labels and taints decides where a pod of this Store may go."""
-        return pod.uid in self._raw or pod.shape.neighbours is not None
+        """Return whether more than resources, labels and taints decides on which nodes a pod fits."""
+        return pod.uid in self._unruled or pod.shape.neighbours is not None
 
     def list_caveats(self, pods: Collection[Pod]) -> list[str]:
-        """Return what a plan for these pods cannot promise by what the rules know, a phrase each."""
+        """Return phrases about what a plan for these pods cannot guarantee, from all rules."""
         return [said for rule in self.all_rules for said in rule.list_caveats(pods)]
 
     def rule(self, of: type[R]) -> R:
-        """Return the rule of a class. Raises LookupError if this Store was made without it."""
+        """Return the rule of this class; raise LookupError if this Store does not have it."""
         for rule in self.all_rules:
             if isinstance(rule, of):
                 return rule
         raise LookupError(f"this Store was made without {of.__name__}")
 
     def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """A PodGroup asks for other topology keys."""
+        """Report to the rules that the topology keys of a PodGroup have changed."""
         if before != after:
             for rule in self.all_rules:
                 rule.note_keys(before, after)
-            self._stir_all()
-            self._settle()
+            self._queue_all_rules()
+            self._settle_if_small()
 
     def put_object(self, item: Any) -> None:
-        """An object that a rule follows came or changed."""
+        """Add or replace an object of a kind that a rule watches."""
         self._kinds[type(item)].put(item)
         self._note_object(type(item))
 
     def drop_object(self, kind: type, key: Key | str) -> None:
-        """An object that a rule follows went."""
+        """Remove an object of a kind that a rule watches."""
         self._kinds[kind].drop(key)
         self._note_object(kind)
 
     def _note_object(self, kind: type) -> None:
         for rule in self._followers[kind]:
-            self._stirred[rule] = None
+            self._pending_rules[rule] = None
             if kind in rule.reads:
                 rule.note_read(kind)
         if kind is DeviceClass:
             self.levels.note_classes()
-        self._settle()
+        self._settle_if_small()
 
     def note_state(self, kind: type, state: KindState, why: str = "") -> None:
-        """Note how much is known of the objects of a kind; ``why`` is a phrase if they are hidden from us."""
+        """Note the state of the watch for a kind of a rule; ``why`` is a phrase if it cannot be read, else ""."""
         for rule in self._followers[kind]:
-            self._stirred[rule] = None
+            self._pending_rules[rule] = None
             rule.note_state(kind, state, why)
-        self._settle()
+        self._settle_if_small()
 
-    def _stir_all(self) -> None:
-        self._stirred.update(dict.fromkeys(self.all_rules))
+    def _queue_all_rules(self) -> None:
+        self._pending_rules.update(dict.fromkeys(self.all_rules))
 
-    def _settle(self) -> None:
-        """Put anew what an object has changed by the rules, if that is little and nothing else is left to do."""
-        if not self._is_behind:
+    def _settle_if_small(self) -> None:
+        """Apply the changes by rules that follow from a change, unless there is a backlog already."""
+        if not self._has_backlog:
             self.settle()
 
     def settle(self) -> bool:
-        """Put anew a piece of what has changed by the rules; return whether there is more.
+        """Apply some of the changes that rules report, PIECE at most. Return whether there are more.
 
-        One object may change the answer of a rule for thousands. That is done a piece at a time by the loop that asks
-        for plans, and no other change waits for it.
+        One object may change the answers of a rule for thousands of pods. The loop that plans calls this repeatedly, so
+        that no other change waits for all of them.
         """
         left = PIECE
-        while self._stirred and left > 0:
-            stirred, self._stirred = self._stirred, {}
+        while self._pending_rules and left > 0:
+            stirred, self._pending_rules = self._pending_rules, {}
             rules = [rule for rule in self.all_rules if rule in stirred]
-            left -= sum(map(self._work, rules))
-            left -= 1 + sum(map(self._put_nodes, rules))
+            left -= sum(map(self._run_deferred, rules))
+            left -= 1 + sum(map(self._offer_again, rules))
             for rule in rules:
                 if (news := rule.take_news()) is not None:
-                    self._stirred[rule] = None
-                    left -= self._take(news)
-        self._is_behind = bool(self._stirred)
-        return self._is_behind
+                    self._pending_rules[rule] = None
+                    left -= self._apply_news(news)
+        self._has_backlog = bool(self._pending_rules)
+        return self._has_backlog
 
-    def _work(self, rule: Rule) -> int:
-        """Have a rule do what it has put off, a piece of it; return to how many nodes and pods that compares."""
+    def _run_deferred(self, rule: Rule) -> int:
+        """Run a portion of a rule's deferred work. Return its cost, as a number of updated nodes and pods."""
         if not rule.go_on():
             return 0
-        self._stirred[rule] = None
+        self._pending_rules[rule] = None
         return WORK
 
-    def _put_nodes(self, rule: Rule) -> int:
-        """Offer some nodes of a rule again; return how many. If there are more, the rule is asked again."""
+    def _offer_again(self, rule: Rule) -> int:
+        """Update some nodes for which a rule reports changes. Return their number."""
         names = rule.take_nodes()
         for name in names:
             if name in self.nodes:
                 self._offer(self.nodes[name], self.shown_nodes[name])
         if names:
-            self._stirred[rule] = None
+            self._pending_rules[rule] = None
         return len(names)
 
-    def _take(self, news: News) -> int:
-        """Put anew what a rule has changed; return how many pods these are."""
+    def _apply_news(self, news: News) -> int:
+        """Apply a portion of changes that a rule reports. Return the number of pods in it."""
         for uid in news.pods:
-            if (pod := self._raw.get(uid) or self.pods.get(uid)) is not None:
+            if (pod := self._unruled.get(uid) or self.pods.get(uid)) is not None:
                 self._put_pod(pod)
         for pod in news.recounted:
             old = self.pods[pod.uid]
-            if self._raw.setdefault(pod.uid, old) == pod:
-                del self._raw[pod.uid]
+            if self._unruled.setdefault(pod.uid, old) == pod:
+                del self._unruled[pod.uid]
             self.pods[pod.uid] = pod
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
@@ -557,9 +563,9 @@ class Store:
         return len(news.pods) + len(news.recounted) + len(news.members)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
-        # Before its claims go, so that no plan finds the room free first. Whether the slot is wanted, Repairs decides.
+        # Called before the claims are removed, so that no plan sees the slot as free. Repairs may close the vacancy.
         if self.ended is EndedMembers.FREE_SLOTS or pod.uid in self.pending_victims:
-            return  # of a victim, the room is the gang's that it ends for
+            return  # the resources of a victim belong to the preemptor's gang
         key = self.members.group_of(pod.uid)
         group = self.groups.get(key) if key is not None else None
         if group is not None and group.policy.is_gang and pod.scheduler in self.schedulers:
@@ -581,7 +587,7 @@ class Store:
                 del self.rivals[old.shape]
 
     def list_foreign(self, nodes: Collection[str]) -> list[Pod]:
-        """The bound pods on these nodes that other schedulers serve. O(pods of the cluster)."""
+        """Return the bound pods of other schedulers on these nodes. O(pods of the cluster)."""
         bound = (pod for pod in self.pods.values() if pod.node in nodes and pod.bound)
         return [pod for pod in bound if pod.scheduler not in self.profiles] if nodes else []
 
@@ -650,7 +656,7 @@ class Store:
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
     def put_group(self, group: PodGroup) -> None:
-        """A PodGroup came or changed. One that is being deleted governs its pods as before, until it is gone."""
+        """Add or replace a PodGroup. One that is being deleted stays in force until it is removed."""
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
@@ -665,13 +671,13 @@ class Store:
         if old is None or _group_facts(old) != _group_facts(group):
             self._rejoin_replicas(self.membership.index_group(old, group))
         moved = old is None or old.parent != group.parent
-        self._replant(self.forest.index_group(old, group), *([group.key] if moved else []))
-        self._sort_strangers(old, group)
+        self._rebuild_trees(self.forest.index_group(old, group), *([group.key] if moved else []))
+        self._resolve_strangers(old, group)
         if self.earlier_slots.awaiting:
             self.earlier_slots.settle()
 
     def drop_group(self, key: GroupKey) -> None:
-        """A PodGroup went: its unbound members are held again, with reason PodGroupMissing."""
+        """Remove a PodGroup. Its unbound members are held from now on, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         if old is not None:
             self.exclusives.note_group(old, None)
@@ -682,11 +688,11 @@ class Store:
             self.vacancies.close_group(key)
             self._rejoin_replicas(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
-            self._replant(trees, *trees)
-            self._sort_strangers(old, None)
+            self._rebuild_trees(trees, *trees)
+            self._resolve_strangers(old, None)
 
-    def _sort_strangers(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Who may join a gang has changed: the pods that name it are members or strangers."""
+    def _resolve_strangers(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """Resolve the pods that name a gang again if its controlling Job has changed: members may become strangers."""
         if find_job_controller(old) == find_job_controller(new):
             return
         key = key_of_group(old, new)
@@ -695,17 +701,17 @@ class Store:
                 self._join(pod)
 
     def put_composite(self, composite: Composite) -> None:
-        """A CompositePodGroup came or changed."""
+        """Add or replace a CompositePodGroup."""
         trees = self.forest.put_composite(composite)
-        self._replant(trees, *trees)
+        self._rebuild_trees(trees, *trees)
 
     def drop_composite(self, key: Key) -> None:
-        """A CompositePodGroup went: the unbound members of its tree are held again."""
+        """Remove a CompositePodGroup. The unbound members of its tree are held from now on."""
         trees = self.forest.drop_composite(key)
-        self._replant(trees, *trees)
+        self._rebuild_trees(trees, *trees)
 
-    def _replant(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
-        """Build trees anew in which something changed; the members of ``moved`` may belong elsewhere now."""
+    def _rebuild_trees(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
+        """Rebuild trees in which something has changed. Resolve the members of the groups ``moved`` again."""
         for tree in trees:
             self.dirty.add(tree)
             built = self.forest.build(tree)
@@ -718,7 +724,7 @@ class Store:
                 self._join(pod)
 
     def put_workload(self, workload: Workload) -> None:
-        """A Workload came or changed."""
+        """Add or replace a Workload."""
         old = self.workloads.get(workload.key)
         self.workloads[workload.key] = workload
         if workload.inline:
@@ -730,7 +736,7 @@ class Store:
             self.earlier_slots.settle()
 
     def drop_workload(self, key: Key) -> None:
-        """A Workload went."""
+        """Remove a Workload."""
         old = self.workloads.pop(key, None)
         if old is None:
             return
@@ -744,12 +750,12 @@ class Store:
             self.drop_group(group)
 
     def put_budget(self, budget: DisruptionBudget) -> None:
-        """A PodDisruptionBudget came or changed."""
+        """Add or replace a PodDisruptionBudget."""
         self.budgets[budget.key] = budget
         self.budgets_in.setdefault(budget.key.namespace, {})[budget.key] = budget
 
     def drop_budget(self, key: Key) -> None:
-        """A PodDisruptionBudget went."""
+        """Remove a PodDisruptionBudget."""
         if self.budgets.pop(key, None) is not None:
             here = self.budgets_in[key.namespace]
             del here[key]
@@ -757,13 +763,13 @@ class Store:
                 del self.budgets_in[key.namespace]
 
     def put_priority_class(self, found: PriorityClass) -> None:
-        """A PriorityClass came or changed."""
+        """Add or replace a PriorityClass."""
         self.drop_priority_class(found.name)
         self.priority_classes[found.name] = found
         self._touch_naming(found)
 
     def drop_priority_class(self, name: str) -> None:
-        """A PriorityClass went."""
+        """Remove a PriorityClass."""
         found = self.priority_classes.pop(name, None)
         if found is not None:
             self._touch_naming(found)
@@ -774,31 +780,31 @@ class Store:
             self.priorities.note(key)
 
     def put_job(self, job: Job) -> None:
-        """A Job came or changed."""
+        """Add or replace a Job."""
         old = self.jobs.get(job.key)
         self.jobs[job.key] = job
         self.membership.index_job(old, job)
         if old is None:
-            for pod in self.owners.pods_of(OwnerKey(JOB, job.key)):  # that were listed before their Job
+            for pod in self.owners.pods_of(OwnerKey(JOB, job.key)):  # pods may be listed before their Job
                 if pod.phase is Phase.SUCCEEDED:
                     self.endings.learn(pod)
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([OwnerKey(JOB, job.key)])
         elif _progress(old) != _progress(job):
-            # Its pods belong where they did; only how its gang stands may be another.
+            # The pods stay in their group, but the group has to be reviewed.
             groups = {self.members.group_of(pod.uid) for pod in self.owners.pods_of(OwnerKey(JOB, job.key))}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
             self.dirty.update(key for key in groups if key is not None)
 
     def drop_job(self, key: Key) -> None:
-        """A Job went."""
+        """Remove a Job."""
         old = self.jobs.pop(key, None)
         if old is not None:
             self.membership.index_job(old, None)
             self._rejoin([OwnerKey(JOB, key)])
 
     def put_parent(self, parent: Parent) -> None:
-        """A parent came or changed."""
+        """Add or replace a parent."""
         owner_key = owner_key_of(parent)
         old = self.parents.get(owner_key)
         self.parents[owner_key] = parent
@@ -806,17 +812,17 @@ class Store:
             self._rejoin([owner_key])
 
     def drop_parent(self, owner_key: OwnerKey) -> None:
-        """A parent went."""
+        """Remove a parent."""
         if self.parents.pop(owner_key, None) is not None:
             self._rejoin([owner_key])
 
 
-def _room(node: Node) -> tuple[object, ...]:
+def _node_facts(node: Node) -> tuple[object, ...]:
     return node.allocatable, node.labels, node.taints, node.unschedulable, node.features
 
 
 def _is_concerned(rule: Rule, pod: Pod) -> bool:
-    """Whether a rule is to hear of a pod. No file of its room is entered for one that it need not hear of."""
+    """Return whether a rule has to be called for a pod. Plain pods do not enter the packages of rules."""
     return rule.watches_all or pod.uid in rule.remembered or bool(rule.concerns(pod))
 
 
@@ -836,9 +842,9 @@ def _progress(job: Job) -> tuple[object, ...]:
 
 
 def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
-    """Whether a scheduler that has none of these profiles waits for room for a pod, and would give it what ours leave.
+    """Return whether a pod of another scheduler is unschedulable there and would use resources that are freed.
 
-    One that its scheduler has not tried yet is none: it may have no scheduler at all.
+    ``profiles`` are those of our kube-scheduler. A pod that was not tried yet does not count: it may have no scheduler.
     """
     foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles
     return foreign and (not pod.objection or pod.wants_room)

@@ -1,7 +1,7 @@
-"""Slots of members that ended before this Store could see it.
+"""Restores the vacancies of members that ended before this Store was filled.
 
-A pod that has failed is still there, and says when it ended. And the Store of this process for another API level has
-kept slots: those are kept on, each for the group that its member would belong to at this level.
+There are two sources: failed pods that still exist (`EarlierSlots.recall`), and the vacancies of this process's
+previous Store, for another API level (`EarlierSlots.inherit`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ from serried.cluster.usage import ClaimKind, Vacancies, Vacancy
 
 @dataclass(eq=False)
 class EarlierSlots:
-    """Opens vacancies for them. The maps and facets are the Store's own and live."""
+    """Opens vacancies for earlier members. The maps passed in are live maps of the Store, which owns this object."""
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
@@ -31,10 +31,10 @@ class EarlierSlots:
     pending_victims: Collection[str]
 
     awaiting: set[GroupKey] = field(default_factory=set, init=False)
-    """Under which keys slots are kept of gangs that have no object at this level yet."""
+    """The provisional keys with inherited vacancies whose gangs have no PodGroup at this level yet."""
 
     def recall(self, pod: Pod, since: float) -> None:
-        """A member that is still there has ended at ``since``: its slot is kept if nobody has the room by now."""
+        """Open a vacancy for an existing pod that ended at ``since`` (loop seconds), if its slot is still free."""
         node = self.nodes.get(pod.node)
         used = self.vacancies.occupancy.used.get(pod.node, {})
         if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
@@ -44,9 +44,10 @@ class EarlierSlots:
             self._open(Vacancy(key, pod, self.members.leaf_of(pod.uid), pod.refusal, since))
 
     def inherit(self, kept: Iterable[Vacancy]) -> None:
-        """Keep on what another Store has kept, for as long as that would have. To be called once all is listed.
+        """Open the vacancies that the previous Store has kept. Call it when all kinds are listed.
 
-        Whether the owner still wants the slot is not asked here, as in a Store that has lived on.
+        They keep their times, so they are kept as long as in that Store. Whether the owner still wants a slot is
+        decided later, as for other vacancies.
         """
         for vacancy in kept:
             replacement = self.pods.get(vacancy.replacement)
@@ -59,7 +60,7 @@ class EarlierSlots:
                 self.awaiting.add(group)
 
     def settle(self) -> None:
-        """A group has come or changed: it may be one that slots have waited for."""
+        """Move inherited vacancies to their group, if it exists now. Called after a change of a group."""
         for key in list(self.awaiting):
             for vacancy in self.vacancies.of_group(key):
                 heir = self._find_heir(vacancy.pod)
@@ -75,10 +76,11 @@ class EarlierSlots:
         occupancy.forget(pod.uid)
 
     def _find_heir(self, pod: Pod) -> tuple[GroupKey, str] | None:
-        """The gang of a member that is gone, and the member's PodGroup in its tree; None if there is no such gang.
+        """Return the gang of a member that ended, and the member's PodGroup in the tree; None if the gang is gone.
 
-        By what the pod names, else by its owner: an API server drops fields that it does not serve, and in 1.35 the
-        group has a name of another kind. An owner's gang may still wait for its objects to be made anew.
+        The gang is found by what the pod names, else by its owner, because the name may not be valid at this level: an
+        API server drops fields that it does not serve, and in 1.35 groups have keys of another kind. The gang of an
+        owner counts even if its objects still have to be recreated.
         """
         for each in (pod, replace(pod, group=None)):
             own = self.membership.resolve(each)

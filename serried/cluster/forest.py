@@ -1,8 +1,7 @@
-"""Which PodGroups and CompositePodGroups are one tree, and the group that stands for a whole tree.
+"""The trees of PodGroups and CompositePodGroups (`Forest`), and the PodGroup value that stands for a whole tree.
 
-A tree is scheduled as one: it has one key (kind ``COMPOSITE``), under which all its members are kept, and one PodGroup
-value, built anew whenever something in it changes. A group whose parent is not there (yet) waits under that parent's
-key.
+A tree is scheduled as one gang. It has one key (kind ``COMPOSITE``) for all its members, and one PodGroup value, which
+is rebuilt when something in the tree changes. A group whose parent does not exist (yet) waits under the parent's key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,20 +13,20 @@ from serried.api.priority import PreemptionPolicy
 from serried.cluster.index import reindex
 
 _MAX_DEPTH = 8
-"""How many CompositePodGroups above each other are followed; the API takes trees of four levels."""
+"""The maximum number of nested CompositePodGroups. (The API allows trees of four levels.)"""
 
 _MAX_LEVELS_IN_1_38 = 4
-"""How many levels of groups kube-scheduler 1.38 takes, PodGroups among them."""
+"""The maximum number of levels for kube-scheduler 1.38, including that of the PodGroups."""
 
 _MAX_STEPS = 256
-"""How far up a root is looked for. What is deeper is no tree, and a user may write thousands."""
+"""The maximum number of parents followed to the root. A user may create a chain of thousands, which is no tree."""
 
 _MAX_GROUPS = 1024
-"""How many groups a tree may have: it is built anew with each change of one of them."""
+"""The maximum number of groups in a tree, because each change of one rebuilds the tree."""
 
 
 class Forest:
-    """The trees over the Store's PodGroups. The Store tells of every change and asks for the trees then."""
+    """The trees of the Store's PodGroups. The Store reports every change, and gets the keys of the affected trees."""
 
     def __init__(self, groups: Mapping[GroupKey, PodGroup]) -> None:
         self.composites: dict[Key, Composite] = {}
@@ -36,17 +35,17 @@ class Forest:
         self._composites_below: dict[Key, tuple[Key, ...]] = {}
 
     def lift(self, group: GroupKey) -> GroupKey:
-        """The key under which the members of a PodGroup are scheduled: its tree's, or its own."""
+        """Return the key under which the members of a PodGroup are scheduled: its tree's, or its own without tree."""
         found = self.groups.get(group)
         parent = _parent(found)
         return group if parent is None else self.lift_composite(parent)
 
     def lift_composite(self, composite: Key) -> GroupKey:
-        """The tree of a CompositePodGroup, whether it exists or not."""
+        """Return the key of the tree of a CompositePodGroup, which need not exist."""
         return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
-        """Follow one change of a PodGroup, before or after the Store has it; the trees that it touches."""
+        """Update the index for a changed PodGroup. Return the keys of the affected trees."""
         item = new or old
         if item is None or (_parent(old) is None and _parent(new) is None):
             return set()
@@ -54,14 +53,14 @@ class Forest:
         return {self.lift_composite(place) for place in places}
 
     def put_composite(self, composite: Composite) -> set[GroupKey]:
-        """A CompositePodGroup came or changed; the trees that this touches, as they were before, too."""
-        return self._follow(composite.key, composite)
+        """Add or replace a CompositePodGroup. Return the keys of the affected trees, before and after the change."""
+        return self._replace_composite(composite.key, composite)
 
     def drop_composite(self, key: Key) -> set[GroupKey]:
-        """A CompositePodGroup went; as `put_composite`."""
-        return self._follow(key, None)
+        """Remove a CompositePodGroup. Return the keys of the affected trees, before and after the change."""
+        return self._replace_composite(key, None)
 
-    def _follow(self, key: Key, new: Composite | None) -> set[GroupKey]:
+    def _replace_composite(self, key: Key, new: Composite | None) -> set[GroupKey]:
         old = self.composites.get(key)
         touched = {self.lift_composite(key)}
         reindex(self._composites_below, _parent(old), _parent(new), key)
@@ -76,13 +75,13 @@ class Forest:
         place = composite
         while (parent := _parent(self.composites.get(place))) is not None and len(seen) <= _MAX_STEPS:
             if parent in seen:
-                return min(list(seen)[seen[parent] :])  # a circle: one of it, the same whoever asks
+                return min(list(seen)[seen[parent] :])  # a cycle: choose a fixed one of its groups as the root
             seen[parent] = len(seen)
             place = parent
         return place
 
     def find_gap(self, tree: GroupKey) -> str:
-        """Why there is no such tree, a phrase; "" if there is one or the key is not a tree's."""
+        """Return a phrase why a tree does not exist; "" if it exists, or if the key is not that of a tree."""
         if tree.kind is not GroupKind.COMPOSITE:
             return ""
         found = self.composites.get(tree.object_key)
@@ -97,11 +96,11 @@ class Forest:
         return f"the tree of CompositePodGroup {tree.name} is too deep"
 
     def build(self, tree: GroupKey) -> PodGroup | None:
-        """The group that stands for a tree; None if its root does not exist, or if it is no tree."""
+        """Return the PodGroup value for a tree; None if its root does not exist, or if it is no valid tree."""
         root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
         if root is None or root.parent is not None:
             return None
-        branch = None if self._is_large(root) else self._grow(root, _MAX_DEPTH)
+        branch = None if self._is_large(root) else self._build_branch(root, _MAX_DEPTH)
         if branch is None:
             return None
         return PodGroup(
@@ -122,7 +121,7 @@ class Forest:
         )
 
     def _find_preemption(self, root: Composite) -> PreemptionPolicy | None:
-        """What the root says, unless a group below it says Never: its members would profit as well."""
+        """Return the preemptionPolicy of a tree: Never if any group in it says so, else that of the root."""
         says_never = any(item.preemption is PreemptionPolicy.NEVER for item in self._iterate_groups(root.key))
         return PreemptionPolicy.NEVER if says_never else root.preemption
 
@@ -130,7 +129,7 @@ class Forest:
         return sum(1 for _ in islice(self._iterate_groups(root.key), _MAX_GROUPS + 1)) > _MAX_GROUPS
 
     def _iterate_groups(self, root: Key) -> Iterator[Composite | PodGroup]:
-        """All groups of a tree, its root among them."""
+        """Yield all groups of a tree, including its root."""
         groups: list[Composite | PodGroup] = [self.composites[root]]
         while groups:
             group = groups.pop()
@@ -143,12 +142,12 @@ class Forest:
         keys = self._groups_below.get(composite, ())
         return [*branches, *(self.groups[key] for key in keys if key in self.groups)]
 
-    def _grow(self, composite: Composite, depth: int) -> Branch | None:
+    def _build_branch(self, composite: Composite, depth: int) -> Branch | None:
         if not depth:
             return None
         below: list[Tree] = []
         for group in self._list_below(composite.key):
-            tree = self._grow(group, depth - 1) if isinstance(group, Composite) else group.leaf(group.key.name)
+            tree = self._build_branch(group, depth - 1) if isinstance(group, Composite) else group.leaf(group.key.name)
             if tree is None:
                 return None
             below.append(tree)
@@ -156,7 +155,7 @@ class Forest:
         return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)
 
     def find_invalid(self, tree: GroupKey) -> str:
-        """Return why kube-scheduler 1.38 schedules no pod of a tree, a phrase; "" if it does, or there is no such tree.
+        """Return a phrase why kube-scheduler 1.38 rejects a tree; "" if it accepts the tree, or it does not exist.
 
         Upstream validates trees when it schedules them (KEP-6012, "Runtime validation in Beta").
         """
@@ -181,7 +180,7 @@ def _is_gang(group: Composite | PodGroup) -> bool:
 
 
 def count_least(tree: Tree) -> int:
-    """The fewest members with which a tree stands; of a branch with too few groups, what those take that it has."""
+    """Return the minimum number of members that a tree needs. If a branch has too few groups, all of them count."""
     if isinstance(tree, Leaf):
         return tree.need
     return max(1, sum(sorted(count_least(each) for each in tree.below)[: tree.need]))

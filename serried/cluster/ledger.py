@@ -1,7 +1,7 @@
-"""The reservation ledger: which slots are kept for which members, between plan and bound.
+"""The reservation ledger: the slots that are kept for members from their plan until they are bound.
 
-In memory it is the truth that every plan and every filter call reads; the Reservation object follows it and lets a
-restart rebuild it. Every slot lays a RESERVED claim in the Occupancy, so room is spoken for the moment a plan is made.
+Plans and filter calls read the ledger in memory. The Reservation objects are written after it, for a restart. Every
+slot is a RESERVED claim in the Occupancy, so its resources are in use from the moment of the plan.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -11,11 +11,11 @@ from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot
 from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
 
-_NOBODY: Collection[str] = ()
+_NO_PODS: Collection[str] = ()
 
 
 class Ledger:
-    r"""Owns the reservations: at most one a group, and one slot a pod. Nothing else changes them.
+    r"""All reservations: at most one for each group, and one slot for each pod. Only the ledger changes them.
 
                           add, move, drop, rename_domain
                           adjust_quorum                        add, move, drop, rename_domain
@@ -26,11 +26,11 @@ class Ledger:
            |                      |   +------------ withdraw ------------+   |
            +----- unreserve ------+------------------------------------------+
 
-    What a restart finds is reserved in the phase that its record has. ``withdraw`` is for a commit of which no Binding
-    was sent. A Committed reservation is unreserved when its Bindings stand, or when another instance drives them on;
-    the caller knows (`scheduling.scheduling_cycle`). One that has victims is Planned, and over-commits its nodes, until
-    ``forget_victims``; it is not committed before. A verb for a reservation that is not held (any more), and one that
-    the drawing does not have, raise IllegalTransition.
+    After a restart a reservation starts in the phase of its record. ``withdraw`` is for a commit of which no Binding
+    was sent. A Committed reservation is unreserved by `scheduling.scheduling_cycle` when its members are bound, or when
+    another instance continues its Bindings. A reservation with victims over-commits its nodes, and cannot be committed
+    before ``forget_victims``. IllegalTransition is raised for a transition that the drawing does not have, and for a
+    reservation that the ledger does not hold.
     """
 
     def __init__(self, occupancy: Occupancy, pending_victims: PendingVictims) -> None:
@@ -47,117 +47,117 @@ class Ledger:
         return iter(list(self._by_group.values()))
 
     def of_group(self, group: GroupKey) -> Reservation | None:
-        """The group's reservation."""
+        """Return the group's reservation; None if it has none."""
         return self._by_group.get(group)
 
     def of_pod(self, uid: str) -> Reservation | None:
-        """The reservation that has a slot for this pod."""
+        """Return the reservation that has a slot for this pod; None if none has."""
         return self._by_uid.get(uid)
 
     def slot_of(self, uid: str) -> Slot | None:
-        """The slot of this pod."""
+        """Return the slot of this pod; None if it has none."""
         reservation = self._by_uid.get(uid)
         return reservation.slots.get(uid) if reservation else None
 
     def list_on(self, node: str) -> Collection[str]:
-        """The pods that have a slot on a node; UIDs. Changes with the ledger."""
-        return self._by_node.get(node, _NOBODY)
+        """Return the UIDs of the pods with a slot on a node, a live view."""
+        return self._by_node.get(node, _NO_PODS)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
-        """Keep the slots of those members that are among ``pods`` (by UID); the others have none.
+        """Add a reservation. Slots of members that are not in ``pods`` (by UID) are removed from it.
 
-        The group must hold no reservation: that one is unreserved first.
+        Raises IllegalTransition if the group has a reservation already.
         """
         if reservation.group in self._by_group:
             raise IllegalTransition(f"{reservation.group} already holds a reservation")
         self._by_group[reservation.group] = reservation
         reservation.keep(pods.keys())
         for uid, slot in reservation.slots.items():
-            self._take(uid, reservation)
-            self._note(uid, slot.node)
+            self._own(uid, reservation)
+            self._index_slot(uid, slot.node)
             self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
         self._pending_victims.add(reservation.victims, reservation.group)
 
     def forget_victims(self, reservation: Reservation) -> None:
-        """The victims are gone, or are not waited for any more. Nothing happens if there are none."""
+        """Remove the victims, because they have ended or are not awaited any more. No effect without victims."""
         self._require_held(reservation)
         self._pending_victims.remove(reservation.victims)
         reservation.forget_victims()
 
     def commit(self, reservation: Reservation, uids: Collection[str]) -> None:
-        """From now on the Bindings of these members may be sent. The same commit may be repeated."""
+        """Commit these members: from now on their Bindings may be sent. The same commit may be repeated."""
         self._require_held(reservation)
         if reservation.victims:
             raise IllegalTransition(f"{reservation.group} cannot commit before its victims are gone")
         reservation.commit(uids)
 
     def withdraw(self, reservation: Reservation) -> None:
-        """The commit does not count: no Binding was sent. Nothing happens if there was none."""
+        """Undo a commit of which no Binding was sent. No effect before a commit."""
         self._require_held(reservation)
         reservation.withdraw()
 
     def adjust_quorum(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
-        """The quorum takes these numbers of members of each PodGroup; one without number is left out."""
+        """Change the quorum to these numbers of members by PodGroup; other PodGroups do not take part any more."""
         self._require_held(reservation)
         reservation.adjust_quorum(parts)
 
     def rename_domain(self, reservation: Reservation, domain: str) -> None:
-        """The domain has another name by now: its nodes were given another label."""
+        """Change the domain, because its nodes have a new value of the topology key."""
         self._require_held(reservation)
         reservation.rename_domain(domain)
 
     def unreserve(self, group: GroupKey) -> Reservation | None:
-        """Give every slot of a group back; returns what it held, None if it held nothing."""
+        """Release all slots of a group. Return its reservation; None if it had none."""
         reservation = self._by_group.pop(group, None)
         if reservation is not None:
             self._pending_victims.remove(reservation.victims)
             for uid, slot in reservation.slots.items():
                 del self._by_uid[uid]
-                self._forget(uid, slot.node)
+                self._unindex_slot(uid, slot.node)
                 self._occupancy.release(uid, ClaimKind.RESERVED)
         return reservation
 
     # --- one member --------------------------------------------------------------------------------------------
 
     def add(self, reservation: Reservation, pod: Pod, node: str, part: str = "") -> None:
-        """Keep one more slot."""
+        """Add a slot for a pod to a reservation."""
         self._require_held(reservation)
-        self._take(pod.uid, reservation)
+        self._own(pod.uid, reservation)
         reservation.put(Slot(pod.uid, pod.name, node, part))
-        self._note(pod.uid, node)
+        self._index_slot(pod.uid, node)
         self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
-        """Give a member another node within its reservation. Raises KeyError if it has no slot."""
+        """Move a member's slot to another node. Raises KeyError if the member has no slot."""
         reservation = self._by_uid[pod.uid]
-        self._forget(pod.uid, reservation.slots[pod.uid].node)
+        self._unindex_slot(pod.uid, reservation.slots[pod.uid].node)
         reservation.move(pod.uid, node)
-        self._note(pod.uid, node)
+        self._index_slot(pod.uid, node)
         self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
 
     def drop(self, uid: str) -> None:
-        """Give one slot back; the rest of the reservation stays. Nothing happens if the pod has none."""
+        """Release one slot; the rest of the reservation stays. No effect if the pod has none."""
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:
-            self._forget(uid, reservation.slots[uid].node)
+            self._unindex_slot(uid, reservation.slots[uid].node)
             reservation.drop(uid)
             self._occupancy.release(uid, ClaimKind.RESERVED)
 
-    def _take(self, uid: str, reservation: Reservation) -> None:
-        # One slot a pod: a member that has come over from another group takes its old slot from there.
+    def _own(self, uid: str, reservation: Reservation) -> None:
+        # A pod has one slot: a member that has changed its group loses its slot in the old one.
         before = self._by_uid.get(uid)
         if before is not None and uid in before.slots:
-            self._forget(uid, before.slots[uid].node)
+            self._unindex_slot(uid, before.slots[uid].node)
         if before is not None and before is not reservation:
             before.drop(uid)
         self._by_uid[uid] = reservation
 
-    def _note(self, uid: str, node: str) -> None:
+    def _index_slot(self, uid: str, node: str) -> None:
         self._by_node.setdefault(node, {})[uid] = None
 
-    def _forget(self, uid: str, node: str) -> None:
+    def _unindex_slot(self, uid: str, node: str) -> None:
         here = self._by_node[node]
         del here[uid]
         if not here:

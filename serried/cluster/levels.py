@@ -1,4 +1,4 @@
-"""Which label stands for each level of the topology here, by what is said and by what the nodes carry."""
+"""Computes the table of topology levels (`LevelTable`) from configuration and from the labels of the nodes."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,54 +23,57 @@ from serried.api.topology import (
 Said = TypeVar("Said", TopologyLevels, ForeignLevels)
 
 
-class Kinship(NamedTuple):
-    """What nodes have in common, as far as levels are concerned."""
+class NodeProfile(NamedTuple):
+    """The properties of a node that matter for levels. Nodes are counted by their profile."""
 
     labels: frozenset[str]
-    """The labels of levels that they carry, with a value."""
+    """The candidate labels that the node carries with a value."""
 
     resources: frozenset[str]
-    """The extended resources that they have."""
+    """The extended resources that the node has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The labels that may stand for one level."""
+    """The candidate labels for one level."""
 
     labels: tuple[str, ...]
-    """The first that at least half of the nodes carry counts."""
+    """The labels in order. The first one that at least half of the nodes carry is chosen."""
 
     said: frozenset[str] = frozenset()
-    """Those that somebody has named for this cluster: without a better one, one node that carries it is enough."""
+    """The labels configured for this cluster. If no label is on half of the nodes, one node with it is enough."""
 
 
 def merge_candidates(said: TopologyLevels | None, foreign: Iterable[ForeignLevels]) -> dict[str, Candidates]:
-    """Return the candidates of each level: what an administrator says alone, else what others say before defaults."""
+    """Return the candidates of each level.
+
+    They are the labels that an administrator has configured; without such, those of Kueue and Grove, then defaults.
+    """
     pairs = [pair for each in foreign for pair in each.labels]
     merged: dict[str, Candidates] = {}
     for level in LEVELS:
         named = tuple(said.labels.get(level, ())) if said is not None else ()
         found = tuple(dict.fromkeys(label for name, label in pairs if name == level))
         labels = named or tuple(dict.fromkeys((*found, *list_defaults(level))))
-        # A label that is called as a level was named so by somebody, too.
+        # A label with the name of the level was configured by somebody, too.
         merged[level] = Candidates(labels, frozenset(named or (*found, level)))
     return merged
 
 
 def count_levels(
-    nodes: Mapping[Kinship, int], candidates: Mapping[str, Candidates], provided: Collection[str] = ()
+    nodes: Mapping[NodeProfile, int], candidates: Mapping[str, Candidates], provided: Collection[str] = ()
 ) -> LevelTable:
-    """Return the table for nodes, of which ``nodes`` says how many have something in common.
+    """Return the table for nodes, given as numbers of nodes by profile.
 
-    Any node may have what DeviceClasses have ``provided``, so all nodes stand for a resource that none of them shows.
-    Of too many resources those count that differ from all nodes, then those that most nodes have.
+    Resources of DeviceClasses (``provided``) may be on any node, so the pool of one that no node lists is all nodes. If
+    there are too many resources, pools whose labels differ from those of all nodes are preferred, then large ones.
     """
     totals: Counter[str] = Counter({"": 0})
     carried: Counter[tuple[str, str]] = Counter()
-    for kinship, count in nodes.items():
-        for resource in ("", *kinship.resources):
+    for profile, count in nodes.items():
+        for resource in ("", *profile.resources):
             totals[resource] += count
-            for label in kinship.labels:
+            for label in profile.labels:
                 carried[resource, label] += count
     everywhere, *pools = (
         Pool(resource, total, dict(_choose(resource, total, carried, candidates))) for resource, total in totals.items()
@@ -93,7 +96,7 @@ def _choose(
 
 
 class Levels:
-    """The table, kept up to date with the nodes and with the objects that name labels."""
+    """The table of levels, updated by the Store with every change of a node or of an object that names labels."""
 
     def __init__(self, nodes: Mapping[str, Node], classes: Mapping[str, DeviceClass]) -> None:
         self._nodes = nodes
@@ -105,24 +108,24 @@ class Levels:
         """The ClusterTopologyBindings of Grove by name."""
         self._candidates = merge_candidates(None, ())
         self._labels = _list_labels(self._candidates)
-        self._kinships: dict[str, Kinship] = {}
-        self._counts: Counter[Kinship] = Counter()
+        self._profiles: dict[str, NodeProfile] = {}
+        self._counts: Counter[NodeProfile] = Counter()
         self._counted: tuple[LevelTable, dict[str, str]] | None = None
-        """The table, and the level of each label in it; None if something has changed since."""
+        """The table and its `name_labels`; None if they have to be computed again."""
 
     @property
     def published(self) -> LevelTable | None:
-        """What the extender that leads has found; None before."""
+        """The table in the status of TopologyLevels, which the leading extender writes; None before its first write."""
         declared = self.declared.get(DEFAULT)
         return declared.status if declared is not None else None
 
     @property
     def table(self) -> LevelTable:
-        """What the nodes here say; for a process that follows nodes."""
+        """The table computed from the nodes. Only for a process that watches nodes."""
         return self._count()[0]
 
     def name_label(self, label: str) -> str:
-        """Return the level for which a label stands on some nodes here, "" for none."""
+        """Return the level of a label in the table; "" if it has none."""
         return self._count()[1].get(label, "")
 
     def _count(self) -> tuple[LevelTable, dict[str, str]]:
@@ -133,40 +136,40 @@ class Levels:
         return self._counted
 
     def note_classes(self) -> None:
-        """A DeviceClass came, changed or went."""
+        """Recompute the table when it is needed next, because a DeviceClass has changed."""
         self._counted = None
 
     def note_node(self, node: Node) -> None:
-        """A node came or changed."""
+        """Count a node that was added or changed."""
         labels = frozenset(label for label in self._labels & node.labels.keys() if node.labels[label])
         resources = frozenset(name for name, amount in node.allocatable.items() if amount and is_extended(name))
-        kinship = Kinship(labels, resources)
-        if self._kinships.get(node.name) != kinship:
+        profile = NodeProfile(labels, resources)
+        if self._profiles.get(node.name) != profile:
             self.drop_node(node.name)
-            self._kinships[node.name] = kinship
-            self._counts[kinship] += 1
+            self._profiles[node.name] = profile
+            self._counts[profile] += 1
             self._counted = None
 
     def drop_node(self, name: str) -> None:
-        """A node went."""
-        kinship = self._kinships.pop(name, None)
-        if kinship is not None:
+        """Remove a deleted node from the counts."""
+        profile = self._profiles.pop(name, None)
+        if profile is not None:
             self._counted = None
-            self._counts[kinship] -= 1
-            if not self._counts[kinship]:
-                del self._counts[kinship]
+            self._counts[profile] -= 1
+            if not self._counts[profile]:
+                del self._counts[profile]
 
     def put(self, held: dict[str, Said], item: Said) -> None:
-        """An object that names labels came or changed; ``held`` is the map of its kind."""
+        """Add or replace an object that names labels; ``held`` is the map of its kind."""
         held[item.name] = item
-        self._revise()
+        self._update_candidates()
 
     def drop(self, held: dict[str, Said], name: str) -> None:
-        """An object that names labels went."""
+        """Remove an object that names labels; ``held`` is the map of its kind."""
         held.pop(name, None)
-        self._revise()
+        self._update_candidates()
 
-    def _revise(self) -> None:
+    def _update_candidates(self) -> None:
         foreign = [held[name] for held in (self.grove, self.kueue) for name in sorted(held)]
         candidates = merge_candidates(self.declared.get(DEFAULT), foreign)
         if candidates == self._candidates:

@@ -1,4 +1,4 @@
-"""Which pods are the members of which group, and how the members of a group stand."""
+"""The members of each group (`Members`), counted by their standing, and what has changed since (`Dirty`)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,57 +15,57 @@ from serried.plan.quorum import GroupMembers, Standing, combine, count_done, fin
 
 
 class Dirty:
-    """Groups and pods that are to be looked at."""
+    """The groups and pods that have to be reviewed. The Store adds to it, the extender's loop takes from it."""
 
     def __init__(self) -> None:
         self.groups: set[GroupKey] = set()
-        """The groups that a change may concern."""
+        """The groups that a change may affect."""
 
         self.members: dict[tuple[GroupKey, str], None] = {}
-        """The members (UIDs) that have changed, each with the group that it is or was in; "" is the group itself."""
+        """The changed members, as pairs of their present or former group and UID; UID "": the group itself."""
 
         self.orphans: set[str] = set()
-        """The pods (UIDs) that left a group and belong to none now."""
+        """The UIDs of pods that left a group and belong to none now."""
 
     def add(self, group: GroupKey, uid: str = "") -> None:
-        """A change may concern this group: one of its members alone, if there is a ``uid``."""
+        """Mark a group for review. ``uid`` is the member that has changed, "" for the group itself."""
         self.groups.add(group)
         self.members[group, uid] = None
 
     def update(self, *groups: Iterable[GroupKey]) -> None:
-        """A change may concern all of these."""
+        """Mark all these groups for review."""
         for group in chain(*groups):
             self.add(group)
 
     def clear_groups(self) -> None:
-        """Nobody looks at groups for now."""
+        """Forget all groups and members that are marked: this process does not review groups now."""
         self.groups.clear()
         self.members.clear()
 
     def take_groups(self) -> set[GroupKey]:
-        """The groups, and from now on none."""
+        """Return the marked groups, and clear them."""
         taken = self.groups
         self.groups = set()
         return taken
 
     def take_members(self) -> Iterable[tuple[GroupKey, str]]:
-        """The members, and from now on none."""
+        """Return the changed members, and clear them."""
         taken = self.members
         self.members = {}
         return taken
 
     def take_orphans(self) -> set[str]:
-        """The pods, and from now on none."""
+        """Return the orphaned pods, and clear them."""
         taken = self.orphans
         self.orphans = set()
         return taken
 
 
 class Members:
-    """The members of each group, under the key of its tree if it is in one.
+    """The members of each group; the members of a tree are under the key of the whole tree.
 
-    The maps are the Store's own and live. It also says who joins and leaves: who is a member is a question of several
-    objects (`Membership`).
+    The maps passed in are live maps of the Store. The Store also calls `join` and `leave`; `Membership` decides which
+    group a pod belongs to.
     """
 
     def __init__(
@@ -85,64 +85,64 @@ class Members:
         self._leaf_of: dict[str, GroupKey] = {}
         self._members: dict[GroupKey, dict[str, None]] = {}
         self._standing_of: dict[str, tuple[Standing, str]] = {}
-        """How each member was counted: what it is, and its PodGroup in the tree."""
+        """The standing with which each member was counted, and the name of its PodGroup in the tree."""
 
         self._by_standing: dict[tuple[GroupKey, Standing], dict[str, None]] = {}
         self._counts: dict[GroupKey, Counter[tuple[Standing, str]]] = {}
         self._disrupted: dict[GroupKey, dict[str, None]] = {}
-        """Those that somebody disrupts, also when they are not bound (any more)."""
+        """The members with a condition DisruptionTarget, bound or not."""
 
     def __contains__(self, group: object) -> bool:
-        """Whether a group has a pod."""
+        """Return whether a group has a pod."""
         return group in self._members
 
     def groups(self) -> list[GroupKey]:
-        """The groups that have a pod, with or without a PodGroup object."""
+        """Return the groups that have a pod, with or without a PodGroup object."""
         return list(self._members)
 
     def group_of(self, uid: str) -> GroupKey | None:
-        """The group of a known pod, maybe provisional; None for a pod of no group or an unknown pod."""
+        """Return the group of a pod, which may be provisional; None if the pod is unknown or in no group."""
         return self._group_of.get(uid)
 
     def copy_groups(self) -> dict[str, GroupKey]:
-        """The PodGroup of each member as of now, by UID; of a tree, the one that the member names."""
+        """Return a copy of the PodGroup of each member by UID; in a tree, the PodGroup that the member names."""
         return {**self._group_of, **self._leaf_of}
 
     def leaf_of(self, uid: str) -> str:
-        """The name of a member's PodGroup in its tree; "" where that is the whole tree."""
+        """Return the name of a member's PodGroup in its tree; "" if the PodGroup is the whole tree."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""
 
     def rank_of(self, uid: str) -> int | None:
-        """The rank of a member in its gang; None for an unknown pod, or where nothing numbers the members."""
+        """Return the rank of a member in its gang; None if the pod is unknown or members have no numbers."""
         pod = self._pods.get(uid)
         return self._membership.rank_of(pod) if pod is not None else None
 
     def has_gated(self, group: GroupKey) -> bool:
-        """Whether a member waits for the owner of a scheduling gate which is not ours. O(1): filter asks for it."""
+        """Return whether a member has a scheduling gate other than Serried's. O(1), because filter calls it."""
         return (group, Standing.GATED) in self._by_standing
 
     def of_group(self, group: GroupKey) -> list[Pod]:
-        """Every known pod of the group, also bound and finished ones, in the order of arrival."""
+        """Return all pods of the group, including bound and finished ones, in the order of arrival."""
         return [self._pods[uid] for uid in self._members.get(group, ())]
 
     def iterate(self, group: GroupKey) -> Iterator[Pod]:
-        """As ``of_group``, one by one: for a caller that looks for the first of a kind."""
+        """Yield the pods that ``of_group`` returns, for a caller that may stop early."""
         return (self._pods[uid] for uid in self._members.get(group, ()))
 
     def iterate_standing(self, group: GroupKey, standing: Standing) -> Iterator[Pod]:
-        """The members of a group that stand so, one by one, whoever came to stand so first before the others."""
+        """Yield the members of a group with this standing, in the order in which they got it."""
         return (self._pods[uid] for uid in self._by_standing.get((group, standing), ()))
 
     def iterate_disrupted(self, group: GroupKey) -> Iterator[Pod]:
-        """The members of a group that somebody disrupts, one by one."""
+        """Yield the members of a group that have a condition DisruptionTarget."""
         return (self._pods[uid] for uid in self._disrupted.get(group, ()))
 
     def has_disrupted(self, group: GroupKey) -> bool:
-        """Whether somebody disrupts a member of a group."""
+        """Return whether a member of a group has a condition DisruptionTarget."""
         return group in self._disrupted
 
     def by_leaf(self, group: GroupKey, pods: Sequence[Pod]) -> Mapping[str, Sequence[Pod]]:
-        """Members of a group by the name of their PodGroup in its tree; each PodGroup of the tree has an entry."""
+        """Return pods of a group by the name of their PodGroup in its tree. Each PodGroup of the tree has an entry."""
         found = self._groups.get(group)
         if found is None or isinstance(found.tree, Leaf):
             return {"": pods}
@@ -152,9 +152,10 @@ class Members:
         return below
 
     def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
-        """How many members of each PodGroup count toward its quorum: ``classify(group, without).placed_by_leaf``.
+        """Return the number of members that count toward the quorum, by PodGroup, as if ``without`` did not exist.
 
-        O(``without`` and the PodGroups of the tree): cheap enough to be asked for each member of a burst.
+        The same as ``classify(group, without).placed_by_leaf``, but in O(``without`` + PodGroups of the tree): cheap
+        enough for every member in a burst.
         """
         counts = self._counts.get(group, Counter())
         if without:
@@ -172,13 +173,13 @@ class Members:
         return counts[Standing.BOUND] + count_done(counts[Standing.SUCCEEDED], *self._find_counts(leaf))
 
     def in_order(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-        """Some members of a group as they are placed: PodGroup by PodGroup, in each of them the lowest rank first."""
+        """Return pods of a group in the order of placement: PodGroup by PodGroup, in each the lowest rank first."""
         position = order_by_rank(self._parents)
         below = self.by_leaf(group, pods).values()
         return tuple(chain.from_iterable(sorted(each, key=position) for each in below))
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
-        """The members of a group by what they are to a plan, as if the pods ``without`` (UIDs) were not there."""
+        """Return the members of a group by their standing for a plan, as if the pods ``without`` did not exist."""
         below: dict[str, dict[Standing, Sequence[Pod]]] = {}
         for standing in Standing:
             pods = [pod for pod in self.iterate_standing(group, standing) if pod.uid not in without]
@@ -188,26 +189,26 @@ class Members:
         return combine({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
     def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
-        """The Job and the minCount by which finished members of a PodGroup count."""
+        """Return the Job and the minCount of a PodGroup, which decide how its finished members count."""
         group = self._groups.get(leaf)
         return (self._membership.job_of(group), group.policy.min_count or 0) if group is not None else (None, 0)
 
     # --- the Store's own ---------------------------------------------------------------------------------------
 
     def join(self, uid: str, group: GroupKey) -> None:
-        """A pod that is in no group joins one."""
+        """Add a pod that is in no group to a group."""
         self._group_of[uid] = group
         self._members.setdefault(group, {})[uid] = None
 
     def note_leaf(self, uid: str, leaf: GroupKey | None) -> None:
-        """The PodGroup of a member within its tree; None where that is the whole tree."""
+        """Set the PodGroup of a member within its tree; None if the PodGroup is the whole tree."""
         if leaf is not None:
             self._leaf_of[uid] = leaf
         else:
             self._leaf_of.pop(uid, None)
 
     def note(self, pod: Pod) -> None:
-        """A member has joined, has changed, or is in another PodGroup of its tree."""
+        """Update the counts for a member that has joined, has changed, or is in another PodGroup of its tree."""
         group = self._group_of[pod.uid]
         now = find_standing(pod, self._schedulers), self.leaf_of(pod.uid)
         before = self._standing_of.get(pod.uid)
@@ -234,7 +235,7 @@ class Members:
             del self._counts[group]
 
     def leave(self, uid: str) -> GroupKey | None:
-        """A pod leaves its group; which that was, None if it was in none."""
+        """Remove a pod from its group. Return the group; None if it was in none."""
         self._leaf_of.pop(uid, None)
         group = self._group_of.pop(uid, None)
         if group is not None:

@@ -1,10 +1,14 @@
-"""Which group a pod belongs to, at every API level (docs/contributing/workload-api.md).
+"""Decides to which group a pod belongs (`Membership.resolve`), at every API level.
 
-The pod's field and label come first, then its owner: a parent (a JobSet, say) whose pods are gangs of its own,
-else the Job. An owner leads to its Workload by ``controllerRef``, and that to a PodGroup by ``workloadRef``; without a
-Workload, the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its
-Workload, in each of its replicas. In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own under the
-template's policy (WorkloadReference). Pods whose PodGroup does not exist yet wait under a key of their owner.
+The group is found in this order (docs/contributing/workload-api.md):
+
+1. The pod's field, then its label.
+2. Its parent, such as a JobSet, if the parent's pods are gangs of the parent; else its Job.
+
+An owner's Workload has it as ``controllerRef``, and the Workload's PodGroups have ``workloadRef``. Without a Workload,
+the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its Workload, in
+each of its replicas. In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own with the template's policy
+(WorkloadReference). Pods whose PodGroup does not exist yet wait under a provisional key of their owner.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -34,22 +38,22 @@ from serried.plan.quorum import find_rank
 
 
 def workload_of(group: GroupKey) -> Key | None:
-    """The Workload of which a group would be part, None for the key of a PodGroup object."""
+    """Return the key of the Workload of which a group is a part (v1alpha1); None for other groups."""
     return group.object_key if group.kind is GroupKind.WORKLOAD else None
 
 
 def is_replica(group: GroupKey) -> bool:
-    """Whether a replica key made this group: it exists as long as a pod names it."""
+    """Return whether a group is one replica of a template in v1alpha1. It exists as long as a pod names it."""
     return group.kind is GroupKind.WORKLOAD and bool(group.replica)
 
 
 def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
-    """The key of the group that a template of an inline Workload is, in one of its replicas if it has some."""
+    """Return the key of the group for a template of an inline Workload (v1alpha1), or for one replica of it."""
     return GroupKey(*workload.key, GroupKind.WORKLOAD, template.name, replica)
 
 
 def build_groups(workload: Workload, named: Iterable[GroupKey]) -> dict[GroupKey, PodGroup]:
-    """The groups of an inline Workload: its templates, and those of ``named`` that are replicas of one of them."""
+    """Return the groups of an inline Workload: one for each template, and those of ``named`` that are replicas."""
     groups: dict[GroupKey, PodGroup] = {}
     for template in workload.templates:
         key = key_inline(workload, template)
@@ -77,41 +81,44 @@ def _build(workload: Workload, template: Template, key: GroupKey) -> PodGroup:
 
 
 class Obstacles:
-    """Why there may be Workloads and PodGroups that are not here: phrases, "" for no reason."""
+    """The reasons why objects may exist that the Store does not have: phrases, "" for none."""
 
     def __init__(self, unread: str = "") -> None:
         self.native = ""
-        """Of Workloads and PodGroups at the API level in use."""
+        """The reason why Workloads and PodGroups of the level in use cannot be read."""
 
         self.unread = unread
-        """Of the PodGroups of the cluster's own API, where it is not the level in use although it is served."""
+        """The reason why served PodGroups of the native API are not used as the level in use."""
 
         self.compatible = ""
-        """Of the PodGroups of scheduler-plugins."""
+        """The reason why PodGroups of scheduler-plugins cannot be read."""
 
         self.needed = ""
-        """Of a kind without which nothing is planned, such as Jobs: what it has shown before has left the Store."""
+        """The reason why a kind that every plan needs, such as Jobs, cannot be read. The Store has lost its objects."""
 
     def to(self, group: GroupKey) -> str:
-        """What keeps us from seeing the object of a group."""
+        """Return the reason why the object of a group may not be readable; "" for none."""
         return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread
 
 
 def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> GroupKey:
-    """The key for a gang of this owner: the only one of a Job, that of a stage in a replica of a parent."""
+    """Return the provisional key for a gang of an owner whose PodGroup does not exist yet.
+
+    A Job has one such key, a parent has one for each stage in each replica.
+    """
     key = GroupKey(*owner_key.key, GroupKind(owner_key.kind))
     return key if owner_key.kind == JOB else key._replace(part=stage, replica=replica)
 
 
 def owner_of_provisional(group: GroupKey) -> OwnerKey | None:
-    """The owner that a provisional key stands for, None for any other key."""
+    """Return the owner of a provisional key; None for any other key."""
     return OwnerKey(group.kind.value, group.object_key) if group.kind in OWNER_KINDS else None
 
 
 class Owners:
-    """Owners by key, and their pods. A pod may have two owners: its Job, and the parent of that.
+    """Finds owners and their pods. A pod may have two owners: its Job, and the Job's parent.
 
-    The maps are the Store's own and live.
+    The maps passed in are live maps of the Store, which calls `follow` for every change of a pod.
     """
 
     def __init__(self, pods: Mapping[str, Pod], jobs: Mapping[Key, Job], parents: Mapping[OwnerKey, Parent]) -> None:
@@ -120,46 +127,50 @@ class Owners:
         self.parents = parents
 
         self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
-        """UIDs in the order of arrival."""
+        """The UIDs of pods in the order of arrival, by owner."""
 
         self._pods_by_replica: dict[tuple[OwnerKey, str], dict[str, None]] = {}
-        """The same by owner and replica, of the pods that are in one: an owner may have thousands of replicas."""
+        """The UIDs of pods in replicas, by owner and replica: an owner may have thousands of replicas."""
 
         self._started: dict[tuple[OwnerKey, str], dict[str, None]] = {}
-        """UIDs of the pods that are bound or finished, by owner and by the owner's UID as the pods give it."""
+        """The UIDs of pods that count as started, by owner and the owner's UID in the pod ("" if it has none)."""
 
     def find(self, owner_key: OwnerKey) -> Owner | None:
-        """The Job or parent of this name."""
+        """Return the Job or parent with this key; None if it is not known."""
         return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
 
     def is_awaited(self, group: GroupKey) -> bool:
-        """Whether this is a provisional key of pods whose Job or parent has not been seen (any more)."""
+        """Return whether a key is provisional, and its Job or parent is not known (any more)."""
         owner_key = owner_of_provisional(group)
         return owner_key is not None and self.find(owner_key) is None
 
     def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
-        """The known pods of an owner of this name, whatever its own UID, in the order of arrival."""
+        """Return the pods of the owner with this name, regardless of its UID, in the order of arrival."""
         return [self.pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
 
     def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
-        """Those of them that are in one replica; "" for all."""
+        """Return the pods of an owner that are in one replica; "" for all its pods."""
         if not replica:
             return self.pods_of(owner_key)
         return [self.pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
 
     def with_pods(self) -> list[OwnerKey]:
-        """Every owner that has a known pod."""
+        """Return all owners that have a known pod."""
         return list(self._pods_by_owner)
 
     def has_started(self, owner_key: OwnerKey, uid: str) -> bool:
-        """Whether a pod is bound or finished whose owner has this UID.
+        """Return whether a pod of the owner with this UID counts as started (`counts_as_started`).
 
-        The labels of some parents' pods do not give it: those count for any UID (`counts_as_started`).
+        Pods of some parents have no label with the owner's UID: they count for any UID.
         """
         return (owner_key, uid) in self._started or (owner_key, "") in self._started
 
     def follow(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
-        """Follow one pod; returns the owners whose eligibility turned, by their first started pod or their last."""
+        """Update the indexes for a changed pod; None: it does not exist.
+
+        Return the owners that now have their first started pod, or have lost their last one: their eligibility for a
+        gang may have changed.
+        """
         before = dict(_owners_of(old))
         after = dict(_owners_of(new))
         for owner_key in before.keys() - after.keys():
@@ -189,18 +200,18 @@ class Owners:
 
 
 def counts_as_started(pod: Pod, owner_uid: str) -> bool:
-    """Whether a pod is bound or finished, so that its owner of this UID gets no gang any more.
+    """Return whether a pod is bound or finished, so that no gang is created any more for its owner with this UID.
 
-    Where the UID is not known, "", a pod that is being deleted may be left of an earlier owner of the name. One that
-    was bound as a member of a gang does not count while that gang's objects cannot be read: its owner has a gang, and
-    gets new objects for it.
+    There are two exceptions. If the owner's UID is not known (""), a pod that is being deleted does not count, because
+    it may belong to an earlier owner of the name. A stranded pod (`Pod.stranded`) does not count, because its owner has
+    a gang, for which new objects are created.
     """
     begun = bool(pod.node) or pod.phase is not Phase.ACTIVE
     return begun and not pod.stranded and (bool(owner_uid) or not pod.deleting)
 
 
 def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:
-    """The owners of a pod, with their UIDs as the pod gives them."""
+    """Yield the owners of a pod, with their UIDs from the pod."""
     if pod is None:
         return
     if pod.owner is not None and pod.owner.kind == JOB:
@@ -216,7 +227,7 @@ def _replica_of(pod: Pod | None) -> tuple[OwnerKey, str] | None:
 
 
 def _started(pod: Pod | None, owners: dict[OwnerKey, str]) -> set[tuple[OwnerKey, str]]:
-    """The owners, with their UIDs, whose eligibility this pod ends by being bound or finished."""
+    """Return the owners, with their UIDs, for which this pod counts as started."""
     return {(owner_key, uid) for owner_key, uid in owners.items() if pod is not None and counts_as_started(pod, uid)}
 
 
@@ -224,16 +235,15 @@ def _uid(pod: Pod | None) -> str:
     return pod.uid if pod is not None else ""
 
 
-_STAYS, _GOES = False, True
-"""Whether a PodGroup is being deleted, as a part of its place in an index."""
+_LIVE, _DELETING = False, True
+"""Whether a PodGroup is being deleted; a part of the keys of indexes."""
 
 
 @dataclass(eq=False)
 class Membership:
-    """Resolves pods to groups over the Store's maps, and keeps the indexes that this needs.
+    """Resolves pods to groups, with indexes over live maps of the Store.
 
-    The maps are the Store's own: this class reads them, and hears of every change by ``index_workload`` and
-    ``index_group``.
+    The Store calls ``index_workload``, ``index_job`` and ``index_group`` for every change.
     """
 
     workloads: Mapping[Key, Workload]
@@ -247,22 +257,22 @@ class Membership:
     """The kinds of parents that are watched."""
 
     _workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = field(default_factory=dict, init=False)
-    """By ``controllerRef``."""
+    """The Workloads by the owner in their ``controllerRef``."""
 
     _delegates: dict[OwnerKey, dict[OwnerKey, None]] = field(default_factory=dict, init=False)
-    """The Jobs that have their template in the Workload of what controls them, by that."""
+    """The Jobs with a template in the Workload of their controller, by that controller."""
 
-    # Each has the PodGroups that are being deleted apart: thousands of such are not looked through for each pod.
+    # The keys separate PodGroups that are being deleted, so that thousands of these are not searched for each pod.
 
     _groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
 
     _groups_by_replica: dict[tuple[Key, str, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
-    """By Workload and replica: a parent may have thousands of replicas."""
+    """The PodGroups by Workload and replica: a parent may have thousands of replicas."""
 
     _groups_by_controller: dict[tuple[OwnerKey, str, bool], tuple[GroupKey, ...]] = field(
         default_factory=dict, init=False
     )
-    """By controlling owner and replica."""
+    """The PodGroups by controlling owner and replica."""
 
     def __post_init__(self) -> None:
         self._jobs = self.owners.jobs
@@ -272,27 +282,26 @@ class Membership:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
-        """Follow one change; returns the owners whose pods may belong elsewhere now."""
+        """Update the index for a changed Workload. Return the owners whose pods may belong to another group now."""
         turned = reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
         return turned.union(*(self._delegates.get(owner_key, ()) for owner_key in turned))
 
     def index_job(self, old: Job | None, new: Job | None) -> None:
-        """Follow one change."""
+        """Update the index for a changed Job."""
         if old is not None and old.delegation is not None:
-            discard(self._delegates, _referent(old), owner_key_of(old))
+            discard(self._delegates, _find_reference(old), owner_key_of(old))
         if new is not None and new.delegation is not None:
-            self._delegates.setdefault(_referent(new), {})[owner_key_of(new)] = None
+            self._delegates.setdefault(_find_reference(new), {})[owner_key_of(new)] = None
 
     def referents_of(self, workload: Workload | None) -> list[OwnerKey]:
-        """The owner to which a Workload refers, if it exists or not, and the Jobs that have a template in it."""
+        """Return the owner in a Workload's controllerRef, which need not exist, and the Jobs with a template in it."""
         owner_key = owner_key_in(workload)
         return [] if owner_key is None else [owner_key, *self._delegates.get(owner_key, ())]
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[tuple[OwnerKey, str]]:
-        """Follow one change; returns the owners whose pods may belong elsewhere now, each with the replica of these.
+        """Update the indexes for a changed PodGroup. Return (owner, replica) of pods that may change their group.
 
-        The replica is "" where it concerns all pods of the owner. Of a Job it always does: its gang is one, whatever
-        labels the PodGroup has.
+        The replica is "" for all pods of the owner. For a Job it always is, because a Job has one gang.
         """
         key = key_of_group(old, new)
         reindex(self._groups_by_workload, _place_in_workload(old), _place_in_workload(new), key)
@@ -306,53 +315,53 @@ class Membership:
     # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
 
     def workloads_of(self, owner: Owner) -> list[Workload]:
-        """The Workloads that refer to this owner and count (KEP-5547 discovery), by name.
+        """Return the Workloads that refer to an owner and are in force (KEP-5547 discovery), sorted by name.
 
-        Of Workloads at two levels, those of the level in use do.
+        Replaced Workloads are left out, and those of the second API level if there are some of the level in use.
         """
         found = split_replaced(self.referring_to(owner), owner)[0]
         return [workload for workload in found if not workload.api] or found
 
     def referring_to(self, owner: Owner) -> list[Workload]:
-        """As ``workloads_of``, those that have been replaced among them.
+        """Return all Workloads that refer to an owner, including replaced ones.
 
-        A Workload whose controlling owner is another one of the same name is a left-over of that, on its way to garbage
-        collection, and no match: controllerRef has no UID.
+        A Workload that is controlled by an earlier owner of the same name is left out: controllerRef has no UID, and
+        that Workload will be garbage collected.
         """
-        found = (self.workloads[key] for key in self._workloads_by_owner.get(_referent(owner), ()))
+        found = (self.workloads[key] for key in self._workloads_by_owner.get(_find_reference(owner), ()))
         return [each for each in found if not each.deleting and not _is_left_over(each, owner)]
 
     def groups_of(self, workload: Workload, owner: Owner) -> list[PodGroup]:
-        """The owner's PodGroups made from this Workload, by name, without those that are being deleted.
+        """Return the owner's PodGroups that were created from a Workload, sorted by name.
 
-        Replicas are none of them: only their own pods name them.
+        Left out are PodGroups that are being deleted, and replicas of v1alpha1.
         """
-        made = self._made_from(workload, self._groups_by_workload.get((workload.key, _STAYS), ()))
+        made = self._made_from(workload, self._groups_by_workload.get((workload.key, _LIVE), ()))
         return [group for group in made if is_made_for(owner, group, workload)]
 
     def _made_from(self, workload: Workload, keys: Iterable[GroupKey]) -> Iterator[PodGroup]:
-        """Those of these PodGroups, which name the Workload, that live where it does."""
+        """Yield those of these PodGroups that are at the same API level as the Workload."""
         found = (self._groups[key] for key in keys)
         return (group for group in found if group.api == workload.api and not is_replica(group.key))
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
-        """The PodGroups of one replica that this very owner controls, by name: what is left without its Workload.
+        """Return the PodGroups of one replica that an owner controls (by UID), sorted by name.
 
-        Those that are being deleted count while there is no other.
+        PodGroups that are being deleted are returned only if there are no others.
         """
-        for goes in (_STAYS, _GOES):
+        for goes in (_LIVE, _DELETING):
             keys = self._groups_by_controller.get((owner_key_of(owner), replica, goes), ())
             if found := [group for key in keys if is_controlled_by(group := self._groups[key], owner)]:
                 return found
         return []
 
     def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
-        """The PodGroups for one place, not more than two: more than one are none.
+        """Return the PodGroups for a template and replica of an owner, two at most: with two it is ambiguous.
 
-        One that is being deleted governs while there is no other, as natively. One of an earlier owner of the name does
-        not: it goes with that. Every PodGroup of a Job's Workload is the Job's, whatever it says of places.
+        A PodGroup that is being deleted counts only if there is no other, as natively. One that an earlier owner of the
+        name controls does not count. For a Job, all PodGroups of its Workload count.
         """
-        for goes in (_STAYS, _GOES):
+        for goes in (_LIVE, _DELETING):
             if isinstance(owner, Job):
                 there = self._made_from(workload, self._groups_by_workload.get((workload.key, goes), ()))
                 made = (group for group in there if is_made_for(owner, group, workload))
@@ -364,7 +373,10 @@ class Membership:
         return []
 
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
-        """The same without a Workload: by the rule of `find_template`, for they say which templates it had."""
+        """Return the PodGroups for a stage and replica of an owner whose Workload does not exist any more.
+
+        Their templates are matched with the stage as `find_template` does.
+        """
         controlled = self.groups_controlled_by(owner, replica)
         if isinstance(owner, Job):
             return controlled
@@ -375,7 +387,7 @@ class Membership:
         return [group for group in controlled if group.template == template]
 
     def job_of(self, group: PodGroup) -> Job | None:
-        """The Job whose gang this is, None if it is nobody's or not known."""
+        """Return the Job whose gang a PodGroup is; None if it belongs to no Job, or the Job is not known."""
         controller = _controlling_job(group)
         key = controller
         if key is None and (workload := _workload_key(group)) is not None:
@@ -387,19 +399,19 @@ class Membership:
     # --- who decides -------------------------------------------------------------------------------------------
 
     def is_eligible(self, owner: Owner) -> bool:
-        """Whether Serried makes a Workload for an owner without one: it is a gang, and no pod of it has started."""
+        """Return whether Serried creates a Workload for the owner: it is a gang, and none of its pods has started."""
         return not self._has_started(owner) and self._is_gang(owner)
 
     def _awaits_workload(self, owner: Owner) -> bool:
-        """Whether the owner's pods wait for a Workload, if it has none.
+        """Return whether the pods of an owner without Workload wait for one.
 
-        A running gang whose objects cannot be seen looks like an owner that began without any.
+        While Workloads cannot be read, started pods do not matter: a running gang may have objects that are invisible.
         """
         begins = bool(self.obstacles.native) or not self._has_started(owner)
         return begins and (self._is_gang(owner) or self._is_delegate(owner))
 
     def _is_delegate(self, owner: Owner) -> bool:
-        """Whether a Job waits for the Workload of what controls it."""
+        """Return whether a Job waits for a template in the Workload of its controller."""
         if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
             return False
         return self._makes_gangs and owner.scheduler in self.schedulers
@@ -417,21 +429,21 @@ class Membership:
         return self.gang_jobs is not GangJobs.NONE
 
     def governs(self, parent: Parent, replica: str = "") -> bool:
-        """Whether the parent's pods, in this replica, are gangs of its own, so that its Jobs have no say."""
+        """Return whether the parent's pods (in this replica) are gangs of the parent, and not of its Jobs."""
         has_objects = bool(self.workloads_of(parent) or self.groups_controlled_by(parent, replica))
         return has_objects or self._awaits_workload(parent)
 
     def governs_job(self, job: Job) -> bool:
-        """Whether the Job's pods are a gang, or a part of one, of the parent that controls it."""
+        """Return whether the Job's pods belong to a gang of the parent that controls the Job."""
         if job.owner is None or job.delegation is not None:
             return False
         parent = self._parents.get(OwnerKey(job.owner.kind, Key(job.key.namespace, job.owner.name)))
         return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
 
     def _governs_pod(self, pod: Pod, place: Place) -> bool:
-        """Whether the pod's parent decides about its group, and not its Job.
+        """Return whether the pod's parent, not its Job, decides about its group.
 
-        A parent that has not been seen yet may: its kind is followed, so it will be.
+        A parent that is not known yet is assumed to decide, if its kind is watched.
         """
         parent = self._parents.get(_parent_key(pod, place))
         if parent is None:
@@ -441,12 +453,12 @@ class Membership:
     # --- names ---------------------------------------------------------------------------------------------------
 
     def name_owner(self, key: GroupKey) -> str:
-        """The Job or parent that a group was made for, as kubectl names it (``job/train``); "" without one."""
+        """Return the owner of a group as kubectl names it, such as ``job/train``; "" if it has none."""
         owner_key = self.owner_of(key)
         return name_object(owner_key.kind, owner_key.key.name) if owner_key is not None else ""
 
     def owner_of(self, key: GroupKey) -> OwnerKey | None:
-        """The Job or parent that a group was made for, whether it is known or not; None without one."""
+        """Return the key of the Job or parent for which a group was created, known or not; None if there is none."""
         made = owner_of_provisional(key)
         if made is not None:
             return made
@@ -457,7 +469,7 @@ class Membership:
         return OwnerKey(owner.kind, Key(key.namespace, owner.name)) if owner is not None else None
 
     def name_group(self, key: GroupKey) -> str:
-        """The object that a group has its name from: ``PodGroup train-x``; "" for a group that has none yet."""
+        """Return kind and name of a group's object, such as ``PodGroup train-x``; "" if it does not exist yet."""
         if owner_of_provisional(key) is not None or not key.name:
             return ""
         if key.kind is GroupKind.WORKLOAD:
@@ -467,15 +479,15 @@ class Membership:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def find_group(self, pod: Pod) -> GroupKey | None:
-        """The group with which a pod is scheduled: as ``resolve``, but of a PodGroup in a tree it is the tree.
+        """Return the group with which a pod is scheduled: `resolve`, but for a PodGroup in a tree the whole tree.
 
-        The Store need not know the pod: the scheduler's cache may be ahead of ours.
+        The pod need not be in the Store, because kube-scheduler's cache may be newer.
         """
         group = self.resolve(pod)
         return self.forest.lift(group) if group is not None else None
 
     def resolve(self, pod: Pod) -> GroupKey | None:
-        """The group of a pod, maybe provisional; None for a pod of no group."""
+        """Return the group of a pod, which may be provisional; None if it belongs to none."""
         if pod.group is not None:
             return self._admit(pod, pod.group)
         job = self._find_job(pod)
@@ -487,35 +499,35 @@ class Membership:
         if job is None:
             return provisional(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
         if job.group is not None:
-            # Its pods have lost the field that its template has: the API server's gate is off by now.
+            # The template has the field but the pod lost it: the API server's feature gate was turned off.
             return self._admit(pod, job.group)
         return self._resolve_at(job, WHOLE, "")
 
     def _admit(self, pod: Pod, key: GroupKey) -> GroupKey:
-        """The group that a pod, or its Job's template, names; as a stranger if it may not be a member."""
+        """Return the group that a pod or its Job's template names; its `GroupKey.strangers` if the pod may not join."""
         return key.strangers if self._is_stranger(pod, key) else key
 
     def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
-        """Whether the gang is a Job's and the pod is not: else whoever writes labels could make up its quorum."""
+        """Return whether a gang belongs to a Job and the pod does not: a label alone must not count for its quorum."""
         controller = find_job_controller(self._groups.get(key))
         return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)
 
     def find_named(self, pod: Pod) -> GroupKey | None:
-        """The group that a pod names, or else the template of its Job; None if neither does."""
+        """Return the group that a pod names, or else the pod template of its Job; None if neither names one."""
         if pod.group is not None:
             return pod.group
         job = self._find_job(pod)
         return job.group if job is not None else None
 
     def _find_job(self, pod: Pod) -> Job | None:
-        """The Job of a pod, None if it has none or that has not been seen."""
+        """Return the Job of a pod; None if it has none, or the Job is not known."""
         if pod.owner is None or pod.owner.kind != JOB:
             return None
         job = self._jobs.get(Key(pod.namespace, pod.owner.name))
         return job if job is not None and job.uid == pod.owner.uid else None
 
     def name_controller(self, strangers: Iterable[Pod]) -> str:
-        """The Job to which the gang belongs that these pods name."""
+        """Return the name of the Job that controls the gang which these pods name; "" if none does."""
         groups = (self._groups.get(key) for pod in strangers if (key := self.find_named(pod)) is not None)
         return next((found.name for group in groups if (found := find_job_controller(group)) is not None), "")
 
@@ -525,13 +537,13 @@ class Membership:
         return provisional(parent_key) if parent is None else self._resolve_at(parent, place.stage, place.replica)
 
     def _resolve_at(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """The group of the pods at one place of their owner."""
+        """Return the group of the pods in a stage and replica of their owner; None if there is none or several."""
         workloads = self.workloads_of(owner)
         if len(workloads) > 1:
             return None
         if workloads:
             return self._resolve_in(workloads[0], owner, stage, replica)
-        # What counts is the PodGroup: a Workload that is deleted, or made anew for an elastic Job, changes nothing.
+        # PodGroups stay in force while their Workload is deleted, or recreated for an elastic Job.
         if left := self._groups_left_at(owner, stage, replica):
             return left[0].key if len(left) == 1 else None
         return self._await_workload(owner, stage, replica)
@@ -545,11 +557,11 @@ class Membership:
         if groups := self._groups_at(workload, owner, template.name, replica):
             return groups[0].key if len(groups) == 1 else None
         if not self._makes_gangs or not template.policy.is_gang:
-            return None  # nobody would make the PodGroup, or nobody waits for it
+            return None  # no controller creates the PodGroup, or its pods need not wait for it
         return provisional(owner_key_of(owner), stage if template.name == stage else WHOLE, replica)
 
     def _await_workload(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """The key under which pods wait whose owner has neither Workload nor PodGroups; None if they do not wait."""
+        """Return the provisional key for pods whose owner has no objects yet; None if the pods do not wait for them."""
         if not self._awaits_workload(owner):
             return None
         if isinstance(owner, Job):
@@ -559,9 +571,9 @@ class Membership:
         return provisional(owner_key_of(owner), gang, replica) if is_gang else None
 
     def rank_of(self, pod: Pod) -> int | None:
-        """The pod's number, from 0, in what its gang was made for: its Job, or its parent or the replica of that.
+        """Return the pod's number, from 0, in its Job, its parent or the parent's replica: that of its gang.
 
-        None where that does not number its pods. A group that pods name themselves counts as its parent's.
+        Return None if the pods have no numbers. If a pod names its group itself, the number in its parent counts.
         """
         place = pod.place
         if place is None or pod.index is None or PARENTS[place.kind].labels.index:
@@ -576,9 +588,10 @@ class Membership:
 
 
 def find_template(workload: Workload, owner: Owner, stage: str) -> Template | None:
-    """The template of a stage: that of its name, else the only one of an owner whose stages do not wait for each other.
+    """Return the template for a stage: the one with the stage's name, else the only one; None if there is none.
 
-    Never one template for stages that wait: their gang would wait for itself. A Job may name one of its controller's.
+    If stages wait for each other, only the one with the name: a gang of several stages would wait for itself. A Job
+    with a delegation has the template that it names.
     """
     if isinstance(owner, Job) and owner.delegation is not None:
         wanted = owner.delegation.template
@@ -591,10 +604,11 @@ def find_template(workload: Workload, owner: Owner, stage: str) -> Template | No
 
 
 def split_replaced(workloads: Iterable[Workload], owner: Owner) -> tuple[list[Workload], list[Workload]]:
-    """Those that count, and those that are replaced: by a successor, or, if we made them, by somebody else's.
+    """Split an owner's Workloads into those in force and those that are replaced.
 
-    We may have made ours only because we saw theirs later than its owner: one file may have the two in any order, and
-    the API server shows each kind in its own time.
+    A Workload is replaced by a successor (label REPLACES). One that Serried created is also replaced by one of another
+    author at the same level. Both may exist because Serried saw the owner before the other Workload: watches of
+    different kinds are not ordered.
     """
     found = list(workloads)
     named = {workload.labels.get(REPLACES) for workload in found}
@@ -608,12 +622,12 @@ def split_replaced(workloads: Iterable[Workload], owner: Owner) -> tuple[list[Wo
 
 
 def is_controlled_by(item: Workload | PodGroup, owner: Owner) -> bool:
-    """Whether the owner is the object's controlling one; one of the same name but another UID is not."""
+    """Return whether an owner controls an object. The UID decides, not the name."""
     return any(each.controller and each.uid == owner.uid for each in item.owners)
 
 
 def owner_key_in(workload: Workload | None) -> OwnerKey | None:
-    """The owner that a Workload refers to, None without one of a kind that we know."""
+    """Return the owner in a Workload's controllerRef; None without one."""
     if workload is None:
         return None
     if workload.job is not None:
@@ -634,27 +648,27 @@ def _place_in_workload(group: PodGroup | None) -> tuple[Key, bool] | None:
 
 
 def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
-    """Workload and replica of a PodGroup that is an object; one that is part of its Workload is found by its name."""
+    """Return the index key by Workload and replica; None if the PodGroup has no Workload or is a part of it."""
     if group is None or group.workload is None or group.key.kind is GroupKind.WORKLOAD:
         return None
     return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, ""), group.deleting
 
 
 def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
-    """The controlling owner of a PodGroup, and its replica."""
+    """Return the index key by controlling owner and replica; None without such an owner."""
     if group is None:
         return None
     if (job := _controlling_job(group)) is not None:
         return OwnerKey(JOB, job), "", group.deleting
     if (place := _place_in_replica(group)) is None:
-        return None  # also one that was made from no Workload: only pods that name it are its
+        return None  # a PodGroup without Workload has only the pods that name it
     parent = next((each for each in group.owners if each.controller and each.kind in PARENTS), None)
     owner_key = None if parent is None else OwnerKey(parent.kind, Key(group.key.namespace, parent.name))
     return None if owner_key is None else (owner_key, place[1], group.deleting)
 
 
 def find_job_controller(group: PodGroup | None) -> OwnerRef | None:
-    """The Job to which a gang belongs: only its pods are members. None for a group that is nobody's, and no gang."""
+    """Return the Job that controls a gang, so that only the Job's pods may join; None without a Job or gang policy."""
     if group is None or not group.policy.is_gang:
         return None
     return next((each for each in group.owners if each.controller and each.kind == JOB), None)
@@ -670,9 +684,10 @@ def _parent_key(pod: Pod, place: Place) -> OwnerKey:
 
 
 def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
-    """Whether a PodGroup of the owner's Workload is the owner's.
+    """Return whether a PodGroup that was created from a Workload belongs to an owner of the Workload.
 
-    All are, but for a Job that names a template of its controller's Workload: of that, and no other Job's.
+    Always True, except for a Job with a delegation: then the PodGroup must be of the template that the Job names, and
+    no other Job may control it.
     """
     if not isinstance(owner, Job) or owner.delegation is None:
         return True
@@ -681,8 +696,8 @@ def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
     return template is not None and group.template == template.name and jobs <= {owner.uid}
 
 
-def _referent(owner: Owner) -> OwnerKey:
-    """To what the owner's Workload refers: the owner, or what controls a Job that has its template there."""
+def _find_reference(owner: Owner) -> OwnerKey:
+    """Return the owner in the controllerRef of an owner's Workload: itself, or a Job's controller (delegation)."""
     if isinstance(owner, Job) and owner.delegation is not None:
         kind, name = owner.delegation.parent
         return OwnerKey(kind, Key(owner.key.namespace, name))
@@ -690,7 +705,7 @@ def _referent(owner: Owner) -> OwnerKey:
 
 
 def _is_left_over(item: Workload | PodGroup, owner: Owner) -> bool:
-    """Whether an earlier owner of the same name controls the object: it is on its way to garbage collection."""
+    """Return whether an earlier owner of the same name controls an object, which will be garbage collected then."""
     now = {(kind_of(owner), owner.key.name): owner.uid}
     if isinstance(owner, Job) and owner.delegation is not None and owner.owner is not None:
         now[owner.owner.kind, owner.owner.name] = owner.owner.uid

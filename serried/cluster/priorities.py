@@ -1,4 +1,4 @@
-"""What counts for a whole group: priority, whether others may be evicted for it, disruption mode, exclusiveness."""
+"""Properties of whole groups: priority, preemption policy, disruption mode, exclusive domains."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,14 +14,14 @@ from serried.cluster.members import Members
 
 
 class DisruptionGroup(NamedTuple):
-    """The group of members that go together; of a tree, the PodGroups in it."""
+    """Members that are disrupted together: those of the PodGroups ``parts`` in the tree of ``group``."""
 
     group: GroupKey
     parts: frozenset[str]
 
 
 class DisruptionGroups:
-    """Looks companies up. The maps are the Store's and live."""
+    """Finds which members are disrupted together. The maps passed in are live maps of the Store."""
 
     def __init__(self, pods: Mapping[str, Pod], groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
         self._pods = pods
@@ -29,7 +29,7 @@ class DisruptionGroups:
         self._members = members
 
     def of_pod(self, uid: str) -> DisruptionGroup | None:
-        """That of a bound member; None for one that goes by itself, and for any other pod."""
+        """Return the disruption group of a bound member; None if it is disrupted alone, and for any other pod."""
         key, pod = self._members.group_of(uid), self._pods.get(uid)
         group = self._groups.get(key) if key is not None else None
         if group is None or pod is None or not pod.bound:
@@ -38,12 +38,12 @@ class DisruptionGroups:
         return DisruptionGroup(group.key, parts) if parts else None
 
     def list_running(self, disruption_group: DisruptionGroup) -> list[Pod]:
-        """The members that are bound, and that nobody has begun to delete."""
+        """Return the members of a disruption group that are bound and not being deleted."""
         running = [pod for pod in self._members.iterate(disruption_group.group) if pod.bound and not pod.deleting]
         return [pod for pod in running if self._members.leaf_of(pod.uid) in disruption_group.parts]
 
     def list_whole(self, uids: Collection[str]) -> list[GroupKey]:
-        """The groups of which no member would run any more without these pods; of a tree, all such groups in it."""
+        """Return the groups of which no member would run without these pods, including the groups inside trees."""
         whole: list[GroupKey] = []
         for key in sorted({key for uid in uids if (key := self._members.group_of(uid)) is not None}):
             group = self._groups.get(key)
@@ -55,17 +55,17 @@ class DisruptionGroups:
         return whole
 
     def _list_groups(self, group: PodGroup, uids: Iterable[str]) -> dict[GroupKey, None]:
-        """The groups of a tree that have these members below them."""
+        """Return the groups in a tree that contain these members."""
         parts = {self._members.leaf_of(uid): None for uid in uids}
         return {key: None for part in sorted(parts) for key in group.list_path(part)}
 
 
 class Exclusives:
-    """An index beside the Store's maps: anybody may write ten thousand exclusive PodGroups of which nobody runs.
+    """The exclusive gangs with bound members, by topology key.
 
-    A gang is found here from its first bound member on. One whose members have all ended since is left out when
-    somebody looks, so that no end of a pod has to look for the others. ``note_room`` is called when others may go to a
-    domain that was a gang's own.
+    It is an index, because a user may create thousands of exclusive PodGroups that never run. A gang is added with its
+    first bound member. `iterate` removes gangs whose members have all ended, so that the end of a pod costs nothing.
+    ``note_room`` is called when a gang stops being exclusive, so that its domain is available to others.
     """
 
     def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members, note_room: Callable[[], None]) -> None:
@@ -75,7 +75,7 @@ class Exclusives:
         self._by_key: dict[str, dict[GroupKey, None]] = {}
 
     def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
-        """The exclusive gangs of a topology key with their bound members, of which each has at least one."""
+        """Yield the exclusive gangs of a topology key that have bound members, with these members."""
         for group in list(self._by_key.get(key, ())):
             bound = [pod for pod in self._members.iterate(group) if pod.bound]
             if bound:
@@ -84,13 +84,13 @@ class Exclusives:
                 self._leave(key, group)
 
     def note_pod(self, pod: Pod, group: GroupKey) -> None:
-        """A member came or changed."""
+        """Update the index for a member that was added or changed."""
         key = find_exclusive_key(self._groups.get(group))
         if key is not None and pod.bound:
             self._by_key.setdefault(key, {})[group] = None
 
     def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """A PodGroup has changed from ``old`` to ``new``."""
+        """Update the index for a PodGroup that has changed from ``old`` to ``new``; None: it does not exist."""
         before = find_exclusive_key(old)
         after = find_exclusive_key(new)
         if before == after:
@@ -107,22 +107,22 @@ class Exclusives:
 
 
 def find_exclusive_key(group: PodGroup | None) -> str | None:
-    """The key of which a group has a domain for itself, against others that say the same; None for any other group."""
+    """Return the topology key of an exclusive group, of which it shares no domain; None for any other group."""
     return group.topology_key if group is not None and group.preference.exclusive else None
 
 
 _MAX_CHANGED = 1000
-"""How many changed groups are remembered before they are looked at, whether or not somebody asks."""
+"""The number of changed groups after which priorities are counted, even if `list_levels` is not called."""
 
 
 class GroupPriorities:
-    """Answers for one group at a time, from the Store's live maps.
+    """The priorities of groups, computed from live maps of the Store.
 
-    At the native level ``spec.priority`` is the API server's word: its admission has resolved the class. At the
-    fallback level it is what somebody wrote into an object, so it counts no further than the PriorityClasses say the
-    same; where nobody has written it yet, they alone count. A group that has no priority of its own, because its API
-    has none (scheduler-plugins, v1alpha1, v1alpha2 without the gate WorkloadAwarePreemption), has the least of its
-    members'.
+    - Native level: ``spec.priority``, which admission in the API server has resolved from the class.
+    - Fallback level: no admission checks ``spec.priority``, so the value of the PriorityClass is its upper limit, and
+      counts alone if ``spec.priority`` is not set.
+    - Groups whose API has no priority (scheduler-plugins, v1alpha1, v1alpha2 without the gate WorkloadAwarePreemption):
+      the lowest priority of their members.
     """
 
     def __init__(
@@ -138,26 +138,26 @@ class GroupPriorities:
         self._level = level
 
         self._levels: Counter[int] = Counter()
-        """How many groups have each priority, as of when they were looked at last."""
+        """The number of groups by priority, as of the last `_count_changed`."""
 
         self._level_of: dict[GroupKey, int] = {}
-        """The priority under which each group is counted there."""
+        """The priority under which each group is counted in ``_levels``."""
 
         self._changed: set[GroupKey] = set()
-        """The groups that have to be looked at again."""
+        """The groups that have to be counted again."""
 
     def of_group(self, key: GroupKey) -> int:
-        """The priority of a group, which is that of each of its members."""
+        """Return the priority of a group, with which all its members are scheduled."""
         own = self.find_own(key)
         return min((pod.priority for pod in self._members.iterate(key)), default=0) if own is None else own
 
     def list_levels(self) -> Collection[int]:
-        """The priorities that groups have. O(groups that changed): it is asked for each gang that does not fit."""
+        """Return all priorities that groups have. O(changed groups), because it is called for every failed plan."""
         self._count_changed()
         return self._levels.keys()
 
     def note(self, key: GroupKey) -> None:
-        """A group has changed, or its members, or what gives it its priority."""
+        """Record that the priority of a group may have changed, by the group, its members or its class."""
         self._changed.add(key)
         if len(self._changed) > _MAX_CHANGED:
             self._count_changed()
@@ -175,18 +175,18 @@ class GroupPriorities:
         self._changed.clear()
 
     def of_pod(self, pod: Pod) -> int:
-        """The priority of a known pod: that of its group, or else its own."""
+        """Return the priority of a pod: that of its group if the group has one, else its own."""
         key = self._members.group_of(pod.uid)
         own = self.find_own(key) if key is not None else None
         return pod.priority if own is None else own
 
     def find_own(self, key: GroupKey) -> int | None:
-        """The priority that a group has of its own; None if its members alone have one."""
+        """Return the priority of a group's own object; None if the group does not exist or its API has none."""
         group = self._groups.get(key)
         return None if group is None else self.find_own_of(group)
 
     def find_own_of(self, group: PodGroup) -> int | None:
-        """The same of a group that need not exist."""
+        """Return the own priority of a group that need not exist, as `find_own` does."""
         if group.key.kind in BARE_KINDS:
             return None
         if not self._is_fallback(group):
@@ -195,24 +195,24 @@ class GroupPriorities:
         return granted if group.priority is None else min(group.priority, granted)
 
     def _is_fallback(self, group: PodGroup) -> bool:
-        """Whether no admission plugin has seen to the group's priority."""
+        """Return whether the group is at the fallback level, where admission does not resolve its priority."""
         return FALLBACK.api_version in {group.api, self._level.api_version}
 
     def _grant(self, group: PodGroup) -> int:
-        """What the classes give a group; one whose class is gone has what those have that name none."""
+        """Return the priority by the group's PriorityClass; without an existing class, that of the default class."""
         granted = resolve_priority(group.priority_class, self._classes)
         return (resolve_priority("", self._classes) or 0) if granted is None else granted
 
     def may_preempt(self, key: GroupKey) -> bool:
-        """Whether others may be evicted for a group: not if its class, a member or the group itself says Never.
+        """Return whether pods may be evicted for a group: False if its class, a member or itself says Never.
 
-        PreemptLowerPriority overrules nothing: the API server writes it into every group that says nothing
-        (upstream's pkg/apis/scheduling/v1beta1/defaults.go), with the gate PodGroupPreemptionPolicy.
+        PreemptLowerPriority in the group overrules none of them, because it is the default that the API server sets
+        with the gate PodGroupPreemptionPolicy (upstream's pkg/apis/scheduling/v1beta1/defaults.go).
         """
         return self.may_preempt_with(self._groups.get(key), self._members.iterate(key))
 
     def may_preempt_with(self, group: PodGroup | None, members: Iterable[Pod]) -> bool:
-        """The same of a group that need not exist, with these members."""
+        """Return whether pods may be evicted for a group with these members; the group need not exist."""
         said = {pod.preemption for pod in members}
         if group is not None:
             found = self._class_of(group)
@@ -225,16 +225,16 @@ class GroupPriorities:
         return find_class(group.priority_class, self._classes)
 
     def lacks_class(self, group: PodGroup) -> bool:
-        """Whether nobody knows the priority of a group: its class does not exist, or no group may have it."""
+        """Return whether a group's priority is unknown: its class does not exist, or is a system class."""
         return _names_class(group) and find_class(group.priority_class, self._classes) is None
 
     def list_naming(self, found: PriorityClass) -> list[GroupKey]:
-        """The groups whose priority this class decides, those that name none among them if it is a default."""
+        """Return the groups whose priority a class decides; for a default class also those that name no class."""
         names = {found.name, ""} if found.is_default else {found.name}
         return [group.key for group in self._groups.values() if group.priority_class in names]
 
     def find_mismatch(self, key: GroupKey) -> PriorityMismatch | None:
-        """What is written in the group or its members beside the priority that counts; None if all say the same."""
+        """Return how priorities in a group's object or members differ from the one that counts; None if none does."""
         group = self._groups.get(key)
         counts = self.find_own(key)
         if group is None or counts is None or self.lacks_class(group):
@@ -249,5 +249,5 @@ class GroupPriorities:
 
 
 def _names_class(group: PodGroup) -> bool:
-    """Whether a group names a class of which it has no value yet."""
+    """Return whether a group names a class but has no resolved ``spec.priority`` yet."""
     return bool(group.priority_class) and group.priority is None

@@ -1,7 +1,7 @@
-"""The Store's side of a rule: what pods ask for, and nodes have, because of objects beside them.
+"""The interface between the Store and the rules of `serried.rules` (`Rule`).
 
-Each rule is a room of its own in `serried.rules`; the Store knows them by this interface only, and goes through their
-list in its order:
+A rule changes what a pod requests, or what a node offers, because of other objects, such as volume claims. The Store
+only knows rules by this interface, and applies them in the order of their list:
 
     pod as the watch shows it ──▶ ask ──▶ ask ──▶ ... ──▶ pod with the shape that plans use
     node                      ──▶ offer ──▶ ...       ──▶ node with the amounts and labels that plans use
@@ -11,12 +11,12 @@ list in its order:
                          take_nodes: nodes to offer again
                          take_news: pods to ask for again, members that may fit by now
 
-A rule has no other way to tell of a change, so what changes an answer wakes the gangs that wait for it. A rule costs
-what it touches, and nothing where no pod uses it.
+A rule reports changes only by `take_nodes` and `take_news`, so every change of an answer wakes the gangs that wait for
+it. A rule costs nothing for pods that do not use it.
 
-One object may change thousands of answers. So a rule hands over a few nodes or pods at a time, the oldest change first,
-and the Store comes back for more: nothing else waits for all of them. Until then answers are as if the watch were late.
-Where they would be wrong instead, as nothing is counted yet for a pod, the rule says so of it (`Pod.awaits`).
+One object may change the answers for thousands of pods. So a rule returns a few nodes or pods at a time, the oldest
+change first, and the Store calls again; other work runs in between. Until then the answers are outdated, as if the
+watch were late. If an outdated answer would be wrong, because a pod is not counted yet, the rule sets `Pod.awaits`.
 """
 
 from abc import ABC, abstractmethod
@@ -32,30 +32,30 @@ from serried.api.pod import Pod, Shape
 from serried.plan.rule import PlanRuleType
 
 AT_ONCE = 8
-"""How many nodes or pods a rule hands over at a time."""
+"""The number of nodes or pods that a rule returns at a time."""
 
 
 class KindState(Enum):
-    """How much is known of the objects of a kind."""
+    """The state of the watch for the objects of a kind."""
 
     IDLE = "idle"
-    """The objects are not watched: no pod has needed them yet."""
+    """The kind is not watched, because no pod has needed it yet."""
 
     LISTING = "listing"
-    """The objects are being listed: a pod needs them by now."""
+    """The kind is being listed, because a pod needs it."""
 
     KNOWN = "known"
 
     DENIED = "denied"
-    """The API server does not let us see them."""
+    """The API server forbids list or watch (403)."""
 
     UNSERVED = "unserved"
-    """The API server does not have the kind, so there are none."""
+    """The API server does not serve the kind, so there are no objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """A kind of objects that a rule follows, and how the feed hands them over. Serried needs none of them to work."""
+    """A kind of objects that a rule watches, and its functions for the feed. Serried also works without the kind."""
 
     type: type
     """The class of the decoded objects; each has a ``version``."""
@@ -67,150 +67,150 @@ class RuleKind:
     decode: Callable[[object], Any | Malformed]
 
     held: Mapping[Any, Any]
-    """The rule's own map of these objects, by name, or by `Key` if they are namespaced. Live."""
+    """The rule's live map of the objects, by name, or by `Key` if they are namespaced."""
 
     put: Callable[[Any], None]
-    """An object came or changed."""
+    """Adds or replaces an object."""
 
     drop: Callable[[Any], None]
-    """The object with this name or key went."""
+    """Removes the object with this name or key."""
 
     namespaced: bool = field(default=True, kw_only=True)
 
     lazy: bool = field(default=False, kw_only=True)
-    """Whether it is followed only from when the rule is ``wanted``: many clusters have thousands that nobody uses."""
+    """Whether the watch starts only when the rule is ``wanted``: a cluster may have thousands of unused objects."""
 
 
 @dataclass(slots=True)
 class News:
-    """What a rule has changed, or a part of that."""
+    """A portion of the changes that a rule reports to the Store."""
 
     pods: Collection[str] = ()
-    """UIDs of pods of which the shape may be another now: they are put again, as the watch showed them."""
+    """The UIDs of pods whose shape may have changed. The Store calls `Rule.ask` for them again."""
 
     recounted: Sequence[Pod] = ()
-    """Pods with a new shape already: nothing but amounts has changed, and no room."""
+    """Pods with their new shape, in which only pseudo resources have changed. Nothing was freed."""
 
     reached: Collection[str] = ()
-    """Amounts of which a node has changed the answer for pods on other nodes, too (`Rule.list_reached`)."""
+    """The names of amounts on a node that now decide differently about pods on other nodes (`Rule.list_reached`)."""
 
     members: Collection[str] = ()
-    """UIDs of pods that may fit on some node by now, though their shape has not changed."""
+    """The UIDs of pods that may fit on some node now, although their shape has not changed."""
 
 
 class Rule(ABC):
-    """One rule for the whole cluster. It lives as long as the Store, which alone calls it."""
+    """One rule for the whole cluster. The Store owns it, and is its only caller."""
 
     kinds: Sequence[RuleKind] = ()
 
     reads: Collection[type] = ()
-    """Kinds of other rules that matter to this one, too: `note_read` is called when an object of them has changed."""
+    """The kinds of other rules that this rule also reads. `note_read` is called when such an object has changed."""
 
     wanted: bool = False
-    """Whether anybody has needed the lazy kinds."""
+    """Whether a pod has needed the lazy kinds, so that they have to be watched."""
 
     concerns: Callable[[Pod], object]
-    """Returns something true for a pod that asks for what the rule is about; a function outside of the rule's room.
+    """Returns a true value for a pod that uses what the rule is about. Most pods concern no rule and skip all of them.
 
-    Most pods concern no rule, and are not taken through any.
+    It must be a function of another module, so that plain pods do not enter the rule's package.
     """
 
     remembered: Collection[str]
-    """The UIDs of the pods that the rule remembers: they are told to it whatever they ask for by now."""
+    """The UIDs of the pods that the rule remembers. It is called for them even if they do not concern it any more."""
 
     watches_all: bool = False
-    """Whether pods matter at the moment that do not concern the rule, such as those that a selector means."""
+    """Whether the rule currently has to be called for all pods, for example because a selector may match them."""
 
     @abstractmethod
     def ask(self, raw: Pod, pod: Pod) -> Pod:
-        """Return a pod with the shape that the rule gives it, and remember what is needed to ask again.
+        """Return the pod with the shape that the rule gives it, and remember what is needed to report changes of it.
 
-        ``raw`` is the pod as the watch showed it, ``pod`` what the rules before have made of it.
+        ``raw`` is the pod from the watch, ``pod`` is the result of the rules before this one.
         """
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
-        """Return a pod that does not exist with the shape that it would have; ``coming`` are claims that come with it.
+        """Return a hypothetical pod with the shape that it would have; ``coming`` are hypothetical claims for it.
 
-        Nothing is remembered but until `forget_shown`.
+        The rule may remember it until `forget_shown`.
         """
         return pod
 
     def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:  # noqa: ARG002 - most rules have none
-        """Return what a plan for these pods cannot promise, because of objects that they use, a phrase each."""
+        """Return phrases about what a plan for these pods cannot guarantee, because of objects that they use."""
         return ()
 
     def forget_shown(self) -> None:  # noqa: B027 - most rules remember nothing
-        """Forget what was only shown."""
+        """Forget the hypothetical pods of `show`."""
 
     def forget(self, pod: Pod) -> None:  # noqa: B027 - a rule may remember nothing
-        """Forget a pod that went; ``pod`` is as the Store had it."""
+        """Forget a deleted pod; ``pod`` is its last state in the Store."""
 
     def offer(self, node: Node) -> Node:
-        """Return the node with the amounts and labels that the rule knows of.
+        """Return the node with the amounts and labels that the rule adds or changes.
 
-        ``node`` is as the watch showed it, with what the rules before have made of it.
+        ``node`` is the node from the watch, as changed by the rules before this one.
         """
         return node
 
     def note_labels(self, name: str) -> None:  # noqa: B027 - most rules do not look at labels
-        """Note that a node came, has other labels, or went. Called before it is offered."""
+        """Note that a node was added or deleted, or has other labels. Called before `offer`."""
 
     def note_node(self, old: Node | None, new: Node | None) -> None:  # noqa: B027 - most rules do not look at nodes
-        """Note that the room of a node is another; both as they are offered, None for one that is not there."""
+        """Note that a node has changed, as results of `offer`; None if it did not, or does not, exist."""
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:  # noqa: B027 - most rules need not
-        """Note the topology keys that a PodGroup asks for, before and after a change of it."""
+        """Note the topology keys of a PodGroup before and after a change of it."""
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: B027 - not all rules follow kinds
-        """Note how much is known of a kind; ``why`` is a phrase if it is less than all, "" else."""
+        """Note the state of the watch for a kind; ``why`` is a phrase if its objects cannot be read, else ""."""
 
     def note_read(self, kind: type) -> None:  # noqa: B027 - most rules read no other's
         """Note that an object of a kind in ``reads`` has changed."""
 
     def list_reached(self, shape: Shape) -> Iterable[str]:  # noqa: ARG002 - most rules are about the node alone
-        """Return the amounts by which it matters on other nodes, too, that a pod of this shape comes or goes."""
+        """Return names of amounts by which a pod of this shape, when it comes or goes, affects other nodes, too."""
         return ()
 
     def go_on(self) -> bool:
-        """Do some milliseconds of what the rule has put off; return whether there was anything to do."""
+        """Do a few milliseconds of the rule's deferred work. Return whether there was any."""
         return False
 
     def take_nodes(self) -> Collection[str]:
-        """Return the names of some nodes that may be offered otherwise than before; none if there are no more."""
+        """Return the names of some nodes for which `offer` has to be called again; empty if there are no more."""
         return ()
 
     @abstractmethod
     def take_news(self) -> News | None:
-        """Return some of what has changed and was not handed over yet, None if there is no more."""
+        """Return some changes that were not returned yet; None if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The Store's own maps that rules read; all are live."""
+    """Live maps of the Store that rules read."""
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
-    """By UID, with the shapes that plans use."""
+    """The pods by UID, with their final shapes."""
 
     held: dict[type, Mapping[Any, Any]] = field(default_factory=dict)
-    """The objects that the rules before follow, by kind."""
+    """The objects that other rules watch, by kind: those of the rules before this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleType:
-    """One rule, as the list in `serried.rules.all` has it."""
+    """An entry in the list of rules (`serried.rules.all`): the factories of one rule."""
 
     make: Callable[[Ground], Rule]
 
     plan: PlanRuleType | None = None
-    """How the planner comes to the rule; None for one of which all is told by amounts, labels and node terms."""
+    """The factory of the rule's part in the planner; None if amounts, labels and node terms express the whole rule."""
 
 
 R = TypeVar("R", bound=Rule)
 
 
 def make_rules(types: Iterable[RuleType], ground: Ground) -> tuple[Rule, ...]:
-    """Make the rules in their order: each may read what those before it follow."""
+    """Create the rules in order: each may read the objects of the rules before it."""
     made: list[Rule] = []
     for each in types:
         rule = each.make(ground)

@@ -1,7 +1,7 @@
-"""When running pods are expected to end, for the forecast for the head of the queue.
+"""The expected ends of running pods, for the forecast of when the gang at the head of the queue can start.
 
-Pods and their Jobs say it, else it is how long earlier Jobs of the kind ran. Times are seconds since 1970 and come in
-as arguments.
+An end is known from a deadline of the pod or its Job, or estimated from the run times of earlier Jobs that did the same
+work. Times are seconds since 1970, unless they are called loop seconds.
 """
 
 import math
@@ -23,29 +23,29 @@ from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest
 
 _MAX_JOBS = 5
-"""Of how many Jobs of one kind of work the run times are remembered."""
+"""The number of Jobs with the same work (`Job.work`) whose run times are remembered."""
 
 _MAX_WORKS = 2000
-"""Of how many kinds of work they are."""
+"""The number of different works whose run times are remembered."""
 
-_STAYING = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", "Node"})
+_PERMANENT_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", "Node"})
 """Controllers of pods that run until a user ends them (Node: static pods)."""
 
 
 class Trust(Enum):
-    """What an ending may be read off."""
+    """The sources that an expected end may be based on."""
 
     DEADLINES = "deadlines"
-    """What the kubelet or the Job controller will enforce."""
+    """Only deadlines that the kubelet or the Job controller enforces."""
 
     MEASURED = "measured"
-    """That, and how long earlier Jobs of the kind ran."""
+    """Deadlines, and the run times of earlier Jobs with the same work."""
 
 
 class Endings:
-    """Knows when pods end. ``jobs`` is the Store's map, which is live.
+    """The expected ends of pods. ``jobs`` is a live map of the Store.
 
-    Remembered are the run times of the last Jobs of each kind of work: of each Job the longest of its pods.
+    It remembers the run times of the last Jobs by work: for each Job that of its longest pod.
     """
 
     def __init__(self, jobs: Mapping[Key, Job]) -> None:
@@ -53,7 +53,7 @@ class Endings:
         self._runs: OrderedDict[int, OrderedDict[str, int]] = OrderedDict()
 
     def learn(self, pod: Pod) -> None:
-        """A pod has succeeded."""
+        """Remember the run time of a pod that has succeeded."""
         job = self._job_of(pod)
         if job is None or pod.started is None or pod.ends is None:
             return
@@ -66,10 +66,10 @@ class Endings:
             self._runs.popitem(last=False)
 
     def expect(self, pod: Pod, now: float, trust: Trust = Trust.MEASURED) -> float | None:
-        """When the pod will have left its node if it runs now or begins now.
+        """Return when a pod will end, if it is running or starts ``now``.
 
-        None if that is not known, infinity if it is there to stay. A measured run time that the pod has outlived is
-        doubled until its end lies ahead.
+        Return None if that is not known, infinity for a pod that runs until a user ends it. If the pod already runs
+        longer than the measured run time, that is doubled until the end is in the future.
         """
         job = self._job_of(pod)
         start = now if pod.started is None else float(pod.started)
@@ -77,24 +77,24 @@ class Endings:
         if pod.deleting and pod.ends is not None:
             known.append(float(pod.ends))
         if job is not None and job.lifetime is not None:
-            # The Job controller makes the pods first, and writes when the Job began a little later.
+            # The Job controller creates the pods first, and sets the Job's startTime a little later.
             known.append((now if job.started is None else float(job.started)) + job.lifetime)
         if job is None or _is_one_wave(job):
             if pod.lifetime is not None:
                 known.append(start + pod.lifetime)
             if job is not None and trust is Trust.MEASURED:
-                known.extend(self._foresee(job, start, now))
+                known.extend(self._forecast_end(job, start, now))
         if known:
             return min(known)
-        return math.inf if pod.owner is not None and pod.owner.kind in _STAYING else None
+        return math.inf if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS else None
 
     def find_begin(self, pod: Pod, now: float) -> float:
-        """Since when the room of a pod has been used by what it belongs to: a Job of several waves uses it again."""
+        """Return since when a pod's resources are in use. For a Job of several waves that is the start of the Job."""
         job = self._job_of(pod)
         begin = pod.started if job is None or _is_one_wave(job) else job.started
         return now if begin is None else float(begin)
 
-    def _foresee(self, job: Job, start: float, now: float) -> list[float]:
+    def _forecast_end(self, job: Job, start: float, now: float) -> list[float]:
         runs = self._runs.get(job.work)
         if not runs:
             return []
@@ -111,20 +111,23 @@ class Endings:
 
 
 def _is_one_wave(job: Job) -> bool:
-    """Whether a pod of the Job that ends is followed by none: else its room is not free when it ends."""
+    """Return whether a Job creates all its pods at once. If not, an ended pod is followed by another one."""
     return job.completions is None or job.completions <= job.parallelism
 
 
 _OVERDUE_SECONDS = 10.0
-"""A pod that should have ended already is given this time more."""
+"""A pod that should have ended already is expected to end after this time."""
 
 _YOUNG_SECONDS = 600.0
-"""Pods that are younger are alike if nothing is known of their ends; each doubling of the age tells others apart."""
+"""The unit of age for pods whose end is unknown: each doubling beyond it makes their end more doubtful."""
 
 
 @dataclass(eq=False)
 class PodEnds:
-    """Reads the maps and facets of the Store. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
+    """Lists the expected ends of the cluster's pods, in loop seconds, for forecasts.
+
+    The maps are live maps of the Store. ``clock`` returns loop seconds, ``wall`` seconds since 1970.
+    """
 
     pods: Mapping[str, Pod]
     groups: Mapping[GroupKey, PodGroup]
@@ -136,18 +139,18 @@ class PodEnds:
     wall: Callable[[], float]
 
     def find_last(self, members: Iterable[Pod], trust: Trust) -> float | None:
-        """When the last of these will have ended if all begin now; None if that is not known of each."""
+        """Return when the last of these pods will have ended if all start now; None if one end is unknown."""
         wall = self.wall()
         ends = [self.endings.expect(member, wall, trust) for member in members]
-        # What begins now has not ended before: where a deadline is over, our clock may be ahead of the one it goes by.
+        # An end in the past is ignored: our clock may be ahead of the clock that the deadline refers to.
         known = [end for end in ends if end is not None and end > wall]
         return self.clock() + max(known) - wall if len(known) == len(ends) else None
 
     def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int], limit: Limit) -> list[Ending]:
-        """The endings of all pods of other groups that count somewhere: bound, assumed or reserved.
+        """Return the expected ends of all pods of other groups that use a node: bound, assumed or reserved.
 
-        A slot that is kept for the next member ends as the last one would have; the group's own is room at once.
-        ``vain`` is how often nodes were kept in vain: what runs there is doubted the more.
+        A vacancy ends when its former member would have ended; a vacancy of ``group`` itself is free now. ``vain`` is
+        how often a node was kept in vain, by node: it makes unknown ends there more doubtful.
         """
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)
@@ -155,7 +158,7 @@ class PodEnds:
             limit.spend()
             node = pod.node if pod.bound else self.occupancy.node_of(pod.uid)
             if node and (other := self.members.group_of(pod.uid)) != group:
-                endings.append(self._foresee(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
+                endings.append(self._forecast_end(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
         return endings
 
     def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:
@@ -170,16 +173,16 @@ class PodEnds:
         return endings
 
     def _holds(self, group: GroupKey | None, key: str | None) -> bool:
-        """Whether a group has a domain of this key for itself."""
+        """Return whether a group is exclusive in domains of this topology key."""
         return key is not None and group is not None and find_exclusive_key(self.groups.get(group)) == key
 
-    def _foresee(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
+    def _forecast_end(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
         at = self._expect(pod)
         doubt = vain + self._count_doublings(pod) if at is None else 0
         return Ending(node, pod.shape.requests, at, doubt, holds_domain, pod.uid)
 
     def _count_doublings(self, pod: Pod) -> int:
-        """How old a pod is of whose end nothing is known: it may be expected to run as long again as it has."""
+        """Return the age of a pod in doublings. The older a pod without known end is, the longer it may still run."""
         now = self.wall()
         age = max(0.0, now - self.endings.find_begin(pod, now))
         return max(0, math.frexp(age / _YOUNG_SECONDS)[1])

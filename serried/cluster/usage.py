@@ -1,10 +1,14 @@
-"""Who uses which node, with each pod counted exactly once, and the cluster as one plan sees it.
+"""The usage of nodes (`Occupancy`), with each pod counted exactly once, and snapshots of it for plans (`Snapshots`).
 
-Several say where a pod on its way is: our ledger reserves a slot for it, its bind call is seen (assumed), the watch
-shows it bound. These overlap, in any order. Each lays a claim of its own kind, and only the strongest claim of a pod
-counts. The slot of a member that ended passes to its vacancy, and from there to its replacement, within one transition
-of the Store: no plan can ever see its room as free in between (docs/decisions/0013-repair-in-place.md). The room of a
-victim is the gang's from before its eviction until it is gone. Times are the caller's loop seconds.
+There are several sources for the node of a pod: the ledger reserves a slot, the bind call is seen (assumed), the watch
+shows the pod bound. They overlap, in any order. Each source makes a claim of its own kind, and only the strongest claim
+of a pod counts:
+
+    VACANT < RESERVED < ASSUMED < BOUND
+
+The slot of a member that ended is passed to its vacancy, and then to its replacement, within one change of the Store:
+no plan can see it as free in between (docs/decisions/0013-repair-in-place.md). The resources of a victim belong to the
+preemptor's gang from before the eviction until the victim has ended. Times are in loop seconds, passed by callers.
 """
 
 from collections import Counter
@@ -22,14 +26,14 @@ from serried.plan.request import Overlay, Snapshot
 from serried.plan.rule import PlanRuleType
 
 _MAX_FREED_NODES = 256
-"""On how many nodes room may be freed between two looks; more are as good as everywhere."""
+"""The maximum number of freed nodes that are remembered one by one; more count as all nodes."""
 
 
 class ClaimKind(IntEnum):
-    """Who says that a pod uses a node; the highest is believed."""
+    """The source of a claim that a pod uses a node. The highest kind counts."""
 
     VACANT = 0
-    """The slot of a member that has ended (`vacancies`), under the vacancy's name or that of the pod in its place."""
+    """The slot of a member that has ended (`Vacancy`), in the name of the vacancy or of the replacement pod."""
 
     RESERVED = 1
     """The ledger has a slot for the pod."""
@@ -46,18 +50,18 @@ Claim = tuple[str, tuple[tuple[str, int], ...]]
 
 
 Freed = Mapping[str, Resources | None]
-"""Node names, each with what was used there before; None where that says nothing (the node itself is another)."""
+"""Nodes with freed resources, each with the usage before; None if the node itself has changed."""
 
 
 class FreedNodes:
-    """The nodes on which room was freed since the last ``take``."""
+    """Collects the nodes on which resources were freed since the last ``take``."""
 
     def __init__(self) -> None:
         self._before: dict[str, Resources | None] | None = {}
         self._neighbours: set[str] = set()
 
     def add(self, node: str, before: Resources | None = None) -> None:
-        """Room was freed here; ``before`` is what was used until then, and is copied."""
+        """Add a node on which resources were freed. ``before`` is the usage until then; it is copied."""
         if self._before is None:
             return
         if before is None:
@@ -68,34 +72,34 @@ class FreedNodes:
             self._before = None
 
     def add_neighbours(self, names: Iterable[str]) -> None:
-        """It may be free on any node for those whom this concerns (`serried.api.neighbours.list_concerns`)."""
+        """Add names (`serried.api.neighbours.list_concerns`): any node may be suitable now for pods they concern."""
         self._neighbours.update(names)
 
     def take_neighbours(self) -> Collection[str]:
-        """Whom the pods concerned that came or left since the last call."""
+        """Return the names added by `add_neighbours` since the last call, and clear them."""
         taken, self._neighbours = self._neighbours, set()
         return taken
 
     def add_all(self) -> None:
-        """Room was freed on nodes that nobody counts."""
+        """Record that resources may have been freed on any node."""
         self._before = None
 
     def take(self) -> Freed | None:
-        """The nodes, and from now on none; None if they were too many to remember."""
+        """Return the collected nodes, and clear them. Return None if any node may have freed resources."""
         freed = self._before
         self._before = {}
         return freed
 
 
 class Occupancy:
-    """Claims by pod UID and their sum by node. ``note_used`` is told the name of each node whose sum has changed."""
+    """The claims by pod UID, and their sum by node. ``note_used`` is called with each node whose sum has changed."""
 
     def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
         self.freed = 0
-        """How many times room became free, on whatever node."""
+        """A counter of how often resources became free on any node."""
 
         self.freed_nodes = FreedNodes()
-        """Where it did: a gang that did not fit is planned again when one of these nodes could help it."""
+        """The nodes on which resources became free. They wake the gangs that may fit there now."""
 
         self._note_used = note_used
         self._used: dict[str, Resources] = {}
@@ -103,51 +107,50 @@ class Occupancy:
 
     @property
     def used(self) -> Mapping[str, Resources]:
-        """Used amounts by node name; a node without entry is empty. Live, not a copy."""
+        """The used amounts by node name; a node without entry is empty. A live view, no copy."""
         return self._used
 
     def claim(self, uid: str, kind: ClaimKind, node: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Lay or move a pod's claim of one kind."""
+        """Add a pod's claim of one kind, or replace it."""
         claims = self._claims.setdefault(uid, {})
         before = _strongest(claims)
         claims[kind] = (node, requests)
-        self._settle(before, _strongest(claims))
+        self._replace_claim(before, _strongest(claims))
 
     def resize(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """A pod asks for these amounts by now: what is kept for it, and where it is assumed, follows.
+        """Change the requests of a pod's RESERVED and ASSUMED claims, because the pod was resized.
 
-        The slot of a member that has ended does not: it is as large as that one was.
+        A VACANT claim keeps the size of the member that ended.
         """
         claims = self._claims.get(uid, {})
         before = _strongest(claims)
         for kind in claims.keys() - {ClaimKind.VACANT, ClaimKind.BOUND}:
             claims[kind] = (claims[kind][0], requests)
-        self._settle(before, _strongest(claims))
+        self._replace_claim(before, _strongest(claims))
 
     def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """A pod counts for other rules than before, and asks for the same resources: no room is freed by that."""
+        """Change the pseudo resources of a pod that now counts for other rules. Nothing is recorded as freed."""
         claims = self._claims.get(uid, {})
         before = _strongest(claims)
         for kind in claims.keys() - {ClaimKind.VACANT}:
             claims[kind] = (claims[kind][0], requests)
-        self._swap(before, _strongest(claims))
+        self._rename_claim(before, _strongest(claims))
 
     def release(self, uid: str, kind: ClaimKind) -> None:
-        """Drop a pod's claim of one kind; nothing happens if it has none."""
+        """Remove a pod's claim of one kind. No effect if there is none."""
         claims = self._claims.get(uid)
         if claims is None or kind not in claims:
             return
         before = _strongest(claims)
         del claims[kind]
-        self._settle(before, _strongest(claims))
+        self._replace_claim(before, _strongest(claims))
         if not claims:
             del self._claims[uid]
 
     def hand_over(self, uid: str, kind: ClaimKind, claimant: str) -> None:
-        """The claim of one kind on ``uid`` becomes the VACANT one of ``claimant``; others on ``uid`` are dropped.
+        """Turn the claim of one kind of the pod ``uid`` into a VACANT claim of ``claimant``. Remove its other claims.
 
-        Nothing happens if there is no such claim. ``freed`` does not change if the claim only gets another name: the
-        room was never free.
+        No effect if there is no such claim. If the claim only changes its owner, nothing is recorded as freed.
         """
         claims = self._claims.get(uid, {})
         if kind not in claims:
@@ -159,57 +162,57 @@ class Occupancy:
         already = _strongest(received)
         received[ClaimKind.VACANT] = (node, count_absent(requests)) if kind is ClaimKind.BOUND else kept
         if already is None and before == kept:
-            self._swap(before, received[ClaimKind.VACANT])
+            self._rename_claim(before, received[ClaimKind.VACANT])
             return
-        self._settle(already, _strongest(received))
-        self._settle(before, None)
+        self._replace_claim(already, _strongest(received))
+        self._replace_claim(before, None)
 
     def forget(self, uid: str) -> None:
-        """Drop every claim on a pod: it is gone or done."""
+        """Remove all claims of a pod, which was deleted or has ended."""
         claims = self._claims.pop(uid, None)
         if claims:
-            self._settle(_strongest(claims), None)
+            self._replace_claim(_strongest(claims), None)
 
     def node_of(self, uid: str) -> str | None:
-        """The node that the pod counts on, None if it counts nowhere."""
+        """Return the node of the pod's strongest claim; None without a claim."""
         claim = self.claim_of(uid)
         return claim[0] if claim else None
 
     def claim_of(self, uid: str) -> Claim | None:
-        """The node that the pod counts on, and what it uses there; None if it counts nowhere."""
+        """Return the pod's strongest claim; None without a claim."""
         return _strongest(self._claims.get(uid, {}))
 
     def note_room(self, node: str) -> None:
-        """Room appeared by other means: a node came, grew or changed."""
+        """Record that a node may have more free resources, because it was added or changed."""
         self.freed += 1
         self.freed_nodes.add(node)
 
     def note_neighbours(self, names: Iterable[str]) -> None:
-        """A pod came or left that decides about other nodes than its own, too (`find_reached`)."""
+        """Record that a pod came or left that also decides about other nodes; ``names`` are those of `find_reached`."""
         reached = frozenset(names)
         if reached:
             self.freed += 1
             self.freed_nodes.add_neighbours(reached)
 
     def note_room_anywhere(self) -> None:
-        """What kept some from nodes has gone, and nothing of the nodes has changed."""
+        """Record that an obstacle other than usage has gone, so that any node may be suitable now."""
         self.freed += 1
         self.freed_nodes.add_all()
 
-    def _swap(self, before: Claim | None, after: Claim | None) -> None:
-        """A claim for the same resources takes the place of another one: no room is freed."""
+    def _rename_claim(self, before: Claim | None, after: Claim | None) -> None:
+        """Replace a claim by one for the same resources. Nothing is recorded as freed."""
         if before is not None and after is not None and before != after:
             self._count(before, -1)
             self._count(after, +1)
 
-    def _settle(self, before: Claim | None, after: Claim | None) -> None:
+    def _replace_claim(self, before: Claim | None, after: Claim | None) -> None:
         if before == after:
             return
         if before:
             self.freed += 1
             self.freed_nodes.add(before[0], self._used.get(before[0], {}))
             self._count(before, -1)
-            # A planned gang that is given up leaves, too, and no pod shows it.
+            # This includes reservations of a gang whose plan is dropped, of which no watch event tells.
             if reached := find_reached(before[1]):
                 stays = find_reached(after[1]) if after and after[0] == before[0] else ()
                 self.note_neighbours(reached.difference(stays))
@@ -218,7 +221,7 @@ class Occupancy:
 
     def _count(self, claim: Claim, sign: int) -> None:
         node, requests = claim
-        used = dict(self._used.get(node, {}))  # another one: who has the old one reads what was
+        used = dict(self._used.get(node, {}))  # a copy, because snapshots share the old one
         for name, amount in requests:
             left = used.get(name, 0) + sign * amount
             if left:
@@ -237,16 +240,16 @@ def _strongest(claims: Mapping[ClaimKind, Claim]) -> Claim | None:
 
 
 class Nominations:
-    """The nominated pods. Their requests count as used for every plan of no higher priority (`Snapshots`)."""
+    """The nominated pods. Their requests count as used for plans with the same or a lower priority (`Snapshots`)."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.withdrawn = 0
-        """How many nominations have ended without the pod having gone to the node."""
+        """A counter of nominations that ended although the pod did not go to the node."""
 
         self.withdrawn_nodes = FreedNodes()
-        """The nodes that these named: room for others, like ``Occupancy.freed_nodes``.
+        """The nodes of these nominations, whose resources others may use now. As ``Occupancy.freed_nodes``.
 
-        It is no news to a gang that has just given its own nominations up.
+        They are separate, because they must not wake the gang that has withdrawn its own nominations.
         """
 
         self._occupancy = occupancy
@@ -254,14 +257,14 @@ class Nominations:
 
     @property
     def uids(self) -> frozenset[str]:
-        """The nominated pods."""
+        """The UIDs of the nominated pods."""
         return frozenset(self._pods)
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
 
     def of_others(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
-        """The nominated pods of at least this priority that count nowhere yet, except those with the UIDs ``own``."""
+        """Return nominated pods of at least this priority that have no claim yet, except those with UIDs ``own``."""
         uids = frozenset(own)
         return [
             pod
@@ -270,7 +273,7 @@ class Nominations:
         ]
 
     def follow(self, uid: str, pod: Pod | None) -> None:
-        """A pod is nominated, or (None) is not any more. Its claims are up to date already."""
+        """Update the nomination of a pod; None: it is not nominated any more. Update its claims before."""
         before = self._pods.pop(uid, None)
         if pod is not None:
             self._pods[uid] = pod
@@ -283,44 +286,44 @@ class Nominations:
 
 @dataclass(slots=True, eq=False)
 class Vacancy:
-    """The slot of a member that ended without success."""
+    """The slot of a gang's member that ended without success, kept for a replacement. `Vacancies` owns it."""
 
     group: GroupKey
 
     pod: Pod
-    """The member as it was last seen alive."""
+    """The member in its last state before it ended."""
 
     leaf: str = ""
-    """The name of its PodGroup in the group's tree."""
+    """The name of the member's PodGroup in the group's tree."""
 
     refusal: str = ""
-    """Why the kubelet would not run the member: then its node is not kept. "" for any other end."""
+    """The reason with which the kubelet rejected the member; its node is not kept then. "" for any other end."""
 
     since: float | None = None
-    """When the vacancy was first looked at, in loop seconds; None before that."""
+    """The time at which the vacancy was first considered, in loop seconds; None before that."""
 
     replacement: str = ""
-    """The UID of the member in its place, "" while there is none."""
+    """The UID of the replacement pod; "" while there is none."""
 
     @property
     def claimant(self) -> str:
-        """The name under which the slot is claimed; no UID of a pod contains a colon."""
+        """The UID under which the slot is claimed: the replacement's, else a made-up one with a colon."""
         return self.replacement or f"vacancy:{self.pod.uid}"
 
 
 class Vacancies:
-    """Vacancies by group, in the order in which they came."""
+    """All vacancies, by group, the oldest first."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.filled: list[tuple[Vacancy, str]] = []
-        """Those whose replacement was bound, with the node that it got; the reader empties the list."""
+        """The vacancies whose replacement was bound, with its node. The reader has to clear the list."""
 
         self.occupancy = occupancy
         self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_replacement: dict[str, Vacancy] = {}
 
         self._free: dict[str, Counter[str]] = {}
-        """By namespace and node: how many slots are claimed for members that are not there yet."""
+        """The number of kept slots without a replacement yet, by namespace and node."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -332,31 +335,34 @@ class Vacancies:
         return group in self._by_group
 
     def groups(self) -> list[GroupKey]:
-        """The groups that have a vacancy."""
+        """Return the groups that have a vacancy."""
         return list(self._by_group)
 
     def has(self, group: GroupKey) -> bool:
-        """Whether a group has a vacancy."""
+        """Return whether a group has a vacancy."""
         return group in self._by_group
 
     def of_group(self, group: GroupKey) -> list[Vacancy]:
-        """The vacancies of a group, the oldest first."""
+        """Return the vacancies of a group, the oldest first."""
         return list(self._by_group.get(group, {}).values())
 
     def find(self, uid: str) -> Vacancy | None:
-        """The vacancy that this member has left."""
+        """Return the vacancy of a member that ended; None if it left none."""
         return next((those[uid] for those in self._by_group.values() if uid in those), None)
 
     def of_replacement(self, uid: str) -> Vacancy | None:
-        """The vacancy that this member is the replacement of."""
+        """Return the vacancy for which this pod is the replacement; None if it is none."""
         return self._by_replacement.get(uid)
 
     def count_nodes(self, namespace: str) -> int:
-        """On how many nodes slots of a namespace are claimed for members that are not there yet."""
+        """Return the number of nodes with kept slots of a namespace that have no replacement yet."""
         return len(self._free.get(namespace, ()))
 
     def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "", *, since: float | None = None) -> None:
-        """A bound member has ended: its BOUND claim becomes the vacancy's, unless the kubelet had refused it."""
+        """Open a vacancy for a bound member that has ended.
+
+        The member's BOUND claim becomes the vacancy's, except if the kubelet has rejected the member (``refusal``).
+        """
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
@@ -364,14 +370,14 @@ class Vacancies:
         self._note_free(vacancy)
 
     def assign(self, vacancy: Vacancy, replacement: str) -> None:
-        """A member that waits gets this slot, which has no replacement yet. It still has to be planned and bound."""
+        """Assign a waiting member to a vacancy without replacement. The member still has to be planned and bound."""
         self.occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
         self._note_taken(vacancy)
         vacancy.replacement = replacement
         self._by_replacement[replacement] = vacancy
 
     def forget_replacement(self, uid: str) -> None:
-        """A member is gone; the slot that it was to get waits for another one. Nothing happens if it had none."""
+        """Remove a replacement that was deleted; its vacancy waits for another one. No effect if it was none."""
         vacancy = self._by_replacement.pop(uid, None)
         if vacancy is not None:
             vacancy.replacement = ""
@@ -379,27 +385,27 @@ class Vacancies:
             self._note_free(vacancy)
 
     def fill(self, uid: str, node: str) -> None:
-        """A member is bound to ``node``; nothing happens if it is the replacement of no vacancy."""
+        """Close the vacancy of a replacement that was bound to ``node``. No effect if the pod is no replacement."""
         vacancy = self._by_replacement.get(uid)
         if vacancy is not None:
             self.close(vacancy)
             self.filled.append((vacancy, node))
 
     def move(self, vacancy: Vacancy, group: GroupKey, leaf: str) -> None:
-        """The slot is kept for another group of the same namespace: the member's group has this key now."""
-        self._take_out(vacancy)
+        """Move a vacancy to another group of the same namespace, because the member's group has a new key."""
+        self._remove(vacancy)
         vacancy.group, vacancy.leaf = group, leaf
         self._by_group.setdefault(group, {})[vacancy.pod.uid] = vacancy
 
     def close(self, vacancy: Vacancy) -> None:
-        """The slot is kept no longer. What its replacement got by a plan stays the replacement's."""
-        self._take_out(vacancy)
+        """Close a vacancy and release its slot. A slot that a plan reserved for its replacement is kept."""
+        self._remove(vacancy)
         self._by_replacement.pop(vacancy.replacement, None)
         if not vacancy.replacement:
             self._note_taken(vacancy)
         self.occupancy.release(vacancy.claimant, ClaimKind.VACANT)
 
-    def _take_out(self, vacancy: Vacancy) -> None:
+    def _remove(self, vacancy: Vacancy) -> None:
         those = self._by_group[vacancy.group]
         del those[vacancy.pod.uid]
         if not those:
@@ -412,27 +418,27 @@ class Vacancies:
     def _note_taken(self, vacancy: Vacancy) -> None:
         if not vacancy.refusal:
             namespace = vacancy.group.namespace
-            self._free[namespace] -= Counter((vacancy.pod.node,))  # drops those that are at none
+            self._free[namespace] -= Counter((vacancy.pod.node,))  # also removes entries that become 0
             if not self._free[namespace]:
                 del self._free[namespace]
 
     def close_group(self, group: GroupKey) -> None:
-        """No slot of this group is kept any longer."""
+        """Close all vacancies of a group."""
         for vacancy in self.of_group(group):
             self.close(vacancy)
 
 
 def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
-    """Which pod takes which vacancy: by name, else by index under the same owner, else by shape under the same owner.
+    """Pair vacancies with waiting pods: by name, else by index and owner, else by shape and owner.
 
-    A pod with an index takes the slot of that index or none. Each vacancy and each pod is in one pair at most; earlier
-    ones are served first.
+    A pod with an index only gets a vacancy with that index. Each vacancy and each pod is in one pair at most; earlier
+    ones come first.
     """
     pairs: list[tuple[Vacancy, Pod]] = []
     open_slots = list(vacancies)
     replacements = list(waiting)
-    for tell in (_name, _index, _kind):
-        found = _pair(tell, open_slots, replacements)
+    for identify in (_name_key, _index_key, _shape_key):
+        found = _match(identify, open_slots, replacements)
         slots = {id(vacancy) for vacancy, _ in found}
         pods = {pod.uid for _, pod in found}
         open_slots = [vacancy for vacancy in open_slots if id(vacancy) not in slots]
@@ -442,50 +448,50 @@ def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> 
 
 
 def find_taken(vacancies: Iterable[Vacancy], placed: Iterable[Pod]) -> set[int]:
-    """The vacancies (by ``id``) whose place another member has already, by name or by index: it came early."""
+    """Return the ``id`` of each vacancy whose member was replaced already: a placed pod has its name or index."""
     members = list(placed)
-    marks = {(tell, tell(pod)) for pod in members for tell in (_name, _index)}
+    marks = {(identify, identify(pod)) for pod in members for identify in (_name_key, _index_key)}
     return {
         id(vacancy)
         for vacancy in vacancies
-        for tell in (_name, _index)
-        if tell(vacancy.pod) is not None and (tell, tell(vacancy.pod)) in marks
+        for identify in (_name_key, _index_key)
+        if identify(vacancy.pod) is not None and (identify, identify(vacancy.pod)) in marks
     }
 
 
-def _pair(
-    tell: Callable[[Pod], Hashable], vacancies: Iterable[Vacancy], waiting: Iterable[Pod]
+def _match(
+    identify: Callable[[Pod], Hashable], vacancies: Iterable[Vacancy], waiting: Iterable[Pod]
 ) -> list[tuple[Vacancy, Pod]]:
     alike: dict[Hashable, list[Vacancy]] = {}
     for vacancy in vacancies:
-        alike.setdefault(tell(vacancy.pod), []).append(vacancy)
+        alike.setdefault(identify(vacancy.pod), []).append(vacancy)
     pairs = []
     for pod in waiting:
-        mark = tell(pod)
+        mark = identify(pod)
         if mark is not None and alike.get(mark):
             pairs.append((alike[mark].pop(0), pod))
     return pairs
 
 
-def _name(pod: Pod) -> Hashable:
+def _name_key(pod: Pod) -> Hashable:
     return pod.name
 
 
-def _index(pod: Pod) -> Hashable:
+def _index_key(pod: Pod) -> Hashable:
     return None if pod.index is None else (_owner(pod), pod.index)
 
 
-def _kind(pod: Pod) -> Hashable:
+def _shape_key(pod: Pod) -> Hashable:
     return None if pod.index is not None else (_owner(pod), pod.shape)
 
 
 def _owner(pod: Pod) -> tuple[str, str]:
-    # By name: a Job that is made anew under it takes the old one's slots, if its group is still the same.
+    # By name, not UID: a Job that was recreated under its name gets the slots of the old one, if its group is the same.
     return (pod.owner.kind, pod.owner.name) if pod.owner is not None else ("", "")
 
 
 class Snapshots:
-    """Takes snapshots. A snapshot costs what the nominated pods and kept slots cost, whatever the cluster's size."""
+    """Creates the snapshots for plans. Each takes O(nominated pods + given vacancies), not O(nodes)."""
 
     def __init__(
         self,
@@ -500,9 +506,9 @@ class Snapshots:
         self._nominations = nominations
 
     def take(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> Snapshot:
-        """The cluster for one plan of ``members``, which have this priority.
+        """Return a snapshot of the cluster for a plan of ``members``, which have this priority.
 
-        Nominations of others count as used if their priority is equal or higher. So do slots that are kept, except for
+        Nominations of other pods count as used if their priority is equal or higher. Vacancies count as used, except
         those in ``leaving``, which the members would give up.
         """
         used: dict[str, Resources] = {}
@@ -518,14 +524,15 @@ class Snapshots:
         return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys(), rules=self.rules)
 
     def count_freed(self) -> tuple[int, int]:
-        """How often room has become free so far, and how often a nomination has ended: if neither grows, none has."""
+        """Return the counters of freed resources and of withdrawn nominations, to be compared with a later call."""
         return self._occupancy.freed, self._nominations.withdrawn
 
 
 class PendingVictims:
-    """Victims by UID. The gang that waits for them is looked at when the last one has ended, and before with the tick.
+    """The victims of all reservations, and the preemptor's gang of each.
 
-    A thousand victims change thousands of times, and each look is as long as the gang is large.
+    A gang is marked dirty when its last victim has ended, and not at every change of a victim: a thousand victims
+    change thousands of times, and each review of the gang takes O(members).
     """
 
     def __init__(self, dirty: Dirty, pods: Mapping[str, Pod]) -> None:
@@ -534,16 +541,16 @@ class PendingVictims:
         self._by_uid: dict[str, GroupKey] = {}
 
         self._left: dict[GroupKey, dict[str, str]] = {}
-        """The victims of each gang that have not ended, as far as the watch has shown it, with their nodes."""
+        """The victims that still run, with their nodes, by gang. Updated from the watch."""
 
         self._by_node: dict[str, set[str]] = {}
-        """Those that are on each node."""
+        """The UIDs of the victims that still run, by node."""
 
         self._changed: set[GroupKey] = set()
-        """The gangs of which a victim has changed since they were taken last."""
+        """The gangs with a victim that has changed since the last `take_changed`."""
 
-        self._let_off: set[str] = set()
-        """Known pods that were victims and are none any more."""
+        self._spared: set[str] = set()
+        """The UIDs of existing pods that were victims and are none any more."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
@@ -556,15 +563,15 @@ class PendingVictims:
 
     @property
     def uids(self) -> KeysView[str]:
-        """The victims of all gangs, live."""
+        """The UIDs of the victims of all gangs, a live view."""
         return self._by_uid.keys()
 
     def of_pod(self, uid: str) -> GroupKey | None:
-        """The gang that a pod ends for; None if it is no victim."""
+        """Return the gang for which a pod is evicted; None if it is no victim."""
         return self._by_uid.get(uid)
 
     def add(self, uids: Iterable[str], group: GroupKey) -> None:
-        """These pods end for this gang."""
+        """Add victims that are evicted for a gang."""
         fresh = dict.fromkeys(uids, group)
         running = [uid for uid in fresh if self._runs(uid)]
         self._by_uid.update(fresh)
@@ -572,25 +579,25 @@ class PendingVictims:
             node = self._pods[uid].node
             self._left.setdefault(group, {})[uid] = node
             self._by_node.setdefault(node, set()).add(uid)
-        self._let_off.difference_update(fresh)
+        self._spared.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
-        """These pods are nobody's victims (any more)."""
+        """Remove victims, because they have ended or are spared. Ignores pods that are no victims."""
         for uid in uids:
             group = self._by_uid.pop(uid, None)
             if group is not None and group in self._left:
                 self._end(group, uid)
             if uid in self._pods:
-                self._let_off.add(uid)
+                self._spared.add(uid)
 
     def was_let_off(self, uid: str) -> bool:
-        """Whether a pod that is there was a victim once: that it is preempted may not have been taken back yet."""
-        return uid in self._let_off
+        """Return whether an existing pod was a victim. Its condition DisruptionTarget may not be removed yet."""
+        return uid in self._spared
 
     def note(self, uid: str) -> None:
-        """A pod has changed, or is gone."""
+        """Record that a pod has changed or was deleted."""
         if uid not in self._pods:
-            self._let_off.discard(uid)
+            self._spared.discard(uid)
         group = self._by_uid.get(uid)
         if group is None:
             return
@@ -601,19 +608,19 @@ class PendingVictims:
                 self._dirty.add(group)
 
     def are_on(self, node: str) -> bool:
-        """Whether a node has victims, of whomever, that have not ended."""
+        """Return whether victims of any gang still run on a node."""
         return node in self._by_node
 
     def list_on(self, node: str) -> Collection[str]:
-        """The victims of a node, of whomever, that have not ended."""
+        """Return the UIDs of the victims of any gang that still run on a node."""
         return self._by_node.get(node, ())
 
     def count_left(self, group: GroupKey) -> int:
-        """How many victims of a gang have not ended."""
+        """Return the number of victims of a gang that still run."""
         return len(self._left.get(group, ()))
 
     def take_changed(self) -> set[GroupKey]:
-        """The gangs of which a victim has changed since the last call."""
+        """Return the gangs with a victim that has changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 

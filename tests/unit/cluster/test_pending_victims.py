@@ -108,4 +108,4 @@ def test_nothing_is_remembered_of_gangs_without_victims_and_of_those_whose_victi
     stage.pending_victims.remove(["a", "b"])
     stage.pending_victims.add([], GroupKey("default", "h"))
     memory = read_memory(stage.pending_victims)
-    assert not any(memory[name] for name in ("by_uid", "left", "by_node", "let_off"))
+    assert not any(memory[name] for name in ("by_uid", "left", "by_node", "spared"))
