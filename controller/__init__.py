@@ -1,1 +1,1 @@
-"""Job to Workload and PodGroup."""
+"""The controller: creates a Workload and its PodGroups for each Job, JobSet or LeaderWorkerSet that is a gang."""

@@ -1,9 +1,15 @@
-"""The reconcile loop: a change in the Store becomes a task in the queue, and workers carry tasks out.
+"""The reconcile loop: turns each change in the Store into tasks of a queue, which workers carry out.
 
-The queue keeps client-go's promises (util/workqueue): a key waits at most once, is never worked on twice at a time,
-comes again if it was added meanwhile, and after a failure with an exponential delay of its own. Beyond that, namespaces
-take turns, and of the tasks that the API server refused the oldest is tried every few seconds: when it succeeds, all
-others are tried at once, so the end of an outage is noticed soon.
+`Loop.on_change` is called by the feed; `Loop.run` starts the workers.
+
+    feed ──change──▶ Loop.on_change ──Task──▶ WorkQueue ──▶ worker ──▶ Reconciler, Protection or Priorities
+                                                 ▲                        │
+                                                 └── backoff, delay ◀─────┘ failure, requeue_after_seconds
+
+The queue behaves like client-go's (util/workqueue). A key waits at most once, is worked on by one worker at a time, is
+queued again if it was added meanwhile, and is delayed exponentially after failures. In addition, namespaces take turns.
+Of the tasks that the API server rejected, the oldest is retried every few seconds. When that succeeds, all others are
+retried at once, so the end of an outage is noticed soon.
 """
 
 import asyncio
@@ -36,100 +42,103 @@ K = TypeVar("K", bound=Hashable)
 
 
 _BACKOFF = Backoff(first=0.1, cap=60.0)
-"""The delays of a key that fails again and again."""
+"""The delays between the attempts at a key that fails repeatedly, in seconds."""
 
 
 @dataclass(eq=False)
 class WorkQueue(Generic[K]):
-    """The queue."""
+    """Keys that need work, handed to workers one at a time. Namespaces take turns."""
 
     clock: Callable[[], float]
-    """The monotonic time in seconds."""
+    """Return the monotonic time in seconds."""
 
     random: Callable[[], float]
-    """Numbers in [0, 1): the share of half a delay that is taken off, so that keys do not come back together."""
+    """Return a number in [0, 1).
+
+    Half a delay times this number is subtracted, so that keys that failed together spread out.
+    """
 
     namespace_of: Callable[[K], str]
-    """Whose turn a key comes in."""
+    """Return the namespace of a key: each namespace gets one key handed out in turn."""
 
     backoff: Backoff = _BACKOFF
 
     _ready: Turns[K] = field(default_factory=Turns, init=False)
-    """The keys that wait for a worker."""
+    """The keys that wait for a worker, in the order in which they are handed out."""
 
     _waiting: set[K] = field(default_factory=set, init=False)
-    """The same as a set."""
+    """The keys in ``_ready``, for a fast test of membership."""
 
     _working: set[K] = field(default_factory=set, init=False)
-    """The keys that workers have taken."""
+    """The keys that workers have got and not reported as done."""
 
-    _again: set[K] = field(default_factory=set, init=False)
-    """The keys that were added while they were worked on."""
+    _added_while_working: set[K] = field(default_factory=set, init=False)
+    """The keys that were added while in work: they are queued again when done."""
 
-    _later: list[tuple[float, int, K]] = field(default_factory=list, init=False)
-    """A heap of delayed keys: when they are due, a running number, the key. May have outdated entries."""
+    _delayed_keys: list[tuple[float, int, K]] = field(default_factory=list, init=False)
+    """A heap of delayed keys: time at which one is due, a running number, the key. May contain outdated entries."""
 
     _due: dict[K, float] = field(default_factory=dict, init=False)
-    """When each delayed key is due; it tells which entry of the heap counts."""
+    """The time at which each delayed key is due. An entry of the heap with another time is outdated."""
 
-    _delayed: int = field(default=0, init=False)
-    """The running number of the heap's last entry."""
+    _last_delayed: int = field(default=0, init=False)
+    """The running number of the latest heap entry; it breaks ties between equal times."""
 
     _failures: dict[K, int] = field(default_factory=dict, init=False)
-    """How often each key has failed in a row."""
+    """Consecutive failures by key; no entry for a key that has not failed since its last success."""
 
-    _idle: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
-    """The workers that wait for a key."""
+    _idle_workers: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
+    """The futures of workers that wait for a key, longest waiting first."""
 
-    _alarm: asyncio.TimerHandle | None = field(default=None, init=False)
-    """Rings when the next delayed key is due, while a worker waits."""
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    """The timer for the next delayed key. Set only while a worker waits."""
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._again)
+        return len(self._ready) + len(self._added_while_working)
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is worked on; keys with a delay do not count."""
+        """Whether no key waits for a worker and none is in work. Delayed keys do not count."""
         return not self._ready and not self._working
 
     def add(self, key: K) -> None:
-        """The key needs work."""
+        """Queue the key, unless it waits already. A key in work is queued when it is done."""
         if key in self._working:
-            self._again.add(key)
+            self._added_while_working.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.add(self.namespace_of(key), key)
-            self._call_worker()
+            self._wake_worker()
 
     def add_after(self, key: K, delay: float) -> None:
-        """The key needs work after ``delay`` seconds; of several delays the one that ends first counts."""
+        """Queue the key after ``delay`` seconds. Of several delays for a key, the one that ends first counts."""
         due = self.clock() + delay
         if self._due.get(key, math.inf) <= due:
             return
         self._due[key] = due
-        self._delayed += 1
-        heapq.heappush(self._later, (due, self._delayed, key))
-        if self._idle:
-            self._set_alarm()
+        self._last_delayed += 1
+        heapq.heappush(self._delayed_keys, (due, self._last_delayed, key))
+        if self._idle_workers:
+            self._set_timer()
 
-    def retry(self, key: K) -> int:
-        """The key failed: it comes again after its backoff. Returns how often it has failed in a row."""
+    def add_rate_limited(self, key: K) -> int:
+        """Queue the failed key after its backoff. Return its number of consecutive failures."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         self.add_after(key, self.backoff.delay(failures) * (1 - self.random() / 2))
         return failures
 
     def failures(self, key: K) -> int:
-        """How often the key has failed in a row."""
+        """Return the key's number of consecutive failures."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure is the first."""
+        """Reset the key's failures after a success."""
         self._failures.pop(key, None)
 
-    def take(self) -> K | None:
-        """The next key to work on, None if there is none now. Call ``done`` with it in any case."""
-        self._wake_due()
+    def try_get(self) -> K | None:
+        """Return the next key to work on, None if no key is ready. The caller must call ``done`` with the key."""
+        self._move_due_to_ready()
         key = self._ready.take()
         if key is None:
             return None
@@ -138,89 +147,90 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The work on a taken key has ended, well or not."""
+        """Mark the end of the work on a key, failed or not. A key added meanwhile is queued again."""
         self._working.discard(key)
-        if key in self._again:
-            self._again.discard(key)
+        if key in self._added_while_working:
+            self._added_while_working.discard(key)
             self.add(key)
 
     def next_delay(self) -> float | None:
-        """Seconds until a delayed key is due, None without one."""
-        return max(0.0, self._later[0][0] - self.clock()) if self._later else None
+        """Return the seconds until the next delayed key is due, None if no key is delayed."""
+        return max(0.0, self._delayed_keys[0][0] - self.clock()) if self._delayed_keys else None
 
     async def get(self) -> K:
-        """The next key to work on, when there is one."""
-        while (key := self.take()) is None:
+        """Wait for a key to work on and return it. The caller must call ``done`` with the key."""
+        while (key := self.try_get()) is None:
             called = asyncio.get_running_loop().create_future()
-            self._idle.append(called)
-            self._set_alarm()
+            self._idle_workers.append(called)
+            self._set_timer()
             try:
                 await called
             except asyncio.CancelledError:
                 if called.done() and not called.cancelled():
-                    self._call_worker()  # another worker must take the key instead
+                    self._wake_worker()  # another worker must get the key instead
                 raise
         return key
 
-    def _call_worker(self) -> None:
-        """Wake one worker for one key: to wake them all would cost more than the work."""
-        while self._idle:
-            called = self._idle.popleft()
+    def _wake_worker(self) -> None:
+        """Wake one worker for one key: waking all would cost more than the work."""
+        while self._idle_workers:
+            called = self._idle_workers.popleft()
             if not called.done():
                 called.set_result(None)
                 return
 
-    def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if (delay := self.next_delay()) is not None:
-            self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
-    def _ring(self) -> None:
-        self._alarm = None
-        self._wake_due()
-        if self._idle:
-            self._set_alarm()
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._move_due_to_ready()
+        if self._idle_workers:
+            self._set_timer()
 
-    def _wake_due(self) -> None:
+    def _move_due_to_ready(self) -> None:
         now = self.clock()
-        while self._later and self._later[0][0] <= now:
-            due, _, key = heapq.heappop(self._later)
-            if self._due.get(key) == due:  # else an earlier entry has done for this one
+        while self._delayed_keys and self._delayed_keys[0][0] <= now:
+            due, _, key = heapq.heappop(self._delayed_keys)
+            if self._due.get(key) == due:  # else the entry is outdated: the key was queued by an earlier one
                 del self._due[key]
                 self.add(key)
 
 
 PROBE_SECONDS = 5.0
-"""The time between two tries out of turn. Objects are to be created within 10 s of the API server's return."""
+"""Seconds between two retries out of turn. Objects are to be created within 10 s of the API server's return."""
 
 BLAMED_SECONDS = 300.0
-"""The time until a task is tried again whose own objects are to blame: what refuses them may be an admission policy."""
+"""Seconds until the retry of a task whose own objects are invalid. An admission policy may reject them, and may change.
+"""
 
 
 class Retries(Generic[K]):
-    """The refused tasks of a queue, oldest try first."""
+    """Tasks whose last attempt failed. Decides when each is retried; owned by the loop."""
 
     def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
         self._queue = queue
         self._clock = clock
-        """The monotonic time in seconds."""
+        """Return the monotonic time in seconds."""
         self._refused: dict[K, float] = {}
-        """With the time of the last try."""
+        """The time of the last attempt by task, oldest attempt first."""
         self._last_success = -math.inf
-        """When a write has last succeeded."""
+        """The time of the last successful write of any task."""
         self._last_fan_out = -math.inf
-        """When all refused tasks were last queued together."""
+        """The time at which all failed tasks were last queued together."""
 
     def __len__(self) -> int:
         return len(self._refused)
 
-    def refuse(self, task: K, error: Exception) -> int | None:
-        """The task failed: it comes again after its backoff. Returns how often it has failed in a row.
+    def record_failure(self, task: K, error: Exception) -> int | None:
+        """Queue the failed task after its backoff. Return its number of consecutive failures.
 
-        Returns None if the task comes again when its objects change, or after BLAMED_SECONDS: the API server calls it
-        invalid while others succeed, so its objects are to blame.
+        If the API server rejects the task as invalid while other tasks succeed, the task's own objects are to blame.
+        Then return None: the task is retried when its objects change, or after BLAMED_SECONDS.
         """
         before = self._refused.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
@@ -228,12 +238,13 @@ class Retries(Generic[K]):
             self._queue.add_after(task, BLAMED_SECONDS)
             return None
         self._refused[task] = self._clock()
-        return self._queue.retry(task)
+        return self._queue.add_rate_limited(task)
 
-    def accept(self, task: K, *, wrote: bool) -> None:
-        """The task succeeded. If it was refused before and has ``wrote`` something now, the API server is back.
+    def record_success(self, task: K, *, wrote: bool) -> None:
+        """Record that the task succeeded; ``wrote``: it has written something.
 
-        Then all refused tasks are queued, at most once in PROBE_SECONDS: refusals of single tasks come and go.
+        If the task had failed before and has now written, the API server is back. Then all failed tasks are queued, at
+        most once in PROBE_SECONDS, because single failures come and go.
         """
         self._queue.forget(task)
         if wrote:
@@ -243,8 +254,8 @@ class Retries(Generic[K]):
             for other in self._refused:
                 self._queue.add(other)
 
-    def probe(self) -> None:
-        """Try the task that has waited longest, out of turn. To be called every PROBE_SECONDS."""
+    def retry_oldest(self) -> None:
+        """Queue the failed task that was tried longest ago, before its backoff ends. Call every PROBE_SECONDS."""
         task = next(iter(self._refused), None)
         if task is not None:
             self._refused[task] = self._refused.pop(task)
@@ -254,24 +265,24 @@ class Retries(Generic[K]):
 log = logging.getLogger(__name__)
 
 
-_SECONDS_BETWEEN_OBSTACLE_REPORTS = 1.0
+_SECONDS_BETWEEN_API_CHECKS = 1.0
 
 
-LEAVING = "leaving groups of"
-"""The subject of a task for a namespace, in a key without name: its PodGroups are freed together."""
+RELEASE_GROUPS = "leaving groups of"
+"""Subject of a task that takes the finalizer off the PodGroups of a namespace. The task's key has no name."""
 
 PRIORITY = "priority of"
-"""The subject of a task for a PodGroup that lacks its priority."""
+"""Subject of a task for a PodGroup whose priority is not written yet."""
 
 COMPOSITE_PRIORITY = "priority of composite"
-"""The subject of a task for a CompositePodGroup that lacks its priority."""
+"""Subject of a task for a CompositePodGroup whose priority is not written yet."""
 
 
 class Task(NamedTuple):
-    """One unit of work."""
+    """One entry of the queue: reconcile an owner, release PodGroups, or write a priority."""
 
     subject: str
-    """What the key names: the kind of an owner, ``LEAVING``, ``PRIORITY`` or ``COMPOSITE_PRIORITY``. Logs show it."""
+    """The kind of an owner, ``RELEASE_GROUPS``, ``PRIORITY`` or ``COMPOSITE_PRIORITY``. Appears in logs."""
 
     key: Key
 
@@ -282,7 +293,7 @@ class Task(NamedTuple):
 
 @dataclass(eq=False)
 class Loop:
-    """Turns changes into tasks, and has its workers carry them out."""
+    """Turns changes in the Store into tasks, and runs the workers that carry the tasks out. One per process."""
 
     store: Store
     feed: Feed
@@ -291,10 +302,10 @@ class Loop:
     priorities: Priorities
 
     clock: Callable[[], float]
-    """The monotonic time in seconds."""
+    """Return the monotonic time in seconds."""
 
     note_finished: Callable[[], None]
-    """Called when a look has ended."""
+    """Called when a task has ended, failed or not."""
 
     metrics: ControllerMetrics
 
@@ -304,64 +315,67 @@ class Loop:
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
-    def note(self, old: Item | None, new: Item | None) -> None:
-        """An object in the Store has changed from ``old`` to ``new``: queue what this may concern."""
+    def on_change(self, old: Item | None, new: Item | None) -> None:
+        """Queue the tasks that a change of an object in the Store asks for.
+
+        ``old`` is None for a new object, ``new`` for a deleted one.
+        """
         item = new or old
         match item:
             case Job() | Parent():
                 self._add_owner(owner_key_of(item))
             case Workload():
-                self.reconciler.expectations.settle(item)
+                self.reconciler.expectations.observe(item)
                 for version in (old, new):
                     self._add_owners_of(version)
             case PodGroup():
-                self._note_group(item)
-                if _is_more_than_status(old, new) and item.workload is not None:
+                self._on_group(item)
+                if _differs_beyond_status(old, new) and item.workload is not None:
                     self._add_owners_of(self.store.workloads.get(Key(item.key.namespace, item.workload)))
             case Pod():
-                self._note_pod(item, old, new)
+                self._on_pod(item, old, new)
             case PriorityClass():
-                self._note_class(item)
+                self._on_priority_class(item)
             case Composite():
-                self._note_priority(item)
+                self._add_if_priority_missing(item)
             case TopologyLevels():
-                self._note_levels(old, new)
+                self._on_levels(old, new)
 
-    def _note_group(self, group: PodGroup) -> None:
-        self.reconciler.expectations.settle(group)
-        self._note_priority(group)
-        if self.protection.note(group.key):
-            self._look_later(group.key.namespace)
+    def _on_group(self, group: PodGroup) -> None:
+        self.reconciler.expectations.observe(group)
+        self._add_if_priority_missing(group)
+        if self.protection.observe_group(group.key):
+            self._add_release_later(group.key.namespace)
 
-    def _note_class(self, priority_class: PriorityClass) -> None:
-        for group in self.priorities.waiting_for(priority_class):
-            self._note_priority(group)
+    def _on_priority_class(self, priority_class: PriorityClass) -> None:
+        for group in self.priorities.groups_lacking(priority_class):
+            self._add_if_priority_missing(group)
 
-    def _note_levels(self, old: Item | None, new: Item | None) -> None:
+    def _on_levels(self, old: Item | None, new: Item | None) -> None:
         if not decides_otherwise(_read_status(old), _read_status(new)):
             return
-        for owner_key in self.reconciler.take_unresolved():
+        for owner_key in self.reconciler.pop_unresolved():
             self._add_owner(owner_key)
 
-    def _note_priority(self, group: PodGroup | Composite) -> None:
-        if self.priorities.awaiting(group) is None:
+    def _add_if_priority_missing(self, group: PodGroup | Composite) -> None:
+        if self.priorities.missing_priority(group) is None:
             return
         if isinstance(group, PodGroup):
             self._add(PRIORITY, group.key.object_key)
         else:
             self._add(COMPOSITE_PRIORITY, group.key)
 
-    def _note_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
-        if pod.place is not None and pod.place.replica and _has_moved(old, new):
+    def _on_pod(self, pod: Pod, old: Item | None, new: Item | None) -> None:
+        if pod.place is not None and pod.place.replica and _leader_changed(old, new):
             self._add_owner(OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent)))
         if _has_ended(old, new):
-            self._note_end(pod)
+            self._on_pod_end(pod)
 
-    def _note_end(self, pod: Pod) -> None:
+    def _on_pod_end(self, pod: Pod) -> None:
         if pod.owner is not None and pod.owner.kind == JOB:
             self._add(JOB, Key(pod.namespace, pod.owner.name))
-        if pod.group is not None and self.protection.note_end(pod.group):
-            self._look_later(pod.namespace)
+        if pod.group is not None and self.protection.observe_pod_end(pod.group):
+            self._add_release_later(pod.namespace)
 
     def _add_owners_of(self, workload: Item | None) -> None:
         for owner_key in self.store.membership.referents_of(workload) if isinstance(workload, Workload) else ():
@@ -382,111 +396,116 @@ class Loop:
     # --- work ------------------------------------------------------------------------------------------------------
 
     async def run(self, workers: int) -> None:
-        """Work until cancelled."""
+        """Run the workers and the regular retries until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._probe())
-            tasks.create_task(self._report_obstacle())
+            tasks.create_task(self._retry_regularly())
+            tasks.create_task(self._report_api_unavailable())
             for _ in range(workers):
-                tasks.create_task(self._work())
+                tasks.create_task(self._run_worker())
 
     @property
-    def is_obstructed(self) -> bool:
-        """Whether everything but Workloads and PodGroups is listed, and the API server does not show these."""
+    def lacks_group_api(self) -> bool:
+        """Whether all kinds are listed except Workloads and PodGroups, which the API server does not offer."""
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     @property
     def has_work(self) -> bool:
-        """Whether workers could do something now, or are at it."""
-        # Without the API of gangs each worker holds a task and waits; Jobs are told so. Nobody else could do more.
+        """Whether a task is in work, or a worker could start one now."""
+        # Without the API of gangs, each worker holds a task and waits. Another leader could do no more.
         return self.feed.synced.is_set() and not self.queue.idle
 
-    async def _probe(self) -> None:
+    async def _retry_regularly(self) -> None:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
-            _attempt(self._retries.probe)
-            _attempt(self._expire_expectations)
+            _run_safely(self._retries.retry_oldest)
+            _run_safely(self._requeue_expired)
 
-    def _expire_expectations(self) -> None:
+    def _requeue_expired(self) -> None:
         for unseen in self.reconciler.expectations.expire():
             self._add_controller_of(unseen)
 
-    async def _report_obstacle(self) -> None:
+    async def _report_api_unavailable(self) -> None:
         while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_OBSTACLE_REPORTS)
-            if self.is_obstructed:
-                _attempt(self.reconciler.report_obstacle)
+            await asyncio.sleep(_SECONDS_BETWEEN_API_CHECKS)
+            if self.lacks_group_api:
+                _run_safely(self.reconciler.report_api_unavailable)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             task = await self.queue.get()
             await self.feed.synced.wait()  # until the Store is complete
             begun = self.clock()
-            result = await self._try(task)
+            result = await self._process(task)
             if task.subject == JOB:
                 self.metrics.synced(result, self.clock() - begun)
             self.queue.done(task)
             self.note_finished()
 
-    async def _try(self, task: Task) -> str:
+    async def _process(self, task: Task) -> str:
         try:
-            result = await self._look(task)
+            result = await self._dispatch(task)
         except ApiError as error:
-            self._put_off(task, error)
+            self._requeue_failed(task, error)
             return "retry"
         except Exception as error:
-            # A defect that one owner brings out must not stop the work for all others.
-            log.exception("a look failed", extra={"task": str(task)})
-            self._put_off(task, error)
+            # A defect that one owner triggers must not stop the work for all other owners.
+            log.exception("a task failed", extra={"task": str(task)})
+            self._requeue_failed(task, error)
             return "error"
-        self._retries.accept(task, wrote=result.created)
+        self._retries.record_success(task, wrote=result.created)
         if result.requeue_after_seconds is not None:
             self.queue.add_after(task, result.requeue_after_seconds)
         return "success"
 
-    def _put_off(self, task: Task, error: Exception) -> None:
-        failures = self._retries.refuse(task, error)
-        plan = f"will try again when it changes, or in {BLAMED_SECONDS:g} s" if failures is None else "will try again"
+    def _requeue_failed(self, task: Task, error: Exception) -> None:
+        failures = self._retries.record_failure(task, error)
+        plan = (
+            f"task failed, will retry on a change or in {BLAMED_SECONDS:g} s"
+            if failures is None
+            else "task failed, will retry"
+        )
         log.info(plan, extra={"task": str(task), "failures": failures, "err": str(error)})
 
-    async def _look(self, task: Task) -> Result:
+    async def _dispatch(self, task: Task) -> Result:
         if task.subject in OWNER_KINDS:
             return await self.reconciler.reconcile(OwnerKey(task.subject, task.key), self.queue.failures(task))
-        if task.subject == LEAVING:
-            await self._free_groups(task.key.namespace)
+        if task.subject == RELEASE_GROUPS:
+            await self._release_groups(task.key.namespace)
         elif task.subject == PRIORITY:
-            await self.priorities.settle_group(GroupKey(*task.key))
+            await self.priorities.set_group_priority(GroupKey(*task.key))
         else:
-            await self.priorities.settle_composite(task.key)
+            await self.priorities.set_composite_priority(task.key)
         return Result()
 
-    async def _free_groups(self, namespace: str) -> None:
+    async def _release_groups(self, namespace: str) -> None:
         try:
-            await self.protection.look(namespace)
+            await self.protection.release_due(namespace)
         finally:
-            self._look_later(namespace)
+            self._add_release_later(namespace)
 
-    def _look_later(self, namespace: str) -> None:
-        delay = self.protection.delay(namespace)
+    def _add_release_later(self, namespace: str) -> None:
+        delay = self.protection.seconds_until_due(namespace)
         if delay is not None:
-            self.queue.add_after(Task(LEAVING, Key(namespace, "")), delay)
+            self.queue.add_after(Task(RELEASE_GROUPS, Key(namespace, "")), delay)
 
 
-def _attempt(work: Callable[[], None]) -> None:
+def _run_safely(work: Callable[[], None]) -> None:
     try:
         work()
     except Exception:
-        # A defect that one object brings out must not end the work of every few seconds.
-        log.exception("work in the background failed")
+        # A defect that one object triggers must not end the regular work for all others.
+        log.exception("regular work failed, will run again")
 
 
 def _read_status(levels: Item | None) -> LevelTable | None:
     return levels.status if isinstance(levels, TopologyLevels) else None
 
 
-def _is_more_than_status(old: Item | None, new: Item | None) -> bool:
-    """Whether a PodGroup has changed, came or went; how its gang stands asks for no look at its owner.
+def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
+    """Whether a PodGroup was added, deleted, or changed in more than its status.
 
-    A look goes through all PodGroups of the owner, and a set of 10,000 replicas has as many conditions.
+    A status does not matter to the owner. Reconciling an owner goes through all its PodGroups, and a set of 10,000
+    replicas gets as many conditions.
     """
     if not (isinstance(old, PodGroup) and isinstance(new, PodGroup)):
         return True
@@ -502,14 +521,14 @@ def _is_more_than_status(old: Item | None, new: Item | None) -> bool:
 
 
 def _has_ended(old: Item | None, new: Item | None) -> bool:
-    """Whether a pod went or finished. Nothing else about the pods of Jobs asks for work."""
+    """Whether a pod was deleted or has finished. Other changes of a Job's pods need no work."""
     return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
 
 
-def _has_moved(old: Item | None, new: Item | None) -> bool:
-    """Whether a leader came, is going or changed its replica.
+def _leader_changed(old: Item | None, new: Item | None) -> bool:
+    """Whether a replica's leader pod was added, deleted, is being deleted, or changed its replica.
 
-    A new replica needs a PodGroup, and the PodGroup of one that is gone may have to be deleted.
+    A new replica needs a PodGroup, and the PodGroup of a replica that is gone may have to be deleted.
     """
     if not (isinstance(old, Pod) and isinstance(new, Pod)):
         return True

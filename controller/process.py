@@ -1,7 +1,10 @@
-"""The controller process: builds the parts, feeds them, serves its operations listener, ends on a signal.
+"""The controller process: wires the parts, fills the Store by watches, and reconciles while it holds the Lease.
 
-It also ends if it holds the Lease and does no work for long, because it renews the Lease all the same. Then the other
-controller takes over. A look that the API server refuses is work: the other one would be refused, too.
+`main` is entered from the command line and runs until SIGTERM or SIGINT.
+
+The process also ends if it holds the Lease and finishes no work for long: a process that is stuck still renews its
+Lease, so no other controller could take over. A write that the API server rejects counts as work, because it would
+reject the write of another controller, too.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ from functools import partial
 from fastapi import APIRouter
 
 from controller.diff.owner import Elastic, GangSettings, Suspended, Track
-from controller.diff.sentences import tell_malformed
+from controller.diff.sentences import malformed_event
 from controller.loop import Loop
 from controller.protection import RELEASE_TIMING, Priorities, Protection, ReleaseTiming
 from controller.reconciler import Reconciler
@@ -34,24 +37,30 @@ from serried.ops.tls import list_expiries
 from serried.settings import ControllerSettings, controller_settings
 
 BLIND_SECONDS = 60.0
-"""How long a kind may not be followed: a new list of a large cluster takes some tens of seconds."""
+"""Seconds without an open watch after which the leader gives up. A new list of a large cluster takes some tens of them.
+"""
 
 STUCK_SECONDS = 180.0
-"""How long nothing may be finished while there is work. It is longer than any one write takes with all its attempts."""
+"""Seconds without a finished task, while there are tasks, after which the leader gives up.
+
+One write with all its attempts takes less.
+"""
 
 
 class IdleError(Exception):
-    """This controller holds the Lease and does no work."""
+    """Raised to end a controller that holds the Lease and does no work."""
 
 
 class Idleness:
-    """Looked at every now and then while the Lease is held. All times are seconds of ``clock``.
+    """The watchdog of a controller that leads.
 
-    ``blind_since`` is since when changes do not reach us, infinity while they do. ``has_work`` says whether there is
-    something that workers could do at this moment, or are at.
+    `check` raises IdleError once watches or workers have stood still for too long.
 
-    Unlike the extender's it needs no patience that grows. Whoever is idle ends, begins anew and asks for the Lease only
-    when its caches are filled, and its kubelet lets it wait longer each time.
+    ``blind_since``: the time since when changes do not arrive from the API server; infinity while they do.
+    ``has_work``: whether a task is in work or could be. All times are seconds of ``clock``.
+
+    The limits are fixed, unlike those of the extender. A controller that ended starts anew, fills its caches before it
+    asks for the Lease, and kubelet restarts it with a growing delay.
     """
 
     def __init__(
@@ -61,14 +70,17 @@ class Idleness:
         self._has_work = has_work
         self._clock = clock
         self._finished = clock()
-        """When something was last finished, or there was nothing to be done."""
+        """Time of the last progress: a task or a write ended, or there was no work."""
 
     def note_finished(self) -> None:
-        """A look has ended, or a write of one was answered, well or not: one look may have thousands of them."""
+        """Record progress.
+
+        Call after each task and after each answered write, also a failed one: one task may have thousands.
+        """
         self._finished = self._clock()
 
     def check(self) -> None:
-        """Raises IdleError if the Lease is to be given up."""
+        """Raise IdleError if the Lease should be given up."""
         now = self._clock()
         if not self._has_work():
             self._finished = now
@@ -80,14 +92,14 @@ class Idleness:
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
+_SYNC_CHECK_SECONDS = 0.5
 
-_IDLENESS_SECONDS = 1.0
-"""How often whoever holds the Lease looks whether it works."""
+_IDLENESS_CHECK_SECONDS = 1.0
+"""Seconds between two checks of the watchdog."""
 
 
 class Controller:
-    """The wired parts of one process, for the API level that discovery has found."""
+    """The wired parts of one process, for the API level that discovery has found. Lives as long as the process."""
 
     def __init__(
         self,
@@ -102,11 +114,11 @@ class Controller:
         self._metrics = metrics
         self.store = Store(settings.schedulers, GangJobs(settings.gang_jobs), level=level, rules=())
         self.election = _make_election(settings, client)
-        # Whatever changes something goes this way, and is asked again at each attempt.
+        # All writes use this client: it checks the Lease again at each attempt.
         leading = client.fenced(self.election.leads) if self.election is not None else client
         self.events = self._make_events(leading)
         self.feed = self._make_feed(client, level)
-        # The reflectors' clock, whatever the event loop's is.
+        # The clock of the reflectors, which may differ from the event loop's.
         self._idleness = Idleness(lambda: self.feed.blind_since, lambda: self.loop.has_work, time.monotonic)
         self.loop = self._make_loop(client, Writes(leading, level, self.events), timing)
         self.queue = self.loop.queue
@@ -137,13 +149,13 @@ class Controller:
     def _set_gauges(self) -> None:
         leads = self.election is None or self.election.leads()
         self._metrics.active(int(leads))
-        # What a standby has noted it leaves to whoever leads.
+        # A standby's queue is not its work: the leader carries it out.
         self._metrics.queued(len(self.queue) if leads else 0)
         self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
         self.feed.show(time.monotonic())
 
     def _make_events(self, client: ApiClient) -> EventWriter:
-        # Two events a gang Job, at full speed, cost as much as its objects: they are the first to give way.
+        # The two events of a gang Job cost as much as its objects, so under load events are dropped first.
         return EventWriter(
             client,
             "serried-controller",
@@ -159,32 +171,32 @@ class Controller:
             level,
             self.store,
             watched_kinds(level),
-            on_change=self._note,
+            on_change=self._on_change,
             selections={Kind.PODS: JOB_PODS, **SELECTED_PODS},
             on_malformed=self._report_malformed,
         )
 
-    def _note(self, old: Item | None, new: Item | None) -> None:
-        self.loop.note(old, new)
-        # The extender reads these notes; here they would only grow.
+    def _on_change(self, old: Item | None, new: Item | None) -> None:
+        self.loop.on_change(old, new)
+        # Only the extender reads these marks; here they would only grow.
         self.store.dirty.clear_groups()
         self.store.dirty.orphans.clear()
 
     def _report_malformed(self, malformed: Malformed, about: Mapping[str, str]) -> None:
-        sentence = tell_malformed(malformed)
+        sentence = malformed_event(malformed)
         self.events.emit(about, "Warning", sentence.reason, sentence.message)
 
     async def run(self) -> None:
-        """Feed until cancelled; reconcile and write while the Lease is ours.
+        """Keep the Store filled until cancelled; reconcile and write only while this process holds the Lease.
 
-        A standby notes every change, too, and carries none out: its queue has all that may be left to do when its turn
-        comes. Whoever loses the Lease ends, as Kubernetes' own controllers do: what it has half done is not remembered.
-        So does whoever holds it and does no work. Raises LeaseLostError or IdleError in a group.
+        A standby queues tasks for every change and carries none out, so its queue is complete when it becomes the
+        leader. A controller that loses the Lease ends, as Kubernetes' own controllers do: its half-done work is not
+        remembered. Raises LeaseLostError or IdleError, in an exception group.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.feed.run())
-                await self._await_sight()
+                await self._await_first_lists()
                 if self.election is not None:
                     await self.election.acquire()
                     tasks.create_task(self.election.keep())
@@ -196,30 +208,33 @@ class Controller:
                 await self.election.release()
 
     async def _check_idleness(self) -> None:
-        self._idleness.note_finished()  # what has waited for our turn has not waited for our workers
+        self._idleness.note_finished()  # before this, the tasks waited for the Lease, not for the workers
         while True:
-            await asyncio.sleep(_IDLENESS_SECONDS)
+            await asyncio.sleep(_IDLENESS_CHECK_SECONDS)
             self._idleness.check()
 
-    async def _await_sight(self) -> None:
-        """Return when there is something to do: whoever sees nothing yet lets others lead."""
-        while not self.feed.synced.is_set() and not self.loop.is_obstructed:
+    async def _await_first_lists(self) -> None:
+        """Return when the caches are filled, or can be filled no further because the API of gangs is missing.
+
+        A controller that sees nothing yet does not ask for the Lease.
+        """
+        while not self.feed.synced.is_set() and not self.loop.lacks_group_api:
             try:
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_SYNC_CHECK_SECONDS):
                     await self.feed.synced.wait()
             except TimeoutError:
                 continue
         log.info("caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
 
     def readiness(self) -> dict[str, bool]:
-        """The conditions of ``/readyz``."""
+        """Return the conditions of ``/readyz``: ready once every watch has brought its first list."""
         return {"synced": self.feed.synced.is_set()}
 
     def note_refused(self, level: ApiLevel) -> None:
-        """It is in the log already; no owner waits for a version that is refused."""
+        """Do nothing: the log says already that the API server rejects this version, and no owner waits for it."""
 
     def routes(self) -> Sequence[APIRouter]:
-        """Nothing beside probes and metrics."""
+        """Return no routes: the operations listener has only probes and metrics."""
         return []
 
 
@@ -241,7 +256,7 @@ def _gang_settings(settings: ControllerSettings) -> GangSettings:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code."""
+    """Run the controller until SIGTERM or SIGINT. Return the exit code."""
     settings = controller_settings(sys.argv[1:] if argv is None else argv)
     metrics = ControllerMetrics()
     return run_process(

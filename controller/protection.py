@@ -1,11 +1,15 @@
-"""Takes the protection off PodGroups that are being deleted, and gives priorities to PodGroups of the fallback level.
+"""Removes the finalizer of PodGroups that are being deleted, and writes priorities at the fallback API level.
 
-Any pod may name a PodGroup, and the watches show only some pods. So the pods of a namespace are read when a PodGroup of
-it is being deleted, and again after a growing pause while a pod still names it. One read answers for all PodGroups that
-were seen deleting before it, so every pod that is older than the deletion counts.
+    PodGroup deleting ──grace──▶ read pods ──no pod names it──▶ finalizer removed
+                                  ▲    │ a pod names it
+                                  └────┘ growing pause
 
-A priority is resolved once, as by the admission plugin: that of the class, of the global default, or 0. A class that
-changes later changes no group, and one that does not exist is waited for.
+Any pod may name a PodGroup, and the watches show only some pods. Therefore all pods of the namespace are read. One read
+decides about all PodGroups that were seen as deleting before it began, so each pod that is older than the deletion is
+in it.
+
+A priority is written once, as the admission plugin Priority does: the value of the class, of the global default class,
+or 0. Later changes of the class have no effect. If the class does not exist, the priority stays unset until it does.
 """
 
 import asyncio
@@ -26,45 +30,45 @@ from serried.kube.retry import Backoff
 
 
 class Priorities:
-    """Gives groups their priority."""
+    """Writes the priority of PodGroups and CompositePodGroups that have none, where no admission plugin does."""
 
     def __init__(self, store: Store, writes: Writes) -> None:
         self._store = store
         self._writes = writes
 
-    def awaiting(self, group: PodGroup | Composite) -> int | None:
-        """The priority to be written for the group; None if it has one, or its class does not exist."""
+    def missing_priority(self, group: PodGroup | Composite) -> int | None:
+        """Return the priority to write for the group; None if it has one, or if its class does not exist."""
         ours = FALLBACK.api_version in {group.api, self._store.level.api_version}
         lacks = ours and group.priority is None and not group.deleting
         return self.resolve(group.priority_class) if lacks else None
 
-    def waiting_for(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
-        """The groups that wait for this class."""
+    def groups_lacking(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
+        """Return the groups without priority that name this class."""
         groups: list[PodGroup | Composite] = [group for group in self._store.groups.values() if group.branch is None]
         groups += self._store.forest.composites.values()
         naming = (group for group in groups if group.priority_class == priority_class.name)
-        return [group for group in naming if self.awaiting(group) is not None]
+        return [group for group in naming if self.missing_priority(group) is not None]
 
     def resolve(self, name: str) -> int | None:
-        """The priority to be written for a class ("" for no class); None if nothing is to be written yet."""
+        """Return the priority of a class, "" for the default; None if the class does not exist."""
         return resolve_priority(name, self._store.priority_classes)
 
-    async def settle_group(self, key: GroupKey) -> None:
-        """Write the PodGroup's priority if it still has none; raises ApiError."""
-        await self._settle(self._store.groups.get(key))
+    async def set_group_priority(self, key: GroupKey) -> None:
+        """Write the priority of a PodGroup, if it still has none. Raises ApiError."""
+        await self._write_missing(self._store.groups.get(key))
 
-    async def settle_composite(self, key: Key) -> None:
-        """Write the CompositePodGroup's priority if it still has none; raises ApiError."""
-        await self._settle(self._store.forest.composites.get(key))
+    async def set_composite_priority(self, key: Key) -> None:
+        """Write the priority of a CompositePodGroup, if it still has none. Raises ApiError."""
+        await self._write_missing(self._store.forest.composites.get(key))
 
-    async def _settle(self, group: PodGroup | Composite | None) -> None:
-        priority = self.awaiting(group) if group is not None else None
+    async def _write_missing(self, group: PodGroup | Composite | None) -> None:
+        priority = self.missing_priority(group) if group is not None else None
         if group is None or priority is None:
             return
         try:
             await self._writes.set_priority(group, priority)
         except NotFound:
-            pass  # it has gone meanwhile
+            pass  # the group was deleted meanwhile
 
 
 _WRITES_AT_ONCE = 8
@@ -74,17 +78,17 @@ _PAUSE = Backoff(first=1.0, cap=30.0)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """When a leaving PodGroup is looked at."""
+    """The times at which the pods that may name a deleted PodGroup are read."""
 
     grace_seconds: float = 5.0
-    """How long a PodGroup is left to kube-controller-manager, which does the same where its gate is on."""
+    """Seconds in which the PodGroup is left to kube-controller-manager, which does the same where its gate is on."""
 
     pause: Backoff = _PAUSE
-    """The pauses after looks that found a pod; the first of them is the length of a tick, too."""
+    """The pauses after reads that found a pod. The first pause is the length of a tick, too."""
 
     @property
     def tick_seconds(self) -> float:
-        """Looks fall on multiples of this time."""
+        """Reads happen at multiples of this many seconds, so that PodGroups share them."""
         return self.pause.first
 
 
@@ -92,101 +96,110 @@ RELEASE_TIMING = ReleaseTiming()
 
 
 @dataclass(slots=True)
-class _Wait:
-    """A PodGroup that is being deleted. Times are those of the monotonic clock, in seconds."""
+class _Release:
+    """A PodGroup that is being deleted and still has its finalizer. Times are seconds of the monotonic clock."""
 
-    ripe: float
-    """The end of the grace time; the PodGroup is left alone before."""
+    not_before: float
+    """End of the grace time. The PodGroup is left alone until then."""
 
     due: float
-    """The time of the next look."""
+    """Time of the next read of pods."""
 
-    looks: int = 0
-    """How many looks have found a pod that names it."""
+    reads: int = 0
+    """Number of reads begun for the PodGroup. The pause until the next one grows with it."""
 
 
 @dataclass(eq=False)
 class Protection:
-    """Frees PodGroups.
+    """Removes the finalizer of deleted PodGroups that no pod names. Owned by the loop.
 
-    After `note` or `note_end` has returned True, and after each `look`, `look` is to be called in `delay` seconds.
+    The caller calls `release_due` after `seconds_until_due`: each time that `observe_group` or `observe_pod_end` has
+    returned True, and after each `release_due`.
     """
 
     store: Store
 
     read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]]
-    """Reads the PodGroups that the pods of a namespace name (`writes.read_named_groups`)."""
+    """Reads from the API server which PodGroups the pods of a namespace name (`writes.read_named_groups`)."""
 
     writes: Writes
 
     clock: Callable[[], float]
-    """The monotonic time in seconds."""
+    """Return the monotonic time in seconds."""
 
     note_finished: Callable[[], None]
-    """Called when a write was answered."""
+    """Called when the API server has answered a write."""
 
     timing: ReleaseTiming = RELEASE_TIMING
 
-    _waits: dict[str, dict[GroupKey, _Wait]] = field(default_factory=dict, init=False)
-    """The PodGroups that are being deleted, by namespace."""
+    _releases: dict[str, dict[GroupKey, _Release]] = field(default_factory=dict, init=False)
+    """The deleted PodGroups that still have their finalizer, by namespace."""
 
-    def note(self, key: GroupKey) -> bool:
-        """The PodGroup changed in the Store, or went. Returns whether it has just become one to look at."""
+    def observe_group(self, key: GroupKey) -> bool:
+        """Update the PodGroup's entry after a change in the Store. Return whether a new entry was added."""
         if self._find(key) is None:
             self._forget(key)
             return False
-        waits = self._waits.setdefault(key.namespace, {})
-        if key in waits:
+        releases = self._releases.setdefault(key.namespace, {})
+        if key in releases:
             return False
-        ripe = self.clock() + self.timing.grace_seconds
-        waits[key] = _Wait(ripe, due=self._to_tick(ripe))
+        not_before = self.clock() + self.timing.grace_seconds
+        releases[key] = _Release(not_before, due=self._round_up_to_tick(not_before))
         return True
 
-    def note_end(self, key: GroupKey) -> bool:
-        """A pod that names the PodGroup ended. Returns whether its next look is due earlier now."""
-        wait = self._waits.get(key.namespace, {}).get(key)
-        due = self._to_tick(self.clock() + self.timing.grace_seconds)
-        if wait is None or wait.due <= due:
+    def observe_pod_end(self, key: GroupKey) -> bool:
+        """Bring the next read forward after the end of a pod that names the PodGroup.
+
+        Return whether the read is earlier now.
+        """
+        release = self._releases.get(key.namespace, {}).get(key)
+        due = self._round_up_to_tick(self.clock() + self.timing.grace_seconds)
+        if release is None or release.due <= due:
             return False
-        wait.due = due
+        release.due = due
         return True
 
-    def delay(self, namespace: str) -> float | None:
-        """Seconds until the next look at a namespace, None if nothing waits there."""
-        waits = self._waits.get(namespace)
-        return max(0.0, min(wait.due for wait in waits.values()) - self.clock()) if waits else None
+    def seconds_until_due(self, namespace: str) -> float | None:
+        """Return the seconds until the next read for the namespace, None if no PodGroup releases there."""
+        releases = self._releases.get(namespace)
+        return max(0.0, min(release.due for release in releases.values()) - self.clock()) if releases else None
 
-    async def look(self, namespace: str) -> None:
-        """Free the PodGroups that no pod names, if a look is due. Raises the first ApiError after trying all."""
-        waits = self._waits.get(namespace, {})
+    async def release_due(self, namespace: str) -> None:
+        """Remove the finalizer of the PodGroups that no pod names, if a read is due.
+
+        Raises the first ApiError, after all PodGroups were tried.
+        """
+        releases = self._releases.get(namespace, {})
         now = self.clock()
-        if not any(wait.due <= now for wait in waits.values()):
+        if not any(release.due <= now for release in releases.values()):
             return
-        ripe = [key for key, wait in waits.items() if wait.ripe <= now]
-        # Before anything can fail, and before a pod's end during the read makes it earlier again.
-        for key in ripe:
-            self._postpone(waits[key])
-        unsure = [group for key in ripe if (group := self._find(key)) is not None and not self._has_known_pod(group)]
+        candidates = [key for key, release in releases.items() if release.not_before <= now]
+        # Before the read, which may fail, and during which the end of a pod may bring the next read forward again.
+        for key in candidates:
+            self._postpone(releases[key])
+        unsure = [
+            group for key in candidates if (group := self._find(key)) is not None and not self._has_known_pod(group)
+        ]
         if unsure:
             named = await self.read_named(namespace)
-            await self._free([group for group in unsure if group.key not in named])
+            await self._take_finalizers_off([group for group in unsure if group.key not in named])
 
-    async def _free(self, groups: Sequence[PodGroup]) -> None:
+    async def _take_finalizers_off(self, groups: Sequence[PodGroup]) -> None:
         refusals: list[ApiError] = []
         for begin in range(0, len(groups), _WRITES_AT_ONCE):
             some = groups[begin : begin + _WRITES_AT_ONCE]
-            outcomes = await asyncio.gather(*(self._free_one(group) for group in some))
+            outcomes = await asyncio.gather(*(self._take_finalizer_off(group) for group in some))
             refusals += filter(None, outcomes)
         if refusals:
             raise refusals[0]
 
-    async def _free_one(self, group: PodGroup) -> ApiError | None:
-        # Pods that belong to it through their Job, without naming it, do not count: they join the PodGroup that is
-        # made next, which may need the same name.
+    async def _take_finalizer_off(self, group: PodGroup) -> ApiError | None:
+        # Pods that belong to the PodGroup through their Job, without naming it, do not count: they join the PodGroup
+        # that is created next, which may need the same name.
         try:
             await self.writes.keep_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
         except NotFound:
-            pass  # it has gone meanwhile
+            pass  # the PodGroup is gone already
         except ApiError as error:
             return error
         finally:
@@ -195,24 +208,27 @@ class Protection:
         return None
 
     def _find(self, key: GroupKey) -> PodGroup | None:
-        """The PodGroup if it is being deleted and still has its protection."""
+        """Return the PodGroup if it is being deleted and still has the finalizer, else None."""
         group = self.store.groups.get(key)
         return group if group is not None and group.deleting and PROTECTION in group.finalizers else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
-        """Whether the watch shows a live pod that names the PodGroup. Its end will be noted, so no read is needed."""
+        """Whether the watch shows an unfinished pod that names the PodGroup.
+
+        No read is needed then: the pod's end will be seen.
+        """
         members = self.store.members.of_group(group.key)
         return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)
 
     def _forget(self, key: GroupKey) -> None:
-        waits = self._waits.get(key.namespace, {})
-        waits.pop(key, None)
-        if not waits:
-            self._waits.pop(key.namespace, None)
+        releases = self._releases.get(key.namespace, {})
+        releases.pop(key, None)
+        if not releases:
+            self._releases.pop(key.namespace, None)
 
-    def _postpone(self, wait: _Wait) -> None:
-        wait.looks += 1
-        wait.due = self._to_tick(self.clock() + self.timing.pause.delay(wait.looks))
+    def _postpone(self, release: _Release) -> None:
+        release.reads += 1
+        release.due = self._round_up_to_tick(self.clock() + self.timing.pause.delay(release.reads))
 
-    def _to_tick(self, when: float) -> float:
+    def _round_up_to_tick(self, when: float) -> float:
         return math.ceil(when / self.timing.tick_seconds) * self.timing.tick_seconds

@@ -1,11 +1,15 @@
-"""One look at an owner: observe, diff, write, report. It goes on until nothing is left to be done.
+"""The reconciler: compares the objects of one owner with what the owner needs, and writes the difference.
 
-A restart between two writes does no harm: the next process finds what is left. What exists for an owner is in the
-Store, or created and not yet in it. No owner gets the same event twice.
+`Reconciler.reconcile` is called by a worker of the loop and repeats four steps until nothing is left to create:
 
-Where kube-controller-manager has its gate WorkloadWithJob on, it makes Workloads for Jobs, too. The API does not say
-so; its first Workload does. From then on each Job that it manages is left to it for a while. If it makes nothing in
-that time, all Jobs are ours until its next Workload is seen (docs/decisions/0010-beside-another-reconciler.md).
+    observe (Store + expectations) ──▶ diff ──changes──▶ write ──▶ events about the owner
+
+A restart between two writes does no harm: the next process finds what is left. No owner gets the same event twice.
+
+kube-controller-manager makes Workloads for Jobs, too, where its gate WorkloadWithJob is on. The API does not show the
+gate, but its first Workload does. From then on, each Job that kube-controller-manager manages is left to it for some
+seconds. If it creates nothing in that time, this controller handles all Jobs until the next Workload of
+kube-controller-manager is seen (docs/decisions/0010-beside-another-reconciler.md).
 """
 
 import asyncio
@@ -33,21 +37,21 @@ from controller.diff.owner import (
     Follow,
     GangSettings,
     action_of_job,
-    concerns_us,
+    choose_follow,
+    delete_ours,
     diff,
-    find_follow,
     find_ignored_changes,
+    find_no_gang_event,
     find_warnings,
-    refuse,
-    release,
+    is_served,
 )
 from controller.diff.sentences import (
-    Sentence,
-    tell_ambiguity,
-    tell_ignored_changes,
-    tell_left_out,
-    tell_obstacle,
-    tell_upstream,
+    EventText,
+    ambiguous_event,
+    api_unavailable_event,
+    ignored_changes_event,
+    level_left_out_event,
+    upstream_basic_event,
 )
 from controller.writes import Expectations, Writes
 from serried.api.group import PodGroup, Template, Workload
@@ -65,7 +69,7 @@ from serried.ops.metrics import ControllerMetrics
 
 
 def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
-    """The objects of an owner, found by reference, with those that we have created a moment ago."""
+    """Return the objects that refer to the owner, with the created ones that the Store lacks so far."""
     referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
     counting, replaced = split_replaced(referring, owner)
     workloads = [workload for workload in counting if not workload.api] or counting  # as `Membership.workloads_of`
@@ -79,26 +83,26 @@ def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
 
 
 def _known_groups_of(store: Store, workload: Workload, owner: Owner) -> list[PodGroup]:
-    """The Workload's PodGroups that are objects of their own; inline ones are a part of the Workload."""
+    """Return the PodGroups of a Workload; none for inline groups, which are a part of the Workload."""
     return [] if workload.inline else store.membership.groups_of(workload, owner)
 
 
-def list_made(observed: Observed) -> list[PodGroup | Template]:
-    """The PodGroups of an owner, and the templates of its Workloads."""
+def list_groups_and_templates(observed: Observed) -> list[PodGroup | Template]:
+    """Return the PodGroups of an owner and the templates of its Workloads."""
     return [*observed.groups, *(template for workload in observed.workloads for template in workload.templates)]
 
 
 def list_labels(observed: Observed) -> frozenset[str]:
-    """The labels of the topology that the objects of an owner name."""
-    made = list_made(observed)
+    """Return the node labels that the topology of the owner's objects names."""
+    made = list_groups_and_templates(observed)
     preferred = (level.key for each in made for level in each.preference.levels)
     required = (each.topology_key for each in made if each.topology_key is not None)
     return frozenset((*required, *preferred))
 
 
-def means_another(level: str, table: LevelTable, observed: Observed) -> bool:
-    """Whether something was made for an owner without a topology, or by a label of another level."""
-    made = {each.topology_key for each in list_made(observed)}
+def differs_from_level(level: str, table: LevelTable, observed: Observed) -> bool:
+    """Whether an object of the owner has no topology key, or has the label of another level than ``level``."""
+    made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
     return None in made or any(label in made for labels in others for label in labels)
 
@@ -111,18 +115,21 @@ def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
 
 
 class Renewals:
-    """Decides which Jobs' objects are made anew.
+    """Decides whether the objects of a suspended Job are deleted, to be created again with changed annotations.
 
-    Once for each change of a Job: if the new objects differ from it as well, another client wants it so.
+    At most once for each change of a Job. If the new objects differ from the Job as well, another client made them so.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._renewed: dict[OwnerKey, tuple[object, frozenset[str]]] = {}
-        """What each Job asked for when its objects were last given up, and the UIDs of these objects."""
+        """By Job: the UID and settings for which its objects were last deleted, and the UIDs of these objects."""
 
-    def begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
-        """Whether the Job's objects may be deleted, to be made anew; no pod waits for them while it is suspended."""
+    def try_begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
+        """Return whether the Job's objects may be deleted to be created again, and remember that they are.
+
+        Only for a suspended Job without pods, so no pod waits for the objects.
+        """
         if not isinstance(owner, Job) or not self._is_idle(owner, action):
             return False
         owner_key = owner_key_of(owner)
@@ -135,7 +142,7 @@ class Renewals:
         return True
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """The owner has gone."""
+        """Forget an owner that was deleted."""
         self._renewed.pop(owner_key, None)
 
     def _is_idle(self, job: Job, action: DesiredAction) -> bool:
@@ -144,40 +151,43 @@ class Renewals:
 
 
 _ALREADY_EXISTS_BEFORE_EVENT = 4
-"""How many looks in a row have to end with AlreadyExists before an event says so.
+"""Consecutive attempts that must end with AlreadyExists before an event reports it.
 
-The first ones only mean that our caches do not show yet what another client has created.
+The first ones only mean that the caches do not show yet what another client has created.
 """
 
 
 _MOST_REMEMBERED = 16
-"""How many messages are remembered of an owner: its author may bring out any number of them, one after the other."""
+"""Messages remembered per owner. Its author may cause any number of different ones."""
 
 
-class Reported:
-    """The memory of events. An owner that is made anew under its name gets all of them again."""
+class OwnerEvents:
+    """Writes events about owners, and leaves out those that an owner has got already. One per reconciler.
+
+    An owner that is deleted and created again gets all events again.
+    """
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
         self._messages: dict[OwnerKey, tuple[str, tuple[str, ...]]] = {}
-        """The UID of the owner that has got the events, and the latest of their messages, the newest last."""
+        """By owner: its UID, and the latest messages of its events, newest last."""
         self._failing: set[OwnerKey] = set()
-        """The owners whose last look failed and who have got an event about it."""
+        """The owners whose last reconciliation failed and who have an event about it."""
 
-    def report_once(self, owner: Owner, warning: Sentence, kind: str = "Warning") -> None:
-        """Write an event, Warning or Normal, unless the same has been written for this owner before."""
+    def report_once(self, owner: Owner, warning: EventText, kind: str = "Warning") -> None:
+        """Write an event unless the owner has one with the same message. ``kind`` is Warning or Normal."""
         owner_key = owner_key_of(owner)
-        uid, heard = self._messages.get(owner_key, ("", ()))
+        uid, known = self._messages.get(owner_key, ("", ()))
         if uid != owner.uid:
-            heard = ()
-        if warning.message not in heard:
-            self._messages[owner_key] = owner.uid, (*heard[1 - _MOST_REMEMBERED :], warning.message)
+            known = ()
+        if warning.message not in known:
+            self._messages[owner_key] = owner.uid, (*known[1 - _MOST_REMEMBERED :], warning.message)
             self._writes.emit(owner, kind, warning)
 
     def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
-        """Write an event of the first failure in a row of failed looks.
+        """Write an event about the first failure in a row of failed reconciliations.
 
-        ``what`` is the kind of the object and the verb, ``failures`` is how many looks have failed before this one.
+        ``what``: the kind of the object and the verb. ``failures``: the consecutive failures before this one.
         """
         owner_key = owner_key_of(owner)
         enough = _ALREADY_EXISTS_BEFORE_EVENT if isinstance(error, AlreadyExists) else 1
@@ -186,21 +196,21 @@ class Reported:
             self._writes.emit_failure(owner, what, error)
 
     def succeed(self, owner_key: OwnerKey) -> None:
-        """A look at the owner has succeeded: the next failure gets an event again."""
+        """Record a successful reconciliation: the owner's next failure gets an event again."""
         self._failing.discard(owner_key)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """The owner has gone."""
+        """Forget an owner that was deleted."""
         self._messages.pop(owner_key, None)
 
 
 PATIENCE_SECONDS = 10.0
-"""How long a Job is left to kube-controller-manager, which creates a Workload before the first pod."""
+"""Seconds in which a Job is left to kube-controller-manager, which creates the Workload before the first pod."""
 
 
 def is_upstreams(workload: Workload, owner: Owner) -> bool:
-    """Whether kube-controller-manager made the Workload: its name and its owner, and not our label."""
-    # In this order, because only the last one costs a hash.
+    """Whether kube-controller-manager made the Workload: its name, its owner reference, and no label of Serried."""
+    # The last test costs a hash.
     return (
         isinstance(owner, Job)
         and not is_ours(workload, owner)
@@ -210,40 +220,50 @@ def is_upstreams(workload: Workload, owner: Owner) -> bool:
 
 
 class Upstream:
-    """What is known of kube-controller-manager."""
+    """The Jobs that are left to kube-controller-manager, which creates Workloads, too, if its gate is on.
+
+    One per reconciler.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.is_seen = False
-        """Whether a Workload that it made has been seen, so that its gate counts as on."""
+        """Whether a Workload made by kube-controller-manager was seen, so that its gate is taken to be on."""
         self._clock = clock
-        """The monotonic time in seconds."""
-        self._left: dict[OwnerKey, tuple[str, float]] = {}
-        """The UID of each Job that is left to it, and the time since when."""
+        """Return the monotonic time in seconds."""
+        self._left_since: dict[OwnerKey, tuple[str, float]] = {}
+        """By Job that is left to kube-controller-manager: its UID, and the time since when."""
 
-    def learn(self, owner: Owner, workloads: Sequence[Workload]) -> None:
-        """Look whether it made one of these Workloads, which refer to the owner."""
+    def detect(self, owner: Owner, workloads: Sequence[Workload]) -> None:
+        """Set `is_seen` if kube-controller-manager made one of the owner's ``workloads``."""
         self.is_seen = self.is_seen or any(is_upstreams(workload, owner) for workload in workloads)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """The owner has gone."""
-        self._left.pop(owner_key, None)
+        """Forget an owner that was deleted."""
+        self._left_since.pop(owner_key, None)
 
-    def seconds_left(self, owner: Owner) -> float:
-        """How long the owner is still left to kube-controller-manager; 0 for one that is ours."""
-        if not self.looks_after(owner):
+    def seconds_to_wait(self, owner: Owner) -> float:
+        """Return the seconds for which the owner is still left to kube-controller-manager; 0 if it is not.
+
+        The time starts with the first call for the owner. Once it is over, kube-controller-manager's gate is taken to
+        be off.
+        """
+        if not self.manages(owner):
             return 0.0
         owner_key = owner_key_of(owner)
-        uid, since = self._left.get(owner_key, ("", 0.0))
+        uid, since = self._left_since.get(owner_key, ("", 0.0))
         if uid != owner.uid:
             since = self._clock()
-            self._left[owner_key] = owner.uid, since
+            self._left_since[owner_key] = owner.uid, since
         if (left := since + PATIENCE_SECONDS - self._clock()) > 0:
             return left
-        self.is_seen = False  # it has stopped, or what was seen was another's
+        self.is_seen = False  # the gate is off now, or another client made the Workload that was seen
         return 0.0
 
-    def looks_after(self, owner: Owner) -> bool:
-        """Whether it makes Workloads for such an owner: its own Job, that no controller owns, of a name it can use."""
+    def manages(self, owner: Owner) -> bool:
+        """Whether kube-controller-manager makes Workloads for such an owner.
+
+        It does for Jobs that it manages, that have no controlling owner, and whose name is usable in its template name.
+        """
         if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
             return False
         return owner.owner is None and is_upstream_template(owner)
@@ -252,25 +272,26 @@ class Upstream:
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_READS = 5.0
-"""How often pods are read while those of a replica that is gone, or of an earlier owner of the name, still exist."""
+"""Seconds between two reads of pods, while pods of a removed replica, or of an earlier owner of the name, still exist.
+"""
 
 _WRITES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a look."""
+    """The outcome of a successful task."""
 
     created: bool = False
-    """Whether something was created."""
+    """Whether an object was created."""
 
     requeue_after_seconds: float | None = None
-    """When to look again even if nothing changes; None if only a change asks for a look."""
+    """Seconds until the task runs again without a change; None if only a change queues it."""
 
 
 @dataclass(eq=False)
 class Reconciler:
-    """Looks at Jobs and parents."""
+    """Reconciles Jobs and their parents (JobSets, LeaderWorkerSets and others). One per process, owned by the loop."""
 
     store: Store
     writes: Writes
@@ -280,46 +301,47 @@ class Reconciler:
     """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
 
     note_finished: Callable[[], None]
-    """Called when a write was answered."""
+    """Called when the API server has answered a write."""
 
     metrics: ControllerMetrics
 
     clock: Callable[[], float]
-    """The monotonic time in seconds."""
+    """Return the monotonic time in seconds."""
 
     def __post_init__(self) -> None:
         self.expectations = Expectations(self.store, self.clock)
-        self._reported = Reported(self.writes)
+        self._owner_events = OwnerEvents(self.writes)
         self._upstream = Upstream(self.clock)
         self._renewals = Renewals(self.store)
         self._unresolved: set[OwnerKey] = set()
-        """The owners whose objects another table of levels changes: those without a label, and suspended Jobs."""
+        """Owners to reconcile when the table of levels changes: they lack the label of a level, or are suspended Jobs.
+        """
 
-    def take_unresolved(self) -> set[OwnerKey]:
-        """Return the owners that another table of levels may change, to be looked at again, and forget them."""
+    def pop_unresolved(self) -> set[OwnerKey]:
+        """Return the owners that a changed table of levels may affect, and forget them."""
         taken, self._unresolved = self._unresolved, set()
         return taken
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
-        """Do what is needed for the owner. Raises the first ApiError of its writes.
+        """Create, change and delete the owner's objects until they are as the owner needs them.
 
-        ``failures`` is how many looks at the owner have failed in a row.
+        ``failures`` is the number of consecutive failures for the owner. Raises the first ApiError of the writes.
         """
-        result = await self._work_off(owner_key, failures)
-        self._reported.succeed(owner_key)
+        result = await self._reconcile(owner_key, failures)
+        self._owner_events.succeed(owner_key)
         return result
 
-    async def _work_off(self, owner_key: OwnerKey, failures: int) -> Result:
+    async def _reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
         has_created = False
-        # The owner is read anew each time: it may have gone, and come again, while a write was under way.
+        # The owner is read again each time: it may be deleted and created again during a write.
         while (owner := self.store.owners.find(owner_key)) is not None:
-            changes = self._decide(owner)
+            changes = self._compute_changes(owner)
             first = next(changes, None)
             if first is None:
                 return Result(has_created)
             if not isinstance(first, Create):
-                seconds = await self._carry_out(chain((first,), changes), failures)
-                return Result(has_created, seconds)  # the watch will show what became of it, and ask for the next look
+                seconds = await self._apply(chain((first,), changes), failures)
+                return Result(has_created, seconds)  # the watch will show the result, and queue the owner again
             if (end := await self._wait_before(owner, first)) is not None:
                 return end
             await self._create(owner, chain((first,), changes), failures)
@@ -328,7 +350,7 @@ class Reconciler:
         return Result(has_created)
 
     def _forget(self, owner_key: OwnerKey) -> None:
-        self._reported.forget(owner_key)
+        self._owner_events.forget(owner_key)
         self._upstream.forget(owner_key)
         self._renewals.forget(owner_key)
         self._unresolved.discard(owner_key)
@@ -336,7 +358,7 @@ class Reconciler:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def action_of(self, owner: Owner) -> DesiredAction:
-        """The action towards an owner in the Store. There is none towards a Job that is a part of a larger gang."""
+        """Return the action for an owner in the Store; NONE for a Job that is a part of a larger gang."""
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):
                 return DesiredAction.NONE
@@ -346,42 +368,48 @@ class Reconciler:
                 if pod.owner and pod.owner.uid == owner.uid
             ]
             return action_of_job(owner, pods, self.settings)
-        if not concerns_us(owner, self.settings):
+        if not is_served(owner, self.settings):
             return DesiredAction.NONE
         return DesiredAction.START if self.store.membership.is_eligible(owner) else DesiredAction.COMPLETE
 
-    def report_obstacle(self) -> None:
-        """Warn each owner whose objects cannot be created now, once."""
+    def report_api_unavailable(self) -> None:
+        """Warn each owner whose objects cannot be created, because the API server does not offer the API of gangs."""
         owners: list[Owner] = [*self.store.jobs.values(), *self.store.parents.values()]
         for owner in owners:
             if self.action_of(owner) is DesiredAction.START:
-                self._reported.report_once(owner, tell_obstacle(owner, self.store.obstacles.native))
+                self._owner_events.report_once(owner, api_unavailable_event(owner, self.store.obstacles.native))
 
-    def _decide(self, owner: Owner) -> Iterator[Change]:
-        """The changes that can be made now, creates first; each is computed when it is taken."""
+    def _compute_changes(self, owner: Owner) -> Iterator[Change]:
+        """Report problems of the owner, and return the changes to write, creates first.
+
+        Each change is computed when the caller takes it.
+        """
         action = self.action_of(owner)
         for warning in find_warnings(owner, action, self.settings):
-            self._reported.report_once(owner, warning)
+            self._owner_events.report_once(owner, warning)
         if isinstance(owner, Job) and owner.problem:
             return iter(())
         observed = observe(self.store, self.expectations, owner)
-        resolved, key = self._resolve(owner, observed, action), owner.topology_key
+        resolved, key = self._resolve_levels(owner, observed, action), owner.topology_key
         owner = resolved.owner
-        self._meet_upstream(owner, observed, action)
+        self._detect_upstream(owner, observed, action)
         if action is DesiredAction.COMPLETE and not observed.workloads:
-            self._tell_refusal(owner)
-        if ignored := self._find_ignored(key, resolved, observed):
-            if self._renewals.begin(owner, observed, action):
-                return iter(release(owner, observed))
+            self._report_no_gang(owner)
+        if ignored := self._find_ignored_annotations(key, resolved, observed):
+            if self._renewals.try_begin(owner, observed, action):
+                return iter(delete_ours(owner, observed))
             if action is not DesiredAction.NONE:
-                self._reported.report_once(owner, tell_ignored_changes(owner, ignored))
-        left = self._upstream.looks_after(owner)
-        follow = Follow.NEVER if left else find_follow(self.settings, self.store.level)
+                self._owner_events.report_once(owner, ignored_changes_event(owner, ignored))
+        is_left = self._upstream.manages(owner)
+        follow = Follow.NEVER if is_left else choose_follow(self.settings, self.store.level)
         changes = (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
-        return self._hold_creates(owner, changes) if resolved.missing else changes
+        return self._hold_back_creates(owner, changes) if resolved.missing else changes
 
-    def _resolve(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
-        """The owner with labels in place of levels. What was made for it keeps its labels, unless it is suspended."""
+    def _resolve_levels(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
+        """Return the owner with node labels in place of topology levels.
+
+        Existing objects keep their labels, unless the owner is a suspended Job.
+        """
         if not names_levels(owner.topology_key, owner.preference):
             return Resolved(owner)
         if isinstance(owner, Job) and owner.suspended:
@@ -391,27 +419,30 @@ class Reconciler:
         published = self.store.levels.published
         resolved = resolve_owner(owner, published, list_labels(observed), has_groups=has_groups)
         if resolved.left_out and action is DesiredAction.START:
-            self._reported.report_once(owner, tell_left_out(owner, resolved.left_out), "Normal")
+            self._owner_events.report_once(owner, level_left_out_event(owner, resolved.left_out), "Normal")
         return resolved
 
-    def _find_ignored(self, key: str | None, resolved: Resolved[Owner], observed: Observed) -> list[str]:
-        """The annotations that have changed in vain; ``key`` is the required topology as the owner says it.
+    def _find_ignored_annotations(self, key: str | None, resolved: Resolved[Owner], observed: Observed) -> list[str]:
+        """Return the annotations that were changed without effect.
 
-        What levels mean may change, too: of a running gang that is no change of its owner's.
+        ``key`` is the required topology as the owner names it.
+
+        A level may get another label meanwhile: for a running gang, that is no change of its owner.
         """
         unsure = {PREFERRED_TOPOLOGY} if resolved.left_out or resolved.missing else set()
         if key in LEVELS:
             table = self.store.levels.published
-            # What was made for a suspended Job stays while nothing could be made in its place.
+            # The objects of a suspended Job stay while new ones could not be created.
             suspended = isinstance(resolved.owner, Job) and resolved.owner.suspended and not resolved.missing
-            if table is None or not (suspended or means_another(key, table, observed)):
+            if table is None or not (suspended or differs_from_level(key, table, observed)):
                 unsure.add(REQUIRED_TOPOLOGY)
         return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
 
-    def _hold_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
-        """The changes but for creates that would name a level, for which a label is awaited.
+    def _hold_back_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
+        """Yield the changes, except creates that name a level without a label yet.
 
-        The extender says so where pods wait. A PodGroup gets the label of its template, if that has one.
+        A PodGroup gets the label of its template, if that has one. The extender reports levels without label to waiting
+        pods.
         """
         for change in changes:
             key = change.template.topology_key if isinstance(change, CreatePodGroup) else None
@@ -420,28 +451,32 @@ class Reconciler:
             else:
                 yield change
 
-    def _tell_refusal(self, owner: Owner) -> None:
-        """Tell an owner that has no objects why it is no gang, if it asks for Serried.
+    def _report_no_gang(self, owner: Owner) -> None:
+        """Report to an owner without objects why it is no gang, if it asks for Serried.
 
-        One that only names the scheduler hears it once, before its pods start: else each restart would tell all again.
+        An owner that only names the scheduler gets the event before its pods start, so that a restart does not repeat
+        it.
         """
-        refusal = refuse(owner, self.settings)
+        refusal = find_no_gang_event(owner, self.settings)
         is_told = owner.annotated or not self.store.owners.has_started(owner_key_of(owner), owner.uid)
         if refusal is not None and is_told and not self.store.membership.groups_controlled_by(owner):
-            self._reported.report_once(owner, refusal, "Warning" if owner.annotated else "Normal")
+            self._owner_events.report_once(owner, refusal, "Warning" if owner.annotated else "Normal")
 
-    def _meet_upstream(self, owner: Owner, observed: Observed, action: DesiredAction) -> None:
+    def _detect_upstream(self, owner: Owner, observed: Observed, action: DesiredAction) -> None:
         was_seen = self._upstream.is_seen
-        self._upstream.learn(owner, observed.workloads)
+        self._upstream.detect(owner, observed.workloads)
         if self._upstream.is_seen and not was_seen:
             log.warning("kube-controller-manager makes Workloads (gate WorkloadWithJob): Jobs are left to it")
         made = next((workload for workload in observed.workloads if is_upstreams(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
         if made is not None and is_basic and isinstance(owner, Job) and action is DesiredAction.START:
-            self._reported.report_once(owner, tell_upstream(made, owner))
+            self._owner_events.report_once(owner, upstream_basic_event(made, owner))
 
     def _is_name_taken(self, change: Change) -> bool:
-        """Whether an object that is being deleted still has the name to be created; its end asks for the next look."""
+        """Whether the name to be created is still used by an object that is being deleted.
+
+        Its end will queue the owner again.
+        """
         match change:
             case CreateWorkload():
                 workload = self.store.workloads.get(Key(change.owner.key.namespace, change.name))
@@ -454,32 +489,37 @@ class Reconciler:
     # --- creating --------------------------------------------------------------------------------------------------
 
     async def _wait_before(self, owner: Owner, create: Create) -> Result | None:
-        """The end of the look if nothing is to be created (yet), else None."""
-        if seconds := self._upstream.seconds_left(owner):
+        """Return a Result if nothing is to be created now, None if the create may be sent."""
+        if seconds := self._upstream.seconds_to_wait(owner):
             return Result(requeue_after_seconds=seconds)
         if isinstance(owner, Parent) and isinstance(create, CreateWorkload):
-            return await self._find_started(owner)
+            return await self._end_if_started(owner)
         return None
 
-    async def _find_started(self, parent: Parent) -> Result | None:
-        """The end of the look if a pod of the parent has started. Not all of them are watched, so they are read."""
+    async def _end_if_started(self, parent: Parent) -> Result | None:
+        """Return a Result if a pod of the parent has started, so that the gang comes too late; else None.
+
+        Only some pods of a parent are watched, so they are read from the API server.
+        """
         pods = await self.read_pods(parent)
         has_workload = bool(observe(self.store, self.expectations, parent).workloads)
         if self.store.owners.find(owner_key_of(parent)) != parent or has_workload:
-            return Result()  # what has changed meanwhile has asked for the next look
+            return Result()  # the change has queued the owner again
         if not any(map(_counts_as_started, pods)):
             return None
-        return Result(requeue_after_seconds=_SECONDS_BETWEEN_READS if any(map(_is_left_over, pods)) else None)
+        return Result(
+            requeue_after_seconds=_SECONDS_BETWEEN_READS if any(map(_may_be_of_earlier_parent, pods)) else None
+        )
 
     async def _create(self, owner: Owner, changes: Iterable[Change], failures: int) -> None:
-        """Carry out the creates among the changes, a batch at a time, while the owner stays as it is.
+        """Send the creates among the changes, a batch at a time, until the owner changes.
 
-        Raises the first refusal, with everything else done; where a whole batch is refused, nothing more is tried.
+        Raises the first rejection after the last batch. If a whole batch is rejected, no further one is sent.
         """
         waiting = (each for each in changes if isinstance(each, Create))
         refusals: list[ApiError] = []
         while batch := list(islice(waiting, _WRITES_AT_ONCE)):
-            outcomes = await asyncio.gather(*(self._try(create, failures) for create in batch))
+            outcomes = await asyncio.gather(*(self._write_or_report(create, failures) for create in batch))
             refused = [error for error in outcomes if error is not None]
             refusals += refused
             if len(refused) == len(batch) or self.store.owners.find(owner_key_of(owner)) != owner:
@@ -489,41 +529,47 @@ class Reconciler:
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, changes: Iterable[Change], failures: int) -> float | None:
-        """Carry out the changes that create nothing; raises the first refusal.
+    async def _apply(self, changes: Iterable[Change], failures: int) -> float | None:
+        """Send the changes that create nothing. Raises the first rejection.
 
-        Returns after how many seconds to look again, None if only a change asks for it.
+        Returns the seconds until the owner is to be reconciled again, None if only a change asks for it.
         """
         seconds = None
         for change in changes:
             match change:
                 case ReportAmbiguous(owner, problem):
-                    self._reported.report_once(owner, tell_ambiguity(owner, problem))
+                    self._owner_events.report_once(owner, ambiguous_event(owner, problem))
                 case ClearReplicas():
-                    seconds = await self._clear(change, failures)
+                    seconds = await self._delete_empty_replicas(change, failures)
                 case SetMinCount() | Delete():
-                    if (error := await self._try(change, failures)) is not None:
+                    if (error := await self._write_or_report(change, failures)) is not None:
                         raise error
         return seconds
 
-    async def _clear(self, change: ClearReplicas, failures: int) -> float | None:
-        """Delete the PodGroups whose replicas have no pods. Returns after how many seconds to look at the others."""
+    async def _delete_empty_replicas(self, change: ClearReplicas, failures: int) -> float | None:
+        """Delete the PodGroups whose replicas have no pods.
+
+        Return the seconds until the others are to be tried, None for no others.
+        """
         if not isinstance(change.owner, Parent):
             return None
         pods = await self.read_pods(change.owner)
         with_pods = {pod.place.replica for pod in pods if pod.place is not None}
         deletable = [group for group in change.groups if group.labels.get(REPLICA) not in with_pods]
         for group in deletable:
-            if (error := await self._try(Delete(change.owner, group), failures)) is not None:
+            if (error := await self._write_or_report(Delete(change.owner, group), failures)) is not None:
                 raise error
         return _SECONDS_BETWEEN_READS if len(deletable) < len(change.groups) else None
 
-    async def _try(self, write: Write, failures: int) -> ApiError | None:
-        """Carry one write out. Returns the API server's refusal, about which the owner gets an event."""
+    async def _write_or_report(self, write: Write, failures: int) -> ApiError | None:
+        """Send one write.
+
+        If the API server rejects it, report that to the owner and return the error; else return None.
+        """
         try:
             await self._write(write)
         except ApiError as error:
-            self._reported.report_failure(write.owner, describe(write), error, failures)
+            self._owner_events.report_failure(write.owner, describe(write), error, failures)
             return error
         finally:
             self.note_finished()
@@ -565,6 +611,6 @@ def _counts_as_started(pod: Pod) -> bool:
     return pod.place is not None and counts_as_started(pod, pod.place.uid)
 
 
-def _is_left_over(pod: Pod) -> bool:
-    """Whether the pod may belong to an earlier parent of the same name; it is about to go."""
+def _may_be_of_earlier_parent(pod: Pod) -> bool:
+    """Whether the pod may belong to an earlier parent of the same name: it is being deleted and names no UID."""
     return pod.deleting and pod.place is not None and not pod.place.uid

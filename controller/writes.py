@@ -1,7 +1,8 @@
-"""What the controller writes, with an event about the owner, and what it reads beyond its watches.
+"""The controller's requests: `Writes` carries out the changes of a diff, two functions read pods that are not watched.
 
-Creates that the watch does not show yet are remembered (kube-controller-manager's ControllerExpectations): without
-that, a second look at an owner would create everything twice.
+Each successful write gives the owner an event. `Expectations` remembers the created objects that the watch does not
+show yet (kube-controller-manager's ControllerExpectations): without it, the next reconciliation would create everything
+twice.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload, Delete, SetMinCount, kind_of_item
 from controller.diff.objects import pod_group_body, workload_body
-from controller.diff.sentences import Sentence, tell_created, tell_deleted, tell_failure, tell_min_count
+from controller.diff.sentences import EventText, created_event, deleted_event, failed_write_event, min_count_event
 from serried.api.group import Composite, PodGroup, Workload, decode_pod_group, decode_workload
 from serried.api.kinds import PARENTS
 from serried.api.level import FALLBACK, ApiLevel
@@ -33,18 +34,21 @@ from serried.kube.events import EventWriter
 from serried.kube.wire import JSON, PODS, Resource, Selection, composites, pod_groups, workloads
 
 TIMEOUT_SECONDS = 30.0
-"""An object that the watch has not shown by then counts as deleted before it was seen."""
+"""Seconds until an expectation ends: a created object that the watch has not shown by then is taken for deleted."""
 
 Created = TypeVar("Created", Workload, PodGroup)
 
 
 class Expectations:
-    """Created objects that the Store lacks."""
+    """The created objects that the Store lacks: the API server has confirmed them, the watch has not shown them.
+
+    Owned by the reconciler.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        """The monotonic time in seconds."""
+        """Return the monotonic time in seconds."""
         self._workloads: _Expected[Workload] = _Expected(_owner_of)
         self._groups: _Expected[PodGroup] = _Expected(_workload_of)
 
@@ -52,7 +56,7 @@ class Expectations:
         return len(self._workloads) + len(self._groups)
 
     def expect(self, created: Workload | PodGroup) -> None:
-        """The API server has created this; the watch may have shown it already."""
+        """Expect an object that the API server has created, unless the watch has shown it already."""
         until = self._clock() + TIMEOUT_SECONDS
         if isinstance(created, Workload):
             if created.key not in self._store.workloads:
@@ -60,31 +64,31 @@ class Expectations:
         elif created.key not in self._store.groups:
             self._groups.add(created, until)
 
-    def settle(self, seen: Workload | PodGroup) -> None:
-        """The watch has shown the object, or its end."""
+    def observe(self, seen: Workload | PodGroup) -> None:
+        """End the expectation of an object: the watch has shown it, or its deletion."""
         (self._workloads if isinstance(seen, Workload) else self._groups).drop(seen.key)
 
     def workloads_of(self, owner: Owner) -> list[Workload]:
-        """The expected Workloads of this very owner."""
+        """Return the expected Workloads of this owner, compared by UID."""
         return self._workloads.of((owner_key_of(owner), owner.uid))
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
-        """The expected PodGroups of a Workload."""
+        """Return the expected PodGroups of a Workload."""
         return self._groups.of((workload.key.namespace, workload.key.name))
 
     def expire(self) -> list[Workload | PodGroup]:
-        """Forget the objects that the watch has not shown in time; returns them, because their owners need a look."""
+        """Drop the expectations whose time is over. Return their objects, whose owners need to be reconciled."""
         return [*self._workloads.expire(self._clock()), *self._groups.expire(self._clock())]
 
 
 class _Expected(Generic[Created]):
-    """Expected objects of one kind, also by what they are looked up by: in a burst there are hundreds of them."""
+    """The expected objects of one kind, indexed by what they were created for: in a burst there are hundreds."""
 
     def __init__(self, read_origin: Callable[[Created], Hashable]) -> None:
         self._read_origin: Callable[[Created], Hashable] = read_origin
-        """What the object was made for: the key by which it is looked up."""
+        """Return what an object was created for: the owner of a Workload, the Workload of a PodGroup."""
         self._created: dict[Key | GroupKey, tuple[float, Created]] = {}
-        """With the monotonic time at which the expectation expires."""
+        """By object: the time at which the expectation ends, in seconds of the monotonic clock, and the object."""
         self._by_origin: dict[Hashable, tuple[Key | GroupKey, ...]] = {}
 
     def __len__(self) -> int:
@@ -118,8 +122,8 @@ def _workload_of(group: PodGroup) -> Hashable:
     return (group.key.namespace, group.workload)
 
 
-LIVE = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector of the pods that have not ended. Pods that are being deleted are among them."""
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector for the pods that have not finished. Includes pods that are being deleted."""
 
 _KINDS = (
     *(Kind.PODS, *SELECTED_PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
@@ -127,49 +131,51 @@ _KINDS = (
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
-"""The pods of Jobs: only these can be a Job's gang.
+"""Selects the pods of Jobs. The API server sets the label in the pod template of each Job.
 
-The API server puts the label into the pod template of each Job, except of those with ``manualSelector``, which are no
-gangs.
+Jobs with ``manualSelector`` lack it, and these are no gangs.
 """
 
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
-    """The kinds that are watched. CompositePodGroups only where no admission plugin gives them their priority."""
+    """Return the kinds to watch at an API level.
+
+    CompositePodGroups are watched where this controller writes their priority, because no admission plugin does.
+    """
     composites = Kind.COMPOSITES if level == FALLBACK else Kind.COMPOSITES_BESIDE
     return (*_KINDS, Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, composites)
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
-    """The PodGroups that live pods of the namespace name; raises ApiError.
+    """Return the PodGroups that the pods of a namespace name, except finished pods. Raises ApiError.
 
-    Every pod that existed when the call began counts. So the list is not asked for with ``resourceVersion=0``, which
-    the API server may answer from a cache that lags behind. Without it the answer is the newest state; from 1.34 on it
-    comes from the cache as well, once that has caught up. All pages are of one state. If the server forgets it between
-    two pages (410), the call fails: half of a list is no list.
+    The answer includes every pod that existed when the call began. Therefore the list is requested without
+    ``resourceVersion=0``, which the API server may answer from a cache that lags behind. Without it the answer is the
+    newest state (from 1.34 on from the cache, once that has caught up). All pages show the same state. If the API
+    server drops that state between two pages (410), the call fails: half a list would be wrong.
     """
     named: set[GroupKey] = set()
-    async for pod in client.items(PODS, Selection(namespace, fields=LIVE)):
+    async for pod in client.items(PODS, Selection(namespace, fields=_LIVE)):
         named.update(_groups_of(pod, namespace))
     return frozenset(named)
 
 
 async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
-    """The pods of a parent, from the newest state; raises ApiError. Not all of them are watched."""
+    """Read the newest state of a parent's pods from the API server, because only some are watched. Raises ApiError."""
     selection = Selection(parent.key.namespace, labels=f"{PARENTS[parent.kind].labels.name}={parent.key.name}")
     found = [decode_pod(pod, level.read) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
 
 
 def _groups_of(pod: JSON, namespace: str) -> list[GroupKey]:
-    """The PodGroups that the pod names by field and by label; two if they differ."""
+    """Return the PodGroups that the pod names by field and by label: two entries if they differ."""
     field = read_group_field(read_map(pod, "spec"), namespace)
     label = read_group_label(read_map(pod, "metadata"), namespace)
     return [group for group in (field, label) if group is not None]
 
 
 class Writes:
-    """Carries changes out. A write that fails raises ApiError; the caller decides whether it is worth an event."""
+    """Sends changes to the API server, and queues an event about each. A failed write raises ApiError instead."""
 
     def __init__(self, client: ApiClient, level: ApiLevel, events: EventWriter) -> None:
         self._level = level
@@ -177,26 +183,26 @@ class Writes:
         self._events = events
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
-        """Create the Workload; returns it as the API server has stored it."""
+        """Create the Workload. Return it as stored by the API server. Raises ApiError."""
         owner = change.owner
         body = workload_body(change, self._level)
         resource = workloads(self._level.group, self._level.version)
-        made = _usable(decode_workload(await self._client.create(resource, owner.key.namespace, body)))
-        self.emit(owner, "Normal", tell_created("Workload", made.key.name, owner))
+        made = _require_decoded(decode_workload(await self._client.create(resource, owner.key.namespace, body)))
+        self.emit(owner, "Normal", created_event("Workload", made.key.name, owner))
         return made
 
     async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
-        """Create the PodGroup, at the level of its Workload; returns it as the API server has stored it."""
+        """Create the PodGroup at the API level of its Workload. Return it as stored. Raises ApiError."""
         owner = change.owner
         level = self._level_of(change.workload)
         body = pod_group_body(change, level)
         resource = pod_groups(level.group, level.version)
-        made = _usable(decode_pod_group(await self._client.create(resource, owner.key.namespace, body)))
-        self.emit(owner, "Normal", tell_created("PodGroup", made.key.name, owner))
+        made = _require_decoded(decode_pod_group(await self._client.create(resource, owner.key.namespace, body)))
+        self.emit(owner, "Normal", created_event("PodGroup", made.key.name, owner))
         return replace(made, api=change.workload.api)
 
     def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
-        """Where an object lives: at the level in use, or beside it."""
+        """Return the API level that serves the object: the level in use, or the second one beside it."""
         return self._level.of(item.api)
 
     def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:
@@ -210,17 +216,23 @@ class Writes:
                 return composites(level)
 
     async def keep_finalizers(self, group: PodGroup, remaining: Sequence[str]) -> None:
-        """Take all other finalizers off the PodGroup; raises Conflict if it has changed, NotFound if it has gone."""
+        """Remove all finalizers of the PodGroup but ``remaining``.
+
+        Raises Conflict if the PodGroup has changed, NotFound if it is gone.
+        """
         patch = {"metadata": {"resourceVersion": group.version, "finalizers": list(remaining) or None}}
         await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
-        """Write the priority of a group that has none; raises Conflict if it has changed, NotFound if gone."""
+        """Write the priority of a group. Raises Conflict if the group has changed, NotFound if it is gone."""
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
         await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, change: SetMinCount) -> None:
-        """Change minCount. An object that has gone, or was made anew, is left alone."""
+        """Change minCount of a Workload's template or of a PodGroup.
+
+        An object that is gone, or has another UID, is left alone.
+        """
         item = change.item
         try:
             if isinstance(item, Workload):
@@ -231,8 +243,10 @@ class Writes:
                 await self._client.patch_merge(self._resource_of(item), item.key.namespace, item.key.name, patch)
         except (NotFound, Conflict):
             return
-        if isinstance(item, PodGroup):  # its minCount takes effect; that of the Workload has been changed before
-            self.emit(change.owner, "Normal", tell_min_count(item, change.count, change.owner))
+        if isinstance(
+            item, PodGroup
+        ):  # one event for both objects: the Workload is changed first, the PodGroup's minCount takes effect
+            self.emit(change.owner, "Normal", min_count_event(item, change.count, change.owner))
 
     async def _patch_template(self, workload: Workload, template: int, count: int) -> None:
         path = f"/spec/podGroupTemplates/{template}/schedulingPolicy/gang/minCount"
@@ -243,9 +257,9 @@ class Writes:
         await self._client.patch_json(self._resource_of(workload), workload.key.namespace, workload.key.name, steps)
 
     async def delete(self, change: Delete) -> None:
-        """Delete an object of ours. One that has gone, or was made anew, is left alone.
+        """Delete an object. One that is gone, or has another UID, is left alone.
 
-        The protection of a PodGroup may keep it for a while.
+        The finalizer of a PodGroup may delay the end of the deletion.
         """
         owner = change.owner
         item = change.item
@@ -253,15 +267,15 @@ class Writes:
             await self._client.delete(self._resource_of(item), item.key.namespace, item.key.name, item.uid)
         except (NotFound, Conflict):
             return
-        self.emit(owner, "Normal", tell_deleted(kind_of_item(item), item.key.name, owner))
+        self.emit(owner, "Normal", deleted_event(kind_of_item(item), item.key.name, owner))
 
     def emit_failure(self, owner: Owner, what: tuple[str, str], error: Exception) -> None:
-        """Write an event about a write that failed; ``what`` is the object's kind and the verb."""
+        """Queue a Warning about a failed write; ``what`` is the kind of the object and the verb (`describe`)."""
         kind, verb = what
-        self.emit(owner, "Warning", tell_failure(kind, verb, owner, error))
+        self.emit(owner, "Warning", failed_write_event(kind, verb, owner, error))
 
-    def emit(self, owner: Owner, event_type: str, sentence: Sentence) -> None:
-        """Queue an event about the owner; ``event_type`` is Normal or Warning."""
+    def emit(self, owner: Owner, event_type: str, sentence: EventText) -> None:
+        """Queue an event about the owner. ``event_type`` is Normal or Warning."""
         about = {
             "apiVersion": api_version_of(owner),
             "kind": kind_of(owner),
@@ -272,7 +286,7 @@ class Writes:
         self._events.emit(about, event_type, sentence.reason, sentence.message)
 
 
-def _usable(made: Created | Malformed) -> Created:
+def _require_decoded(made: Created | Malformed) -> Created:
     if isinstance(made, Malformed):
         raise TypeError(f"the API server's answer to a create is no {made.kind}: {made.problem}")
     return made

@@ -1,1 +1,1 @@
-"""The diff of one owner: the objects that exist go in, the changes that are needed come out. Pure."""
+"""The diff of one owner: takes the objects that exist, and returns the changes that are needed. Pure functions."""

@@ -1,4 +1,4 @@
-"""The objects that exist for an owner, and the changes that the diff yields."""
+"""The input and the output of the diff: the objects that exist for an owner, and the changes that the owner needs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,27 @@ from serried.api.parent import Owner
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The objects of an owner, found by reference. Objects that we have created and the watch lacks are among them."""
+    """The objects that refer to one owner, at the time of one diff.
+
+    Includes created objects that the watch does not show yet.
+    """
 
     workloads: Sequence[Workload] = ()
-    """The Workloads that refer to the owner and are not replaced."""
+    """The Workloads that refer to the owner, except replaced ones."""
 
     groups: Sequence[PodGroup] = ()
     """The PodGroups of the Workload; empty unless there is exactly one Workload."""
 
     outdated: Sequence[Workload | PodGroup] = ()
-    """First the PodGroups of Workloads that are replaced, then these Workloads."""
+    """The objects to delete: PodGroups of replaced Workloads first, then these Workloads."""
 
     replicas: Collection[str] = ()
-    """The indexes of the replicas that have a leader, in the order of arrival; empty for an owner without replicas."""
+    """The indexes of the replicas that have a leader pod, in order of arrival; empty for an owner without replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Create the owner's Workload; its PodGroups come in the next step."""
+    """Create the owner's Workload. Its PodGroups follow in the next diff, when the Workload exists."""
 
     owner: Owner
 
@@ -35,7 +38,7 @@ class CreateWorkload:
     templates: tuple[Template, ...]
 
     replaces: str = ""
-    """The UID of the Workload that this one replaces, "" without one."""
+    """UID of the Workload that the new one replaces, "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,12 @@ class CreatePodGroup:
     name: str
 
     replica: str = ""
-    """The index of the replica that the PodGroup is for, "" where the owner has no replicas."""
+    """Index of the replica that the PodGroup is for, "" if the owner has no replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetMinCount:
-    """Change minCount in an object of ours, because the owner's size has changed."""
+    """Change minCount in a Workload or PodGroup made by Serried, after a change of the owner's size."""
 
     owner: Owner
 
@@ -66,12 +69,12 @@ class SetMinCount:
     """The new minCount."""
 
     template: int = 0
-    """The index of the template to change, if the object is a Workload."""
+    """Index of the template to change in a Workload; unused for a PodGroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object of ours; one that has been made anew under its name is kept."""
+    """Delete an object made by Serried. An object of the same name with another UID is kept."""
 
     owner: Owner
     item: Workload | PodGroup
@@ -79,22 +82,22 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class ClearReplicas:
-    """Delete PodGroups of ours for replicas that the owner has no more."""
+    """Delete PodGroups made by Serried, for replicas that the owner no longer has."""
 
     owner: Owner
 
     groups: Sequence[PodGroup]
-    """Each goes once no pod of its replica is left."""
+    """The candidates. One is deleted once no pod of its replica is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAmbiguous:
-    """Tell the owner that its pods are scheduled one by one, because it is not clear which groups they form."""
+    """Report to the owner that its pods are scheduled one by one, because their PodGroup is ambiguous."""
 
     owner: Owner
 
     problem: str
-    """What is not clear, as a phrase."""
+    """The reason, as a phrase for the event."""
 
 
 Create = CreateWorkload | CreatePodGroup
@@ -106,7 +109,7 @@ Change = Write | ClearReplicas | ReportAmbiguous
 
 
 def describe(write: Write) -> tuple[str, str]:
-    """The kind of the object that is written, and the verb."""
+    """Return the kind of the written object, and the verb: Create, Update or Delete."""
     match write:
         case CreateWorkload():
             return "Workload", "Create"
@@ -119,5 +122,5 @@ def describe(write: Write) -> tuple[str, str]:
 
 
 def kind_of_item(item: Workload | PodGroup) -> str:
-    """The kind of an object, as the API calls it."""
+    """Return the API kind of an object."""
     return "Workload" if isinstance(item, Workload) else "PodGroup"

@@ -1,8 +1,9 @@
-"""The JSON bodies and names of the objects that a diff creates, for scheduling.k8s.io (1.35 to 1.37) and our own group.
+"""Names and JSON bodies of the objects that the diff creates: scheduling.k8s.io (1.35 to 1.37) and Serried's own group.
 
-Bodies and names are those of upstream's Job controller, byte for byte (1.36 on; pkg/controller/job/
-job_scheduling_manager.go, pkg/util/hash, apimachinery util/rand). Equal names keep two reconcilers from making two
-Workloads for one Job: the second create fails with AlreadyExists. Our label and annotation tell ours from others'.
+Names and bodies equal those of upstream's Job controller byte for byte (1.36 on; pkg/controller/job/
+job_scheduling_manager.go, pkg/util/hash, apimachinery util/rand). Equal names keep two controllers from creating two
+Workloads for one Job: the second create fails with AlreadyExists. A label and an annotation mark the objects made by
+Serried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +36,16 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 
 _MAX_NAME_LENGTH = 253
-"""In characters, of a DNS subdomain."""
+"""Characters of a DNS subdomain."""
 
 _MAX_LABEL_LENGTH = 63
-"""In characters, of a DNS label."""
+"""Characters of a DNS label."""
 
 _TEMPLATE_SUFFIX = "-pgt-0"
 
 
 def hash_fnv32a(text: str) -> int:
-    """FNV-1a with 32 bits over the UTF-8 bytes."""
+    """Return the 32-bit FNV-1a hash of the text's UTF-8 bytes."""
     value = _FNV_OFFSET
     for byte in text.encode():
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
@@ -52,27 +53,27 @@ def hash_fnv32a(text: str) -> int:
 
 
 def encode_safe(number: int) -> str:
-    """``rand.SafeEncodeString`` of the decimal digits: letters that spell no words."""
+    """Encode the decimal digits like ``rand.SafeEncodeString``: with letters that spell no words."""
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
 
 def workload_name(owner: Owner) -> str:
-    """The Workload's name: the owner's name and a hash of its UID, as spew prints the Go type."""
+    """Return the Workload's name: the owner's name and a hash of its UID, which is printed as Go's spew prints it."""
     tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
     return owner.key.name[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def successor_name(job: Job, count: int) -> str:
-    """The name of the Workload that replaces another when the Job comes to run ``count`` pods at a time."""
+    """Return the name of the Workload that replaces another after the Job's parallelism became ``count``."""
     tail = f"-{count}"
     return workload_name(job)[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def template_name(owner: Owner) -> str:
-    """The name of the Workload's one PodGroupTemplate, always a DNS label.
+    """Return the name of the Workload's only PodGroupTemplate, always a DNS label.
 
-    Upstream's ``<job>-pgt-0`` where that is a DNS label. A Job name with dots, or one too long, would make it an
-    invalid one there; here it is shortened with a hash of the whole name.
+    The name is upstream's ``<job>-pgt-0`` if that is a DNS label. If the Job's name has dots or is too long, upstream's
+    name would be invalid; here the Job's name is shortened, with a hash of the whole name.
     """
     name = owner.key.name
     if is_upstream_template(owner):
@@ -82,12 +83,15 @@ def template_name(owner: Owner) -> str:
 
 
 def is_upstream_template(owner: Owner) -> bool:
-    """Whether upstream can name the template of such a Job. Where it cannot, it makes neither Workload nor pods."""
+    """Whether upstream's template name for the owner is valid. If not, upstream creates neither Workload nor pods."""
     return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
 
 
 def pod_group_name(workload: str, template: str) -> str:
-    """The PodGroup's name: Workload, template and a hash of both uncut, cut in fair halves if too long."""
+    """Return the PodGroup's name: Workload, template and a hash of both.
+
+    Names that are too long are cut, each by its share.
+    """
     tail = encode_safe(hash_fnv32a(workload + template))
     room = _MAX_NAME_LENGTH - len(tail) - 2
     if len(workload) + len(template) > room:
@@ -108,9 +112,9 @@ Body = dict[str, Any]
 
 
 def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
-    """The Workload to create. It refers to its owner, and is controlled by it.
+    """Return the body of the Workload. It refers to its owner, which controls it.
 
-    At a level where Workloads contain their groups (v1alpha1), all groups of one have the same topology key.
+    At the level where Workloads contain their groups (v1alpha1), all groups of a Workload have the same topology key.
     """
     owner = change.owner
     metadata = _metadata(owner, change.name, [_controller_reference(owner)])
@@ -130,10 +134,10 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
 
 
 def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
-    """The PodGroup to create from a template of a Workload, which may be a user's.
+    """Return the body of a PodGroup from a template of a Workload, which may be a user's.
 
-    The owner controls it, and the Workload is a second, plain owner: the PodGroup is deleted with either of them. The
-    Workload of a Job's controller is none, as in 1.37.
+    The PodGroup has two owner references, so it is deleted with either object: the owner as the controller, and the
+    Workload. A Workload made by the Job's own controller gets no reference, as in 1.37.
     """
     owner = change.owner
     workload = change.workload
@@ -147,7 +151,7 @@ def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
         metadata["labels"][REPLICA] = change.replica
     key = template.topology_key or owner.topology_key
     if key is not None:
-        # Also where the field is written: an API server without the gate for it drops the field (decode.identity).
+        # In addition to the field, which an API server without the gate drops (decode.identity).
         _annotate(metadata, {REQUIRED_TOPOLOGY: key})
     _annotate(metadata, write_preference(owner.preference))
     return {
@@ -180,7 +184,7 @@ def _metadata(owner: Owner, name: str, owners: list[Body]) -> Body:
 
 
 def _controller_reference(owner: Owner) -> Body:
-    """``metav1.NewControllerRef``."""
+    """Return the owner reference that ``metav1.NewControllerRef`` makes."""
     return {
         "apiVersion": api_version_of(owner),
         "kind": kind_of(owner),
@@ -197,7 +201,7 @@ def _policy(template: Template) -> Body:
 
 
 def _scheduling(template: Template, level: ApiLevel) -> Body:
-    """The fields that a template and a PodGroup made from it have in common; unset ones are left out."""
+    """Return the spec fields that a template shares with its PodGroups; unset ones are left out."""
     said: Body = {"schedulingPolicy": _policy(template)}
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
@@ -216,7 +220,7 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
 
 
 def _constraints(template: Template) -> Body:
-    """The constraints of a template. Only templates of the fallback level have preferred levels."""
+    """Return the topology constraints of a template. Preferred levels exist at the fallback API level only."""
     said: Body = {}
     if template.topology_key is not None:
         said["topology"] = [{"key": template.topology_key}]
@@ -231,19 +235,19 @@ def _claim(claim: Claim) -> Body:
 
 
 def desired_templates(owner: Owner) -> tuple[Template, ...]:
-    """A template for each gang of the owner; one for a Job."""
+    """Return the templates of the owner's Workload: one for each gang, so one for a Job."""
     if isinstance(owner, Job):
         return (job_template(owner, Policy(desired_count(owner))),)
     return tuple(_parent_template(owner, gang) for gang in gangs_of(owner))
 
 
 def tracking_templates(job: Job) -> tuple[Template, ...]:
-    """The template of a Job that is no gang."""
+    """Return the template of a Job that is no gang, with policy basic."""
     return (job_template(job, BASIC),)
 
 
 def job_template(job: Job, policy: Policy) -> Template:
-    """The one template of a Job's Workload."""
+    """Return the only template of a Job's Workload."""
     return Template(
         name=template_name(job),
         policy=policy,
@@ -265,14 +269,14 @@ def _parent_template(parent: Parent, gang: Stage) -> Template:
 
 
 def desired_count(job: Job) -> int:
-    """The minCount of a Job's gang; 0 for one that runs no pod now."""
+    """Return the minCount of a Job's gang; 0 for a Job with parallelism 0."""
     return min(job.min_count or job.at_once, job.at_once)
 
 
 def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
-    """The minCount for each template of the owner's Workload; no entry for one that stays as it is.
+    """Return the minCount by template name; no entry for a template that keeps its minCount.
 
-    A Job whose parallelism is 0 keeps its minCount. A stage that shrinks to one pod, or none, waits for one.
+    A Job with parallelism 0 keeps it. A stage that shrinks to one pod or none gets 1.
     """
     if isinstance(owner, Job):
         count = desired_count(owner)
@@ -281,19 +285,19 @@ def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
 
 
 def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
-    """The templates of the Workload that are used for a stage of the owner; a Job is an owner with one stage."""
+    """Return the templates of the Workload that are used for a stage of the owner. A Job has one stage."""
     names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
     found = (find_template(workload, owner, name) for name in names)
     return list(dict.fromkeys(template for template in found if template is not None))
 
 
 def resolve_class(template: Template, level: ApiLevel, classes: Mapping[str, PriorityClass]) -> Template:
-    """The template with what its PodGroup has to say of its class.
+    """Return the template with the fields that its PodGroup takes from the priority class.
 
-    At the fallback level that is the priority, and no other: what a template says is written by whoever made the
-    Workload, and no admission plugin compares it with the class there. In 1.37 it is ``preemptionPolicy``: admission
-    refuses a PodGroup that leaves it out, and so has the default, where the class says Never (seen on 1.37.1). An API
-    server without the gate PodGroupPreemptionPolicy drops the field.
+    At the fallback API level that is the priority. A priority in the template is ignored: a client wrote it, and no
+    admission plugin compares it with the class there. In 1.37 it is ``preemptionPolicy``. If the class says Never,
+    admission rejects a PodGroup without the field, because the default differs (seen on 1.37.1). An API server without
+    the gate PodGroupPreemptionPolicy drops the field.
     """
     if level == FALLBACK:
         return replace(template, priority=resolve_priority(template.priority_class, classes), preemption=None)

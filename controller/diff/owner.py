@@ -1,9 +1,12 @@
-"""The diff: the changes that are needed for one owner (KEP-5547, Controller Workflow), and the warnings that it gets.
+"""The diff: which changes one owner needs (KEP-5547, Controller Workflow), and which warnings it gets.
 
-An owner has one Workload with a template for each of its gangs. It has a PodGroup for each template, and in a
-LeaderWorkerSet for each template in each replica that has a leader: replicas that are only in the spec cost nothing. A
-Job is an owner with one gang and no replicas. Objects that others have made are used as they are and never changed;
-ours go once another's Workload matches, and of several of others, none is chosen.
+The reconciler calls `action_of_job` to learn what an owner needs, then `diff` for the changes, and `find_warnings` for
+the events.
+
+An owner has one Workload, with a template for each of its gangs, and a PodGroup for each template. A LeaderWorkerSet
+has a PodGroup for each template in each replica that has a leader pod; replicas that exist only in the spec cost
+nothing. A Job is an owner with one gang and no replicas. Objects made by others are used and never changed. If another
+client's Workload refers to the owner, the objects made by Serried are deleted. If several do, none is used.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,19 +34,19 @@ from controller.diff.objects import (
     workload_name,
 )
 from controller.diff.sentences import (
-    Sentence,
+    EventText,
+    contradiction_event,
+    dependent_pods_event,
     describe_groups,
     describe_templates,
     describe_workloads,
-    tell_contradiction,
-    tell_foreign_scheduler,
-    tell_jobs_ignored,
-    tell_many_stages,
-    tell_no_gang,
-    tell_problem,
-    tell_stages,
-    tell_stray,
-    tell_waiting_pods,
+    foreign_scheduler_event,
+    gang_per_stage_event,
+    invalid_annotation_event,
+    jobs_ignored_event,
+    no_gang_event,
+    too_many_stages_event,
+    unknown_name_event,
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
 from serried.api.job import GangJobs, GangPolicy, Job, find_no_gang, is_anothers, is_gang_job
@@ -56,35 +59,35 @@ from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 
 
 class Elastic(StrEnum):
-    """What happens to a gang's minCount when its Job's parallelism changes."""
+    """The setting for a gang's minCount when its Job's parallelism changes."""
 
     FOLLOW = "follow"
-    """minCount follows."""
+    """minCount changes with it."""
     REFUSE = "refuse"
-    """minCount stays as it was."""
+    """minCount stays."""
 
 
 class Suspended(StrEnum):
-    """What happens to the Workload and the PodGroup of a suspended Job."""
+    """The setting for the Workload and PodGroup of a suspended Job."""
 
     KEEP = "keep"
-    """They stay."""
+    """Keep them."""
     DELETE = "delete"
-    """They are deleted, and created anew when the Job is resumed (KEP-5547, beta)."""
+    """Delete them, and create them again when the Job is resumed (KEP-5547, beta)."""
 
 
 class Track(StrEnum):
-    """Which Jobs get a Workload and a PodGroup."""
+    """The setting for the Jobs that get a Workload and a PodGroup."""
 
     GANGS = "gangs"
     """Only gangs."""
     ALL = "all"
-    """All Jobs; policy basic where a Job is no gang."""
+    """All Jobs; with policy basic for a Job that is no gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangSettings:
-    """The settings that decide about owners."""
+    """The controller's settings that decide which owners are gangs, and what their objects look like."""
 
     schedulers: Collection[str]
     """The names of the schedulers that Serried serves."""
@@ -96,25 +99,25 @@ class GangSettings:
 
 
 class DesiredAction(Enum):
-    """What the controller has to do for an owner."""
+    """The task of the controller for an owner."""
 
     START = "start"
-    """Create its Workload and its PodGroups: it is a gang, and none of its pods has started."""
+    """Create the Workload and the PodGroups: the owner is a gang, and none of its pods has started."""
     TRACK = "track"
-    """Create its objects with policy basic: it is a Job that is no gang."""
+    """Create the objects with policy basic: the owner is a Job that is no gang."""
     COMPLETE = "complete"
-    """Create no Workload, but the PodGroups of a Workload that refers to the owner: the pods wait for them.
+    """Create the PodGroups of an existing Workload, but no Workload: the pods wait for the PodGroups.
 
-    1.36 does the same, and KEP-5547 says it of restarts.
+    kube-controller-manager 1.36 does the same, and KEP-5547 says it of restarts.
     """
     RELEASE = "release"
-    """Delete our objects: it is a suspended Job."""
+    """Delete the objects made by Serried: the owner is a suspended Job."""
     NONE = "none"
-    """Nothing: the owner has finished, or is not ours."""
+    """Do nothing: the owner has finished, or Serried does not serve it."""
 
 
 def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> DesiredAction:
-    """The action towards a Job; ``pods`` are the Job's own."""
+    """Return the action for a Job. ``pods`` are the Job's own."""
     if settings.gang_jobs is GangJobs.NONE:
         return DesiredAction.NONE
     gang = is_gang_job(job, settings.schedulers, settings.gang_jobs)
@@ -122,21 +125,21 @@ def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> De
         return DesiredAction.NONE
     if job.suspended and settings.suspended is Suspended.DELETE and not pods and not job.completed:
         return DesiredAction.RELEASE
-    if _has_begun(pods):
+    if _has_started(pods):
         return DesiredAction.COMPLETE
     if gang:
         return DesiredAction.START
     return DesiredAction.TRACK if settings.track is Track.ALL and not is_anothers(job) else DesiredAction.COMPLETE
 
 
-def concerns_us(parent: Parent, settings: GangSettings) -> bool:
-    """Whether there is any action towards a parent."""
+def is_served(parent: Parent, settings: GangSettings) -> bool:
+    """Whether Serried serves a parent: its schedulers, and it has not finished."""
     ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
     return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
 
 
 def is_unserved(job: Job, settings: GangSettings) -> bool:
-    """Whether a Job asks to be a gang, or for something of a gang's, and its scheduler is none that Serried serves."""
+    """Whether a Job asks to be a gang, or for a property of gangs, while Serried does not serve its scheduler."""
     asks = job.gang_policy is GangPolicy.JOB_AS_GANG or (job.annotated and job.gang_policy is None)
     return (
         asks
@@ -147,45 +150,48 @@ def is_unserved(job: Job, settings: GangSettings) -> bool:
 
 
 def _is_ours_to_complete(job: Job, settings: GangSettings) -> bool:
-    # Also of a Job that another object owns: a Workload that a user has made for it is used in any case.
+    # Also for a Job that another object controls: a Workload that a user created for the Job is used in any case.
     ours = job.group is None and job.scheduler in settings.schedulers
     return ours and not job.finished and not job.deleting
 
 
-def _has_begun(pods: Iterable[Pod]) -> bool:
+def _has_started(pods: Iterable[Pod]) -> bool:
     return any((pod.node or pod.phase is not Phase.ACTIVE) and not pod.stranded for pod in pods)
 
 
-def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
-    """What is wrong with an owner, or has another effect than its author may expect."""
+def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -> list[EventText]:
+    """Return the warnings for an owner: mistakes, and effects that its author may not expect."""
     if isinstance(owner, Job):
         concerned, found = action is not DesiredAction.NONE, find_warnings_of_job(owner, action, settings)
     else:
         concerned = settings.gang_jobs is not GangJobs.NONE and not owner.finished and not owner.deleting
         found = find_warnings_of_parent(owner, settings.schedulers) if concerned else []
-    return [tell_stray(owner), *found] if concerned and owner.stray else found
+    return [unknown_name_event(owner), *found] if concerned and owner.stray else found
 
 
-def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[Sentence]:
-    """What is wrong with a Job."""
-    warnings = [tell_foreign_scheduler(job, [job.scheduler], settings.schedulers)] if is_unserved(job, settings) else []
+def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[EventText]:
+    """Return the warnings for a Job."""
+    warnings = (
+        [foreign_scheduler_event(job, [job.scheduler], settings.schedulers)] if is_unserved(job, settings) else []
+    )
     if action is DesiredAction.NONE:
         return warnings
     if job.problem:
-        warnings.append(tell_problem(job))
+        warnings.append(invalid_annotation_event(job))
     if job.contradiction:
-        warnings.append(tell_contradiction(job))
+        warnings.append(contradiction_event(job))
     return warnings
 
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""The scheduler of pods that name none: to have it asks for nothing."""
+"""The scheduler of pods that name none. A pod with this scheduler does not ask for Serried by it."""
 
 
-def refuse(owner: Owner, settings: GangSettings) -> Sentence | None:
-    """Why an owner that asks for Serried is no gang: by an annotation, or by the name of a scheduler of ours.
+def find_no_gang_event(owner: Owner, settings: GangSettings) -> EventText | None:
+    """Return the event that says why an owner is no gang, although it asks for Serried.
 
-    None if it is one, if it says itself that it is none, and of a Job that a parent controls which is told itself.
+    It asks by an annotation, or by the name of a scheduler that Serried serves. Return None for a gang, for an owner
+    that declares to be none, and for a Job whose parent gets the event.
     """
     served = frozenset(settings.schedulers) - {DEFAULT_SCHEDULER}
     if isinstance(owner, Job):
@@ -195,28 +201,28 @@ def refuse(owner: Owner, settings: GangSettings) -> Sentence | None:
     else:
         found = find_no_gang_parent(owner, settings.schedulers)
         named = owner.schedulers <= served
-    return tell_no_gang(owner, found) if found is not None and found.remedy and (owner.annotated or named) else None
+    return no_gang_event(owner, found) if found is not None and found.remedy and (owner.annotated or named) else None
 
 
-def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list[Sentence]:
-    """What is wrong with a parent that has not ended; ``schedulers`` are those that Serried serves."""
+def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list[EventText]:
+    """Return the warnings for a parent that has not finished. ``schedulers`` are the ones that Serried serves."""
     if parent.problem:
-        return [tell_problem(parent)]
+        return [invalid_annotation_event(parent)]
     foreign = sorted(parent.schedulers - frozenset(schedulers))
     if not parent.asks and not (foreign and parent.annotated and not parent.gang_policy):
         return []
     if foreign:
-        return [tell_foreign_scheduler(parent, foreign, schedulers)]
+        return [foreign_scheduler_event(parent, foreign, schedulers)]
     if parent.obstacle:
-        return [tell_waiting_pods(parent)]
+        return [dependent_pods_event(parent)]
     if (count := len(gangs_of(parent))) > MOST_TEMPLATES:
-        return [tell_many_stages(parent, count)]
-    ignored = [tell_jobs_ignored(parent)] if parent.jobs_ask else []
-    return [tell_stages(parent), *ignored] if parent.staged else ignored
+        return [too_many_stages_event(parent, count)]
+    ignored = [jobs_ignored_event(parent)] if parent.jobs_ask else []
+    return [gang_per_stage_event(parent), *ignored] if parent.staged else ignored
 
 
 def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
-    """The names of the annotations that differ from the objects made by us; empty if all agree.
+    """Return the annotations that differ from the objects made by Serried, none if all agree.
 
     Objects made by others are not compared: the owner's annotations have no effect on them.
     """
@@ -230,59 +236,62 @@ def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
         PREFERRED_TOPOLOGY: any(each.preference.levels != owner.preference.levels for each in made),
         PACKING: any(each.preference.style != owner.preference.style for each in made),
         EXCLUSIVE: any(each.preference.exclusive != owner.preference.exclusive for each in made),
-        DISRUPTION_MODE: _is_other_mode(owner, workload),
+        DISRUPTION_MODE: _differs_in_disruption(owner, workload),
     }
     if not workload.inline and any(each.topology_key not in (None, owner.topology_key) for each in workload.templates):
         differences[REQUIRED_TOPOLOGY] = True
     return [name for name, differs in differences.items() if differs]
 
 
-def _is_other_mode(owner: Owner, workload: Workload) -> bool:
-    # An API server without the gate for it drops the field, and another one fills in the default.
+def _differs_in_disruption(owner: Owner, workload: Workload) -> bool:
+    # An API server without the gate drops disruptionMode, one with the gate sets the default.
     wanted = owner.disruption or Disruption.SINGLE
     return any(each.policy.is_gang and each.disruption not in (None, wanted) for each in workload.templates)
 
 
 class Follow(Enum):
-    """How minCount follows the size of its owner."""
+    """The way in which minCount follows the size of its owner."""
 
     PATCH = "patch"
-    """By a patch of Workload and PodGroup, where the API server takes it (1.37)."""
+    """Patch Workload and PodGroup, if the API server allows it (1.37)."""
     REPLACE = "replace"
-    """By a second Workload that replaces the first (1.35, 1.36). For Jobs only: a parent's objects stay as they are."""
+    """Create a second Workload that replaces the first (1.35, 1.36).
+
+    For Jobs only: the objects of parents stay unchanged.
+    """
     NEVER = "never"
 
 
-def find_follow(settings: GangSettings, level: ApiLevel) -> Follow:
-    """How minCount follows the size of owners at an API level."""
+def choose_follow(settings: GangSettings, level: ApiLevel) -> Follow:
+    """Return the way in which minCount follows the size of owners at an API level."""
     if settings.elastic is Elastic.REFUSE:
         return Follow.NEVER
     return Follow.PATCH if level.count_mutable else Follow.REPLACE
 
 
 PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]
-"""The PodGroups of an owner by template name and replica index; the index is "" where there are no replicas."""
+"""The PodGroups of an owner by template name and replica index. The index is "" for an owner without replicas."""
 
 
 def diff(owner: Owner, observed: Observed, action: DesiredAction, follow: Follow) -> Iterator[Change]:
-    """The next changes for an owner, none if all is as it should be. Creates come first: the rest may depend on them.
+    """Yield the next changes for an owner, creates first, because the rest may depend on them.
 
-    Changes are made as they are taken. A LeaderWorkerSet may lack thousands of PodGroups, of which the caller writes a
-    few at a time, so only the names of those few are computed.
+    Each change is computed when it is taken. A LeaderWorkerSet may lack thousands of PodGroups, and the caller writes a
+    few at a time, so only these few names are computed.
     """
     if action is DesiredAction.NONE:
         return
     if action is DesiredAction.RELEASE:
-        yield from release(owner, observed)
+        yield from delete_ours(owner, observed)
     elif not observed.workloads:
-        yield from _begin(owner, action)
+        yield from _changes_without_workload(owner, action)
     else:
-        yield from _continue(owner, observed, follow)
+        yield from _changes_with_workload(owner, observed, follow)
 
 
-def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
-    """The next changes for an owner that has a Workload."""
-    outdated = _delete_ours(owner, observed.outdated)
+def _changes_with_workload(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
+    """Yield the next changes for an owner that has a Workload."""
+    outdated = _deletes_of_ours(owner, observed.outdated)
     if problem := _explain_workloads(owner, observed):
         yield ReportAmbiguous(owner, problem)
         yield from outdated
@@ -297,11 +306,11 @@ def _continue(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Chan
         has_created = True
     if has_created and isinstance(owner, Job):
         return
-    # Before another successor is made: of three generations, two might count once the middle one is gone.
-    yield from outdated or _follow(owner, observed, there, follow) or _clear(owner, observed)
+    # Outdated objects first: with three generations of Workloads, two would count once the middle one is deleted.
+    yield from outdated or _set_min_counts(owner, observed, there, follow) or _clear_replicas(owner, observed)
 
 
-def _begin(owner: Owner, action: DesiredAction) -> Sequence[Change]:
+def _changes_without_workload(owner: Owner, action: DesiredAction) -> Sequence[Change]:
     return (
         [begin_workload(owner, action)]
         if action in {DesiredAction.START, DesiredAction.TRACK} and not owner.problem
@@ -310,27 +319,30 @@ def _begin(owner: Owner, action: DesiredAction) -> Sequence[Change]:
 
 
 def begin_workload(owner: Owner, action: DesiredAction) -> CreateWorkload:
-    """The change that makes an owner's first Workload; a Job that is only tracked gets policy basic."""
+    """Return the create of an owner's first Workload. A Job that is no gang gets policy basic."""
     name = workload_name(owner)
     if isinstance(owner, Job) and action is DesiredAction.TRACK:
         return CreateWorkload(owner, name, tracking_templates(owner))
     return CreateWorkload(owner, name, desired_templates(owner))
 
 
-def release(owner: Owner, observed: Observed) -> Sequence[Change]:
-    """The deletes of our objects of an owner: what is replaced and PodGroups first, the Workload in the next look.
+def delete_ours(owner: Owner, observed: Observed) -> Sequence[Change]:
+    """Return the deletes of the objects made by Serried, the Workload last.
 
-    After a restart in between, the PodGroups that are left are found through the Workload.
+    One diff deletes replaced objects and PodGroups, the next one the Workload. After a restart in between, the
+    remaining PodGroups are found through the Workload.
     """
-    return _delete_ours(owner, [*observed.outdated, *observed.groups]) or _delete_ours(owner, observed.workloads)
+    return _deletes_of_ours(owner, [*observed.outdated, *observed.groups]) or _deletes_of_ours(
+        owner, observed.workloads
+    )
 
 
-def _delete_ours(owner: Owner, items: Sequence[Workload | PodGroup]) -> Sequence[Delete]:
+def _deletes_of_ours(owner: Owner, items: Sequence[Workload | PodGroup]) -> Sequence[Delete]:
     return [Delete(owner, item) for item in items if is_ours(item, owner)]
 
 
 def _explain_workloads(owner: Owner, observed: Observed) -> str:
-    """Why the Workloads do not say which groups the owner's pods form, "" if they do."""
+    """Return why the owner's Workloads cannot be used, "" if they can."""
     if len(observed.workloads) > 1:
         return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
@@ -338,15 +350,15 @@ def _explain_workloads(owner: Owner, observed: Observed) -> str:
 
 
 def _explain_groups(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> str:
-    """Why it is not clear which PodGroup the owner's pods belong to, "" if it is."""
+    """Return why the PodGroup of the owner's pods is ambiguous, "" if it is clear."""
     groups = next((groups for groups in there.values() if len(groups) > 1), None)
     return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
 def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
-    """The creates of PodGroups that do not exist yet, one at a time.
+    """Yield the creates of the missing PodGroups, one at a time.
 
-    An owner with replicas gets them for the replicas that have a leader and that its spec still wants.
+    An owner with replicas needs them for each replica that has a leader pod and that its spec still contains.
     """
     workload = observed.workloads[0]
     if workload.inline:
@@ -362,70 +374,72 @@ def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> I
 
 
 def begin_pod_group(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
-    """The change that makes a PodGroup from a template, for one replica where the owner has replicas."""
+    """Return the create of a PodGroup from a template, for one replica if the owner has replicas."""
     part = f"{template.name}-{replica}" if replica else template.name
     name = pod_group_name(workload.key.name, part)
     return CreatePodGroup(owner, workload, template, name, replica=replica)
 
 
-def _follow(owner: Owner, observed: Observed, there: PodGroupsByPlace, follow: Follow) -> Sequence[Change]:
-    """The changes by which our objects follow a changed size. A user's Workload, and its PodGroups, never follow.
+def _set_min_counts(owner: Owner, observed: Observed, there: PodGroupsByPlace, follow: Follow) -> Sequence[Change]:
+    """Return the changes of minCount after a change of the owner's size.
 
-    The PodGroup of a Job that names a template of its controller's Workload follows that, as in 1.37.
+    A user's Workload and its PodGroups never change.
+
+    A Job may name a template of its own controller's Workload. Then its PodGroup copies that template, as in 1.37.
     """
     workload = observed.workloads[0]
     if follow is Follow.PATCH and isinstance(owner, Job) and owner.delegation is not None:
-        return _follow_template(owner, workload, there)
+        return _copy_template_min_count(owner, workload, there)
     if follow is Follow.NEVER or not is_ours(workload, owner):
         return []
     if follow is Follow.PATCH:
         return find_lagging(owner, observed, there)
-    return _replace(owner, workload) if isinstance(owner, Job) else []
+    return _replace_workload(owner, workload) if isinstance(owner, Job) else []
 
 
 def find_lagging(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> list[SetMinCount]:
-    """The objects of ours whose minCount lags behind a changed size, the Workload first."""
+    """Return the changes for the objects made by Serried whose minCount is outdated, the Workload first."""
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)
     lagging = [
         SetMinCount(owner, workload, wanted[template.name], index)
         for index, template in enumerate(workload.templates)
-        if not agrees(template.policy, wanted.get(template.name))
+        if not min_count_agrees(template.policy, wanted.get(template.name))
     ]
     for (template_name, _), groups in there.items():
         count = wanted.get(template_name or "")
-        ours = (group for group in groups if is_ours(group, owner) and not agrees(group.policy, count))
+        ours = (group for group in groups if is_ours(group, owner) and not min_count_agrees(group.policy, count))
         lagging += [SetMinCount(owner, group, count) for group in ours if count is not None]
     return lagging
 
 
-def _follow_template(job: Job, workload: Workload, there: PodGroupsByPlace) -> list[SetMinCount]:
+def _copy_template_min_count(job: Job, workload: Workload, there: PodGroupsByPlace) -> list[SetMinCount]:
     (template,) = counting_templates(job, workload)
     count = template.policy.min_count
-    lagging = (group for groups in there.values() for group in groups if not agrees(group.policy, count))
+    lagging = (group for groups in there.values() for group in groups if not min_count_agrees(group.policy, count))
     return [SetMinCount(job, group, count) for group in lagging if count is not None and is_ours(group, job)]
 
 
-def _replace(job: Job, workload: Workload) -> Sequence[Change]:
+def _replace_workload(job: Job, workload: Workload) -> Sequence[Change]:
     wanted = desired_count(job)
-    if not wanted or agrees(workload.templates[0].policy, wanted):
+    if not wanted or min_count_agrees(workload.templates[0].policy, wanted):
         return []
-    # The successor comes first: at no time is there nothing that holds the Job's pods.
+    # The new Workload is created before the old one is deleted, so that the Job's pods always have one.
     return [CreateWorkload(job, successor_name(job, wanted), desired_templates(job), replaces=workload.uid)]
 
 
-def agrees(policy: Policy, wanted: int | None) -> bool:
-    """Whether the policy needs no change: it has the ``wanted`` minCount (None: any will do), or is no gang's."""
+def min_count_agrees(policy: Policy, wanted: int | None) -> bool:
+    """Whether the policy needs no change: minCount is ``wanted`` (None: any value), or the policy is no gang's."""
     return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
-def _clear(owner: Owner, observed: Observed) -> Sequence[Change]:
+def _clear_replicas(owner: Owner, observed: Observed) -> Sequence[Change]:
     surplus = find_surplus(owner, observed)
     return [ClearReplicas(owner, surplus)] if surplus else []
 
 
 def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
-    """PodGroups of ours for replicas that the owner does not have any more."""
+    """Return the PodGroups made by Serried for replicas that the owner no longer has."""
     if isinstance(owner, Job):
         return []
     ours = (group for group in observed.groups if is_ours(group, owner))
@@ -433,7 +447,7 @@ def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
 
 
 def _has_replica(owner: Owner, index: str) -> bool:
-    """Whether the owner has a replica of this index, as labels write it. An owner without replicas has only ""."""
+    """Whether the owner has a replica of this index, in the form of labels. An owner without replicas has only ""."""
     if isinstance(owner, Job) or owner.replicas is None:
         return not index
     if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):
@@ -442,7 +456,7 @@ def _has_replica(owner: Owner, index: str) -> bool:
 
 
 def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
-    """The PodGroups by template and replica. Every PodGroup of a Job's Workload is for the Job's only place."""
+    """Return the PodGroups by template and replica. All PodGroups of a Job's Workload are for the Job's only gang."""
     places: dict[tuple[str | None, str], list[PodGroup]] = {}
     only = counting_templates(owner, observed.workloads[0])[0].name if isinstance(owner, Job) else None
     for group in observed.groups:

@@ -1,4 +1,7 @@
-"""The sentences of the controller's events, each with the event's reason. No other file of the controller has any."""
+"""The texts of the controller's events, each with the event's reason. No other file of the controller has any.
+
+A function ``..._event`` returns a whole event. A function ``describe_...`` returns a phrase that stands in one.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,14 +13,14 @@ from serried.api.names import GANG_POLICY, Malformed, quote
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 
 NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
-"""What an owner that is meant to be no gang may say."""
+"""The annotation with which an author declares that an owner is no gang."""
 
 _SHOWN = 3
-"""How many objects are named; a user may make any number of them."""
+"""Number of objects named in an event. Users may create any number of them."""
 
 
-class Sentence(NamedTuple):
-    """What an event says."""
+class EventText(NamedTuple):
+    """Reason and message of an event."""
 
     reason: str
 
@@ -27,131 +30,134 @@ class Sentence(NamedTuple):
 # --- what was written ----------------------------------------------------------------------------------------------
 
 
-def tell_created(kind: str, name: str, owner: Owner) -> Sentence:
-    """A Workload or a PodGroup was created."""
-    return Sentence(f"{kind}Created", f"Created {kind} {name} for {_name(owner)}")
+def created_event(kind: str, name: str, owner: Owner) -> EventText:
+    """Return the event for a created Workload or PodGroup."""
+    return EventText(f"{kind}Created", f"Created {kind} {name} for {_name(owner)}")
 
 
-def tell_deleted(kind: str, name: str, owner: Owner) -> Sentence:
-    """A Workload or a PodGroup was deleted."""
-    return Sentence(f"{kind}Deleted", f"Deleted {kind} {name} of {_name(owner)}")
+def deleted_event(kind: str, name: str, owner: Owner) -> EventText:
+    """Return the event for a deleted Workload or PodGroup."""
+    return EventText(f"{kind}Deleted", f"Deleted {kind} {name} of {_name(owner)}")
 
 
-def tell_min_count(group: PodGroup, count: int, owner: Owner) -> Sentence:
-    """The minCount of a PodGroup was changed."""
-    return Sentence(
+def min_count_event(group: PodGroup, count: int, owner: Owner) -> EventText:
+    """Return the event for a PodGroup whose minCount was changed to ``count``."""
+    return EventText(
         "MinCountChanged", f"minCount of PodGroup {group.key.name} is {count} now, as {_name(owner)} has it"
     )
 
 
-def tell_failure(kind: str, verb: str, owner: Owner, error: Exception) -> Sentence:
-    """A write of a Workload or a PodGroup was refused; ``verb`` is Create, Update or Delete."""
-    return Sentence(f"Failed{kind}{verb}", f"Failed to {verb.lower()} {kind} for {_name(owner)}: {error}")
+def failed_write_event(kind: str, verb: str, owner: Owner, error: Exception) -> EventText:
+    """Return the event for a failed write of a Workload or PodGroup. ``verb`` is Create, Update or Delete."""
+    return EventText(f"Failed{kind}{verb}", f"Failed to {verb.lower()} {kind} for {_name(owner)}: {error}")
 
 
-def tell_obstacle(owner: Owner, obstacle: str) -> Sentence:
-    """Nothing can be created for any owner now."""
-    return Sentence("FailedWorkloadCreate", f"Failed to create Workload for {_name(owner)}: {obstacle}")
+def api_unavailable_event(owner: Owner, obstacle: str) -> EventText:
+    """Return the event for an owner whose Workload cannot be created, because the API of gangs is missing.
+
+    ``obstacle`` says what is missing.
+    """
+    return EventText("FailedWorkloadCreate", f"Failed to create Workload for {_name(owner)}: {obstacle}")
 
 
 # --- what is wrong with an owner -----------------------------------------------------------------------------------
 
 
-def tell_problem(owner: Owner) -> Sentence:
-    """An annotation of the owner has a value that is not allowed."""
+def invalid_annotation_event(owner: Owner) -> EventText:
+    """Return the event for an owner with an annotation whose value is not allowed."""
     said = f"Failed to compile Workload for {_name(owner)}: {owner.problem}"
-    return Sentence("FailedWorkloadCompilation", said)
+    return EventText("FailedWorkloadCompilation", said)
 
 
-def tell_stray(owner: Owner) -> Sentence:
-    """An annotation or a label of the owner has a name that nothing reads."""
-    return Sentence("UnknownName", f"{_name(owner)}: {owner.stray}")
+def unknown_name_event(owner: Owner) -> EventText:
+    """Return the event for an owner with an annotation or label whose name is like one of Serried's, but unknown."""
+    return EventText("UnknownName", f"{_name(owner)}: {owner.stray}")
 
 
-def tell_foreign_scheduler(owner: Owner, schedulers: Iterable[str], served: Iterable[str]) -> Sentence:
-    """The owner asks to be a gang of a scheduler that Serried does not serve."""
+def foreign_scheduler_event(owner: Owner, schedulers: Iterable[str], served: Iterable[str]) -> EventText:
+    """Return the event for an owner that asks to be a gang, while Serried does not serve its ``schedulers``."""
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
     said = f"{_name(owner)} asks {asks}, but Serried does not serve its scheduler {', '.join(schedulers)}"
-    return Sentence("SchedulerNotGangAware", f"{said}; create it anew with schedulerName {min(served)}")
+    return EventText("SchedulerNotGangAware", f"{said}; create it anew with schedulerName {min(served)}")
 
 
-def tell_no_gang(owner: Owner, found: NoGang) -> Sentence:
-    """The owner is no gang, though its author might expect one."""
+def no_gang_event(owner: Owner, found: NoGang) -> EventText:
+    """Return the event for an owner that is no gang, while its author might expect one."""
     said = f"{_name(owner)} is not a gang, so {describe_no_gang(found)}. With {NO_GANG} nothing is said"
-    return Sentence("NoGang", said)
+    return EventText("NoGang", said)
 
 
 def describe_no_gang(found: NoGang) -> str:
-    """What follows from that, why it is so, and what to do about it, a phrase."""
+    """Return a phrase about an owner that is no gang: how its pods are placed, why, and how to make it a gang."""
     remedy = f"; to make it one, create it anew with {found.remedy}" if found.remedy else ""
     return f"its pods are placed one by one: {found.why}{remedy}"
 
 
-def tell_contradiction(job: Job) -> Sentence:
-    """The Job's field and its annotation differ."""
+def contradiction_event(job: Job) -> EventText:
+    """Return the event for a Job whose field spec.scheduling and annotation gang-policy contradict each other."""
     said = f"spec.scheduling and the gang-policy annotation of {_name(job)} differ; spec.scheduling counts"
-    return Sentence("GangPolicyIgnored", said)
+    return EventText("GangPolicyIgnored", said)
 
 
-def tell_jobs_ignored(parent: Parent) -> Sentence:
-    """Jobs of a gang ask to be gangs of their own."""
-    return Sentence("GangPolicyIgnored", f"{_name(parent)} is one gang, so the gang-policy of its Jobs is ignored")
+def jobs_ignored_event(parent: Parent) -> EventText:
+    """Return the event for a parent that is one gang, while its Jobs ask to be gangs of their own."""
+    return EventText("GangPolicyIgnored", f"{_name(parent)} is one gang, so the gang-policy of its Jobs is ignored")
 
 
-def tell_waiting_pods(parent: Parent) -> Sentence:
-    """The parent's pods are made one after another, so they cannot wait for each other."""
+def dependent_pods_event(parent: Parent) -> EventText:
+    """Return the event for a parent whose pods are created one after another, so they cannot start together."""
     said = f"{_name(parent)} is not a gang: some of its pods wait for the node of another pod ({parent.obstacle})"
-    return Sentence("NoGang", said)
+    return EventText("NoGang", said)
 
 
-def tell_many_stages(parent: Parent, count: int) -> Sentence:
-    """The parent has more stages than a Workload has room for."""
+def too_many_stages_event(parent: Parent, count: int) -> EventText:
+    """Return the event for a parent with more stages than a Workload has templates."""
     said = f"{_name(parent)} is not a gang: it has {count} stages, and a Workload has at most {MOST_TEMPLATES} gangs"
-    return Sentence("NoGang", said)
+    return EventText("NoGang", said)
 
 
-def tell_stages(parent: Parent) -> Sentence:
-    """The parent's stages are gangs of their own."""
+def gang_per_stage_event(parent: Parent) -> EventText:
+    """Return the event for a parent whose stages are a gang each."""
     said = OWNER_KINDS[parent.kind].staged
-    return Sentence("GangPerStage", said.format(owner=_name(parent), field=parent.staged))
+    return EventText("GangPerStage", said.format(owner=_name(parent), field=parent.staged))
 
 
-def tell_upstream(workload: Workload, job: Job) -> Sentence:
-    """The Job's shape is a gang's, and kube-controller-manager has made its Workload first, with policy basic."""
+def upstream_basic_event(workload: Workload, job: Job) -> EventText:
+    """Return the event for a Job that looks like a gang, whose Workload of kube-controller-manager has policy basic."""
     said = f"kube-controller-manager made Workload {workload.key.name} of {_name(job)} with policy basic, so it"
-    return Sentence("NoGang", f"{said} is not a gang; to make it one, set spec.scheduling.schedulingPolicy.gang")
+    return EventText("NoGang", f"{said} is not a gang; to make it one, set spec.scheduling.schedulingPolicy.gang")
 
 
-def tell_ignored_changes(owner: Owner, annotations: Sequence[str]) -> Sentence:
-    """Annotations were changed after the objects had been made."""
+def ignored_changes_event(owner: Owner, annotations: Sequence[str]) -> EventText:
+    """Return the event for an owner whose annotations were changed after its objects were created."""
     said = (
         f"{', '.join(annotations)} of {_name(owner)} changed after its PodGroup was created, which has no effect: "
         "delete it and create it anew"
     )
-    return Sentence("GangChangeIgnored", said)
+    return EventText("GangChangeIgnored", said)
 
 
-def tell_left_out(owner: Owner, levels: Sequence[str]) -> Sentence:
-    """Preferred levels that no label stands for are left out."""
+def level_left_out_event(owner: Owner, levels: Sequence[str]) -> EventText:
+    """Return the event for an owner with preferred levels that have no label in this cluster."""
     said = f"No node label stands for level {', '.join(levels)}, which {_name(owner)} prefers: it is placed without"
-    return Sentence("LevelLeftOut", said)
+    return EventText("LevelLeftOut", said)
 
 
 # --- which groups an owner's pods form -----------------------------------------------------------------------------
 
 
-def tell_ambiguity(owner: Owner, problem: str) -> Sentence:
-    """It is not clear which groups the owner's pods form; ``problem`` is one of the phrases below."""
-    return Sentence("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
+def ambiguous_event(owner: Owner, problem: str) -> EventText:
+    """Return the event for an owner whose pods have no clear PodGroup. ``problem`` is one of the phrases below."""
+    return EventText("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
 
 
 def describe_workloads(workloads: Iterable[Workload]) -> str:
-    """Several Workloads refer to the owner."""
+    """Return the phrase for several Workloads that refer to the owner."""
     return f"Workloads {_join_names(workloads)} all refer to it; exactly one must"
 
 
 def describe_templates(owner: Owner, workload: Workload) -> str:
-    """No template of the Workload can be used for the owner."""
+    """Return the phrase for a Workload without a usable template for the owner."""
     name = workload.key.name
     if isinstance(owner, Job) and owner.delegation is not None:
         return f"Workload {name} has no template {quote(owner.delegation.template)}, which its annotation names"
@@ -161,7 +167,7 @@ def describe_templates(owner: Owner, workload: Workload) -> str:
 
 
 def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
-    """Several PodGroups are for the same pods."""
+    """Return the phrase for several PodGroups for the same pods."""
     names = _join_names(groups)
     if isinstance(owner, Job):
         return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
@@ -171,10 +177,10 @@ def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]
 # --- objects that cannot be read -----------------------------------------------------------------------------------
 
 
-def tell_malformed(malformed: Malformed) -> Sentence:
-    """An object has a field that cannot be understood."""
+def malformed_event(malformed: Malformed) -> EventText:
+    """Return the event for an object with a field that cannot be decoded."""
     said = f"Serried cannot read this {malformed.kind} and ignores it until it changes: {malformed.problem}"
-    return Sentence("Malformed", said)
+    return EventText("Malformed", said)
 
 
 def _name(owner: Owner) -> str:

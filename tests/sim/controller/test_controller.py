@@ -514,7 +514,7 @@ async def test_what_is_done_every_few_seconds_goes_on_after_a_defect_of_ours(
     monkeypatch.setattr("controller.loop.PROBE_SECONDS", 0.005)
     probe = Mock(side_effect=AttributeError("odd"))
     async with controller_on(server):
-        monkeypatch.setattr("controller.loop.Retries.probe", probe)
+        monkeypatch.setattr("controller.loop.Retries.retry_oldest", probe)
         await until(lambda: probe.call_count > 2)
         server.add(JOBS, gang().raw())
         await until(lambda: len(server.all(GROUPS)) == 1)

@@ -29,7 +29,7 @@ FOR_EVER = 1_000_000
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     monkeypatch.setattr(process, "TIMING", Timing(retry=0.01))
-    monkeypatch.setattr(process, "_IDLENESS_SECONDS", 0.01)
+    monkeypatch.setattr(process, "_IDLENESS_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(idleness, "BLIND_SECONDS", PATIENCE)
     monkeypatch.setattr(idleness, "STUCK_SECONDS", PATIENCE)
     monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.02))

@@ -179,7 +179,7 @@ async def test_a_job_that_is_gone_waits_for_nothing(server: FakeApiServer) -> No
         server.remove(JOBS, "default", "train")
         await until(lambda: not controller.store.jobs)
         await settle(controller, server)
-        assert controller.loop.reconciler.take_unresolved() == set()
+        assert controller.loop.reconciler.pop_unresolved() == set()
 
 
 async def look_again(server: FakeApiServer, controller: Controller, **labels: str) -> None:

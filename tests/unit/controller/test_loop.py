@@ -45,7 +45,7 @@ def group() -> PodGroup:
 async def test_how_a_gang_stands_asks_for_no_look_at_its_owner(
     controller: Controller, group: PodGroup, change: dict[str, Any]
 ) -> None:
-    controller.loop.note(group, replace(group, version="2", **change))
+    controller.loop.on_change(group, replace(group, version="2", **change))
     assert len(controller.queue) == 0
 
 
@@ -62,17 +62,17 @@ async def test_how_a_gang_stands_asks_for_no_look_at_its_owner(
 async def test_what_a_pod_group_is_asks_for_one(
     controller: Controller, group: PodGroup, change: dict[str, Any]
 ) -> None:
-    controller.loop.note(group, replace(group, version="2", **change))
+    controller.loop.on_change(group, replace(group, version="2", **change))
     assert len(controller.queue) == 1
 
 
 async def test_so_does_its_first_sight(controller: Controller, group: PodGroup) -> None:
-    controller.loop.note(None, group)
+    controller.loop.on_change(None, group)
     assert len(controller.queue) == 1
 
 
 async def test_so_does_its_end(controller: Controller, group: PodGroup) -> None:
-    controller.loop.note(group, None)
+    controller.loop.on_change(group, None)
     assert len(controller.queue) == 1
 
 
@@ -95,5 +95,5 @@ async def test_who_waits_for_a_level_is_looked_at_when_levels_mean_something_els
     controller.store.put_levels(old)
     await controller.loop.reconciler.reconcile(OwnerKey(JOB, Key("default", "waits")), 0)
     controller.store.put_levels(new)
-    controller.loop.note(old, new)
+    controller.loop.on_change(old, new)
     assert len(controller.queue) == looks

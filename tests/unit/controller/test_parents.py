@@ -16,10 +16,10 @@ from controller.diff.owner import (
     GangSettings,
     begin_workload,
     diff,
+    find_no_gang_event,
     find_surplus,
     find_warnings,
     find_warnings_of_parent,
-    refuse,
 )
 from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
 from serried.api.level import FALLBACK, NATIVE_LEVELS
@@ -311,6 +311,6 @@ REFUSALS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, str]] = [
 def test_a_parent_that_is_no_gang_is_told_why_if_it_could_be_meant_as_one(
     builder: JobSetBuilder | LeaderWorkerSetBuilder, part: str
 ) -> None:
-    said = refuse(builder.value(), GangSettings(SERVED))
+    said = find_no_gang_event(builder.value(), GangSettings(SERVED))
     assert (said is not None) is bool(part)
     assert said is None or (said.reason == "NoGang" and part in said.message)

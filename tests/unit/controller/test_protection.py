@@ -60,14 +60,14 @@ class Cluster:
 
     def delete(self, name: str) -> bool:
         self.store.put_group(pod_group(name).finalizer(PROTECTION).deleting().value())
-        return self.protection.note(GroupKey("default", name))
+        return self.protection.observe_group(GroupKey("default", name))
 
     async def pass_time(self, seconds: float) -> None:
         """Look whenever it is due, as the loop does."""
         until = self.now + seconds
-        while (delay := self.protection.delay("default")) is not None and self.now + delay <= until:
+        while (delay := self.protection.seconds_until_due("default")) is not None and self.now + delay <= until:
             self.now += delay
-            await self.protection.look("default")
+            await self.protection.release_due("default")
         self.now = until
 
 
@@ -95,7 +95,7 @@ async def test_a_group_that_nobody_names_is_freed_after_its_grace(cluster: Clust
     assert (cluster.reads, cluster.freed) == ([], [])
     await cluster.pass_time(0.1)
     assert (cluster.reads, cluster.freed) == ([105.0], ["g"])
-    assert cluster.protection.delay("default") is None
+    assert cluster.protection.seconds_until_due("default") is None
 
 
 async def test_a_group_that_is_named_is_looked_at_after_growing_pauses(cluster: Cluster) -> None:
@@ -114,7 +114,7 @@ async def test_the_end_of_a_pod_brings_the_look_forward(cluster: Cluster) -> Non
     cluster.delete("g")
     await cluster.pass_time(21)
     cluster.named = set()
-    assert cluster.protection.note_end(GroupKey("default", "g"))
+    assert cluster.protection.observe_pod_end(GroupKey("default", "g"))
     await cluster.pass_time(5)
     assert (cluster.reads[-1], cluster.freed) == (126.0, ["g"])
 
@@ -126,13 +126,13 @@ async def test_an_end_during_a_read_is_not_lost(cluster: Cluster) -> None:
     cluster.reading.clear()
     cluster.answer.clear()
     cluster.now = 128.0
-    looking = asyncio.create_task(cluster.protection.look("default"))
+    looking = asyncio.create_task(cluster.protection.release_due("default"))
     await cluster.reading.wait()
     cluster.named = set()
-    assert cluster.protection.note_end(GroupKey("default", "g"))
+    assert cluster.protection.observe_pod_end(GroupKey("default", "g"))
     cluster.answer.set()
     await looking
-    assert cluster.protection.delay("default") == 5.0
+    assert cluster.protection.seconds_until_due("default") == 5.0
 
 
 async def test_a_pod_that_the_watch_shows_keeps_its_group_without_a_read(cluster: Cluster) -> None:
@@ -153,7 +153,7 @@ async def test_a_pod_that_is_in_it_through_its_job_and_does_not_name_it_keeps_no
     cluster.store.put_pod(pod("a").scheduler("serried").of_job("train", 0).value())
     cluster.store.put_group(pod_group("g").of("w", "t").gang(2).finalizer(PROTECTION).deleting().value())
     assert [each.name for each in cluster.store.members.of_group(group)] == ["a"]
-    assert cluster.protection.note(group)
+    assert cluster.protection.observe_group(group)
     await cluster.pass_time(5)
     assert cluster.freed == ["g"]
 
@@ -171,7 +171,7 @@ async def test_a_group_deleted_during_a_read_is_not_judged_by_it(cluster: Cluste
     cluster.delete("early")
     cluster.answer.clear()
     cluster.now = 105.0
-    looking = asyncio.create_task(cluster.protection.look("default"))
+    looking = asyncio.create_task(cluster.protection.release_due("default"))
     await cluster.reading.wait()
     cluster.named = {GroupKey("default", "late")}
     cluster.delete("late")
@@ -188,9 +188,9 @@ async def test_what_cannot_be_read_is_read_again_later_and_frees_nothing(cluster
     cluster.unreadable = refusal(Unavailable)
     cluster.now = 105.0
     with pytest.raises(Unavailable):
-        await cluster.protection.look("default")
-    assert (cluster.freed, cluster.protection.delay("default")) == ([], 1.0)
-    await cluster.protection.look("default")
+        await cluster.protection.release_due("default")
+    assert (cluster.freed, cluster.protection.seconds_until_due("default")) == ([], 1.0)
+    await cluster.protection.release_due("default")
     assert len(cluster.reads) == 1, "a retry before the pause reads nothing"
     cluster.unreadable = None
     await cluster.pass_time(1)
@@ -203,7 +203,7 @@ async def test_a_group_that_cannot_be_freed_stops_no_other(cluster: Cluster) -> 
     cluster.refused = {"a": refusal(Conflict), "b": refusal(NotFound)}
     cluster.now = 105.0
     with pytest.raises(Conflict):
-        await cluster.protection.look("default")
+        await cluster.protection.release_due("default")
     assert cluster.freed == ["c"]
     cluster.refused.clear()
     await cluster.pass_time(1)
@@ -212,7 +212,7 @@ async def test_a_group_that_cannot_be_freed_stops_no_other(cluster: Cluster) -> 
 
 async def test_a_group_keeps_the_finalizers_of_others(cluster: Cluster) -> None:
     cluster.store.put_group(pod_group("g").finalizer("example.com/mine").finalizer(PROTECTION).deleting().value())
-    assert cluster.protection.note(GroupKey("default", "g"))
+    assert cluster.protection.observe_group(GroupKey("default", "g"))
     await cluster.pass_time(10)
     assert (cluster.freed, cluster.kept) == (["g"], ["example.com/mine"])
 
@@ -220,10 +220,10 @@ async def test_a_group_keeps_the_finalizers_of_others(cluster: Cluster) -> None:
 async def test_a_group_that_went_or_is_not_leaving_is_forgotten(cluster: Cluster) -> None:
     cluster.delete("g")
     cluster.store.drop_group(GroupKey("default", "g"))
-    assert not cluster.protection.note(GroupKey("default", "g"))
+    assert not cluster.protection.observe_group(GroupKey("default", "g"))
     cluster.store.put_group(pod_group("stays").finalizer(PROTECTION).value())
-    assert not cluster.protection.note(GroupKey("default", "stays"))
+    assert not cluster.protection.observe_group(GroupKey("default", "stays"))
     cluster.store.put_group(pod_group("bare").finalizer("example.com/mine").deleting().value())
-    assert not cluster.protection.note(GroupKey("default", "bare"))
-    assert not cluster.protection.note_end(GroupKey("default", "stays"))
-    assert cluster.protection.delay("default") is None
+    assert not cluster.protection.observe_group(GroupKey("default", "bare"))
+    assert not cluster.protection.observe_pod_end(GroupKey("default", "stays"))
+    assert cluster.protection.seconds_until_due("default") is None

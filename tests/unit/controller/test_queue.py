@@ -23,7 +23,7 @@ def namespace_of(key: str) -> str:
 
 def take_all(queue: WorkQueue[str]) -> list[str]:
     keys = []
-    while (key := queue.take()) is not None:
+    while (key := queue.try_get()) is not None:
         keys.append(key)
         queue.done(key)
     return keys
@@ -61,7 +61,7 @@ async def test_namespaces_take_turns_for_the_keys_that_came_while_they_were_work
     queue = make_queue(clock)
     for key in ("a/1", "a/2", "a/3"):
         queue.add(key)
-    assert queue.take() == "a/1"
+    assert queue.try_get() == "a/1"
     queue.add("a/1")
     queue.add("b/1")
     queue.done("a/1")
@@ -73,10 +73,10 @@ async def test_namespaces_take_turns_for_the_keys_that_came_while_they_were_work
 async def test_a_key_added_while_worked_on_comes_again_but_never_twice_at_a_time(clock: Clock) -> None:
     queue = make_queue(clock)
     queue.add("a")
-    assert queue.take() == "a"
+    assert queue.try_get() == "a"
     queue.add("a")
     queue.add("a")
-    assert queue.take() is None
+    assert queue.try_get() is None
     queue.done("a")
     assert take_all(queue) == ["a"]
 
@@ -85,27 +85,27 @@ async def test_a_failed_key_comes_again_after_doubling_delays_up_to_the_cap(cloc
     queue = make_queue(clock)
     for count, delay in enumerate([1.0, 2.0, 4.0, 8.0, 10.0, 10.0], start=1):
         queue.add("a")
-        assert queue.take() == "a"
-        assert queue.retry("a") == count
+        assert queue.try_get() == "a"
+        assert queue.add_rate_limited("a") == count
         queue.done("a")
         assert queue.next_delay() == delay
         clock.advance(delay - 0.01)
-        assert queue.take() is None
+        assert queue.try_get() is None
         clock.advance(0.02)
         assert take_all(queue) == ["a"]
 
 
 async def test_a_key_that_succeeded_starts_anew(clock: Clock) -> None:
     queue = make_queue(clock)
-    queue.retry("a")
-    queue.retry("a")
+    queue.add_rate_limited("a")
+    queue.add_rate_limited("a")
     queue.forget("a")
-    assert queue.retry("a") == 1
+    assert queue.add_rate_limited("a") == 1
 
 
 async def test_failures_of_one_key_do_not_delay_another(clock: Clock) -> None:
     queue = make_queue(clock)
-    queue.retry("a")
+    queue.add_rate_limited("a")
     queue.add("b")
     assert take_all(queue) == ["b"]
 
@@ -114,10 +114,10 @@ async def test_failures_of_one_key_do_not_delay_another(clock: Clock) -> None:
 async def test_jitter_takes_up_to_half(spread: float, delay: float, clock: Clock) -> None:
     queue = make_queue(clock, spread)
     for _ in range(3):
-        queue.retry("a")
+        queue.add_rate_limited("a")
         clock.advance(10.0)
         assert take_all(queue) == ["a"]
-    queue.retry("a")
+    queue.add_rate_limited("a")
     assert queue.next_delay() == pytest.approx(delay)
 
 
@@ -165,7 +165,7 @@ def test_of_several_delays_of_a_key_the_first_to_end_counts_and_only_that() -> N
     for delay in (5.0, 2.0, 9.0, 2.0):
         queue.add_after("a", delay)
     now = 2.0
-    assert queue.take() == "a"
+    assert queue.try_get() == "a"
     queue.done("a")
     now = 100.0
-    assert queue.take() is None
+    assert queue.try_get() is None

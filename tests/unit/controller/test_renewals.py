@@ -20,7 +20,7 @@ def observe(names: tuple[str, ...]) -> Observed:
 
 
 def begin(renewals: Renewals, owner: Job, *looks: tuple[str, ...]) -> list[bool]:
-    return [renewals.begin(owner, observe(names), DesiredAction.START) for names in looks]
+    return [renewals.try_begin(owner, observe(names), DesiredAction.START) for names in looks]
 
 
 def suspended() -> JobBuilder:

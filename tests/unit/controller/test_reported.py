@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from controller.diff.sentences import Sentence
-from controller.reconciler import Reported
+from controller.diff.sentences import EventText
+from controller.reconciler import OwnerEvents
 from controller.writes import Writes
 from serried.api.parent import Owner
 from tests.support.builders import job
@@ -15,24 +15,24 @@ class Told:
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def emit(self, _owner: Owner, _kind: str, sentence: Sentence) -> None:
+    def emit(self, _owner: Owner, _kind: str, sentence: EventText) -> None:
         self.messages.append(sentence.message)
 
 
-def report(reported: Reported, owner: Owner, *messages: str) -> None:
+def report(reported: OwnerEvents, owner: Owner, *messages: str) -> None:
     for message in messages:
-        reported.report_once(owner, Sentence("Odd", message))
+        reported.report_once(owner, EventText("Odd", message))
 
 
 def test_the_same_is_said_once_also_in_turns() -> None:
     told = Told()
-    report(Reported(cast("Writes", told)), job("j").value(), "a", "b", "a", "b")
+    report(OwnerEvents(cast("Writes", told)), job("j").value(), "a", "b", "a", "b")
     assert told.messages == ["a", "b"]
 
 
 def test_an_owner_that_is_made_anew_gets_it_again() -> None:
     told = Told()
-    reported = Reported(cast("Writes", told))
+    reported = OwnerEvents(cast("Writes", told))
     report(reported, job("j").value(), "a")
     report(reported, job("j").uid("other").value(), "a")
     assert told.messages == ["a", "a"]
@@ -40,7 +40,7 @@ def test_an_owner_that_is_made_anew_gets_it_again() -> None:
 
 def test_only_the_latest_messages_are_remembered() -> None:
     told = Told()
-    reported = Reported(cast("Writes", told))
+    reported = OwnerEvents(cast("Writes", told))
     owner = job("j").value()
     report(reported, owner, *(f"value {number}" for number in range(1000)))
     told.messages.clear()

@@ -15,11 +15,11 @@ class RetryHarness:
         self.retries: Retries[str] = Retries(self.queue, lambda: self.now)
 
     def refuse(self, *tasks: str, kind: type[ApiError] = Forbidden) -> list[int | None]:
-        return [self.retries.refuse(task, kind("POST /x", Failure(403))) for task in tasks]
+        return [self.retries.record_failure(task, kind("POST /x", Failure(403))) for task in tasks]
 
     def taken(self) -> list[str]:
         found = []
-        while (task := self.queue.take()) is not None:
+        while (task := self.queue.try_get()) is not None:
             found.append(task)
             self.queue.done(task)
         return found
@@ -41,32 +41,32 @@ def test_one_after_the_other_is_tried_out_of_turn(world: RetryHarness) -> None:
     world.refuse("a", "b")
     tried = []
     for _ in range(3):
-        world.retries.probe()
+        world.retries.retry_oldest()
         tried += world.taken()
     assert tried == ["a", "b", "a"]
 
 
 def test_when_one_succeeds_all_are_tried_at_once(world: RetryHarness) -> None:
     world.refuse("a", "b", "c")
-    world.retries.accept("b", wrote=True)
+    world.retries.record_success("b", wrote=True)
     assert world.taken() == ["a", "c"]
-    world.retries.accept("a", wrote=True)
+    world.retries.record_success("a", wrote=True)
     assert world.taken() == []
     world.refuse("a")
     world.now = PROBE_SECONDS
-    world.retries.accept("a", wrote=True)
+    world.retries.record_success("a", wrote=True)
     assert world.taken() == ["c"]
 
 
 def test_a_success_without_a_write_says_nothing_about_the_api(world: RetryHarness) -> None:
     world.refuse("a", "b")
-    world.retries.accept("a", wrote=False)
+    world.retries.record_success("a", wrote=False)
     assert world.taken() == []
 
 
 def test_a_task_that_was_never_refused_wakes_nobody(world: RetryHarness) -> None:
     world.refuse("a")
-    world.retries.accept("other", wrote=True)
+    world.retries.record_success("other", wrote=True)
     assert world.taken() == []
 
 
@@ -75,14 +75,14 @@ def blame(world: RetryHarness, task: str) -> None:
     world.refuse(task, kind=Invalid)
     world.now += 60.0
     assert world.taken() == [task]
-    world.retries.accept("good", wrote=True)
+    world.retries.record_success("good", wrote=True)
     assert world.refuse(task, kind=Invalid) == [None]
 
 
 def test_what_is_wrong_while_others_succeed_is_left_alone(world: RetryHarness) -> None:
     blame(world, "bad")
     assert len(world.retries) == 0
-    world.retries.probe()
+    world.retries.retry_oldest()
     world.now += BLAMED_SECONDS - 1
     assert world.taken() == []
 

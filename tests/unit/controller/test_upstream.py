@@ -18,6 +18,6 @@ from tests.support.builders import JobBuilder, job
 )
 def test_which_jobs_are_left_to_it(builder: JobBuilder, is_left: bool) -> None:  # noqa: FBT001
     upstream = Upstream(lambda: 100.0)
-    assert not upstream.looks_after(builder.value())
+    assert not upstream.manages(builder.value())
     upstream.is_seen = True
-    assert upstream.looks_after(builder.value()) is is_left
+    assert upstream.manages(builder.value()) is is_left
